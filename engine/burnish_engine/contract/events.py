@@ -1,0 +1,195 @@
+"""Events of a run: one tagged union, written by the engine, read by everybody.
+
+Each line of `events.jsonl` is one event as JSON. JSON has no NaN or infinity, so those travel as the strings "NaN",
+"Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
+
+EVENT_VERSION = 1
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _to_json_number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+Number = Annotated[
+    float,
+    BeforeValidator(lambda value: _SPECIAL.get(value, value) if isinstance(value, str) else value),
+    PlainSerializer(_to_json_number, when_used="json"),
+]
+"""A float whose non-finite values survive JSON."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
+
+    v: Literal[1] = EVENT_VERSION
+    seq: int = Field(default=0, ge=0, description="Position in the file, without gaps.")
+    t: float = Field(default=0.0, ge=0, description="Wall-clock time, seconds since the epoch.")
+
+
+class RunStarted(_Event):
+    """The engine process took the run over, for the first time or again."""
+
+    type: Literal["run_started"] = "run_started"
+    run: str
+    pid: int
+    process_created: float = Field(description="Creation time of the process, seconds since the epoch.")
+    device: str
+    precision: str
+    engine: str = Field(description="plain: transformers + PEFT.")
+    resumed_from_step: int | None = Field(default=None, description="Optimizer step of the checkpoint resumed from.")
+    total_steps: int = Field(description="Optimizer steps the run will make.")
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class PhaseChanged(_Event):
+    """What the engine is doing now."""
+
+    type: Literal["phase"] = "phase"
+    phase: Literal["loading", "preparing", "training", "evaluating", "saving", "paused", "ending"]
+    detail: str = ""
+
+
+class DataReady(_Event):
+    """What went into the run. Rows in = rows used + rows reported."""
+
+    type: Literal["data_ready"] = "data_ready"
+    train_rows: int
+    validation_rows: int
+    dropped_rows: int
+    truncated_rows: int
+    train_tokens: int
+    supervised_tokens: int
+    micro_batches_per_epoch: int
+    fill: Number = Field(description="Share of the token budget that packing filled, 0 to 1.")
+
+
+class StepDone(_Event):
+    """One optimizer step."""
+
+    type: Literal["step"] = "step"
+    step: int
+    epoch: Number
+    loss: Number = Field(description="Mean cross entropy per supervised token of the whole optimizer step, nats.")
+    learning_rate: Number
+    grad_norm: Number = Field(description="Global L2 norm before clipping.")
+    tokens: int = Field(description="Real tokens of this step, padding excluded.")
+    supervised_tokens: int
+    tokens_per_s: Number
+    supervised_tokens_per_s: Number
+    step_s: Number = Field(description="Wall time of the step, seconds.")
+    memory_bytes: int = Field(description="Peak device memory so far (CUDA), or the process's resident memory (CPU).")
+    eta_s: Number = Field(description="Predicted time to the end of training, seconds.")
+
+
+class EvaluationDone(_Event):
+    """Held-out loss. Step 0 is the model before any training."""
+
+    type: Literal["evaluation"] = "evaluation"
+    step: int
+    loss: Number = Field(description="Mean cross entropy per supervised held-out token, nats.")
+    tokens: int
+    seconds: Number
+
+
+class SampleDone(_Event):
+    """A reply to one of the fixed prompts."""
+
+    type: Literal["sample"] = "sample"
+    step: int
+    prompt: str
+    reply: str
+    stopped: bool = Field(description="Whether the model ended the reply by itself.")
+
+
+class CheckpointSaved(_Event):
+    """A complete checkpoint lies on disk."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str = Field(description="Relative to the run folder.")
+    seconds: Number
+
+
+class CommandDone(_Event):
+    """A command was carried out or refused."""
+
+    type: Literal["command"] = "command"
+    id: str
+    name: str
+    accepted: bool
+    detail: str = ""
+
+
+class Warned(_Event):
+    """Something the person should know; the run goes on."""
+
+    type: Literal["warning"] = "warning"
+    code: str
+    message: str
+
+
+class RunEnded(_Event):
+    """The run will not go on in this process."""
+
+    type: Literal["run_ended"] = "run_ended"
+    outcome: Literal["finished", "stopped", "suspended", "failed"]
+    exit_code: int
+    step: int
+    message: str = ""
+    seconds: Number = 0.0
+
+
+Event = Annotated[
+    RunStarted
+    | PhaseChanged
+    | DataReady
+    | StepDone
+    | EvaluationDone
+    | SampleDone
+    | CheckpointSaved
+    | CommandDone
+    | Warned
+    | RunEnded,
+    Field(discriminator="type"),
+]
+"""Any event."""
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def parse_event(line: str | bytes) -> Event:
+    """The event on one line of `events.jsonl`.
+
+    Raises:
+        pydantic.ValidationError: The line is not a known event.
+    """
+    event: Event = _ADAPTER.validate_json(line)
+    return event
+
+
+def event_classes() -> tuple[type[_Event], ...]:
+    """Every event class, for tests and documentation."""
+    return (
+        RunStarted,
+        PhaseChanged,
+        DataReady,
+        StepDone,
+        EvaluationDone,
+        SampleDone,
+        CheckpointSaved,
+        CommandDone,
+        Warned,
+        RunEnded,
+    )

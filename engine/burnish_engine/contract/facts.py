@@ -1,0 +1,157 @@
+"""Facts: what was found out about machines, models, datasets and files. Plain data, no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
+FeedForwardKind = Literal["dense", "mixture_of_experts"]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GpuFacts(_Facts):
+    """One NVIDIA GPU as NVML sees it."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    compute_capability: tuple[int, int] | None = None
+    vram_total_bytes: int = 0
+    vram_free_bytes: int = 0
+
+
+class MachineFacts(_Facts):
+    """The machine, without loading torch."""
+
+    os: str
+    architecture: str
+    python: str
+    cpu: str
+    cpu_cores: int
+    ram_total_bytes: int
+    ram_free_bytes: int
+    disk_free_bytes: int = Field(description="Free bytes on the volume of the user data folder.")
+    gpus: list[GpuFacts] = []
+    driver: str | None = Field(default=None, description="NVIDIA driver version, where one answers.")
+    driver_cuda: str | None = Field(default=None, description="Highest CUDA version the driver supports.")
+    gpu_problem: str | None = Field(default=None, description="Why a GPU that seems to be there does not answer.")
+
+
+class LayerSpec(_Facts):
+    """One decoder layer."""
+
+    kind: LayerKind = "attention"
+    feed_forward: FeedForwardKind = "dense"
+    rope: bool = Field(default=True, description="False for layers without positional rotation (NoPE).")
+
+
+class RopeSpec(_Facts):
+    """Rotary position embedding."""
+
+    theta: float = 10000.0
+    scaling: Literal["none", "linear", "llama3", "yarn", "longrope", "dynamic"] = "none"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int | None = None
+    partial: float = Field(default=1.0, description="Share of each head that is rotated.")
+
+
+class DecoderSpec(_Facts):
+    """The shape of a decoder-only transformer, enough to plan memory, build it, and export it."""
+
+    family: str = Field(description="The checkpoint's model_type, such as llama or qwen3.")
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    layers: list[LayerSpec]
+    rms_norm_eps: float = 1e-5
+    activation: str = "silu"
+    max_context: int = Field(description="Longest sequence the checkpoint was made for, tokens.")
+    rope: RopeSpec = RopeSpec()
+    sliding_window: int | None = None
+    attention_bias: bool = False
+    qk_norm: bool = False
+    tied_embeddings: bool = False
+    num_experts: int = 0
+    experts_per_token: int = 0
+    conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")
+
+    @property
+    def num_layers(self) -> int:
+        """Number of decoder layers."""
+        return len(self.layers)
+
+
+class LengthStats(_Facts):
+    """Distribution of document lengths, tokens."""
+
+    mean: float
+    median: float
+    p95: float
+    longest: int
+    histogram: list[tuple[int, int]] = Field(default=[], description="(upper edge in tokens, rows) pairs.")
+
+
+class DatasetFacts(_Facts):
+    """What `burnish inspect` found. Rows in = rows used + dropped rows."""
+
+    files: list[str]
+    format: str
+    shape: str = Field(description="alpaca, prompt_completion, sharegpt, messages or text.")
+    columns: list[str]
+    rows: int
+    train_rows: int
+    validation_rows: int
+    dropped: dict[str, int] = Field(default={}, description="Reason to number of rows not used.")
+    dropped_examples: dict[str, list[int]] = Field(default={}, description="Reason to the first row numbers, from 1.")
+    truncated_rows: int = 0
+    tokens: int = 0
+    supervised_tokens: int = 0
+    lengths: LengthStats | None = None
+    micro_batches: int = 0
+    fill: float = Field(default=0.0, description="Share of the token budget that packing filled, 0 to 1.")
+    example: list[tuple[str, bool]] = Field(
+        default=[], description="One rendered row as (text, is it learned) pieces, in order."
+    )
+    warnings: list[str] = []
+
+
+class QuantFidelity(_Facts):
+    """How one file compares to the trained model, on held-out rows."""
+
+    file: str
+    quant: str
+    bytes: int
+    sha256: str
+    tensor_types: dict[str, int] = Field(description="GGUF type to number of tensors, read back from the file.")
+    fallbacks: list[str] = Field(default=[], description="Tensors that got another type than asked, in words.")
+    positions: int = Field(description="Token positions compared.")
+    mean_kl: float = Field(description="Mean KL(trained model || file), nats.")
+    p99_kl: float
+    top1_agreement: float = Field(description="Share of positions whose most likely token is the same, 0 to 1.")
+    reply: str = Field(default="", description="A templated reply of this file.")
+    reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")
+    passed: bool
+    problems: list[str] = []
+
+
+class FidelityReport(_Facts):
+    """The proof that exported files are the model that was trained."""
+
+    v: Literal[1] = 1
+    model: str
+    architecture: str
+    token_strings: int = Field(description="Strings whose token ids were compared.")
+    token_mismatches: int
+    mismatch_examples: list[str] = []
+    files: list[QuantFidelity]
+    passed: bool

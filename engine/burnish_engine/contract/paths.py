@@ -1,0 +1,118 @@
+"""Where things lie on disk: bundled assets, per-user folders, and the files of a run folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from burnish_engine.contract.errors import SetupError
+
+HOME_VARIABLE = "BURNISH_HOME"
+"""Environment variable that moves everything Burnish keeps for a person under one folder (tests, portable installs)."""
+
+
+def assets_dir() -> Path:
+    """Folder of bundled assets, in a checkout (`assets/`) and in an installed wheel (`burnish_engine/assets`) alike.
+
+    Raises:
+        SetupError: Neither folder exists: the installation is damaged.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "assets", package.parents[1] / "assets"):
+        if (candidate / "samples").is_dir():
+            return candidate
+    raise SetupError(f"Burnish's bundled assets were not found beside {package}.", "Reinstall Burnish.")
+
+
+def user_data_dir() -> Path:
+    """Folder for runs, leases and the queue. `BURNISH_HOME` overrides the platform's usual place."""
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home) if home else Path(platformdirs.user_data_dir("burnish", appauthor=False))
+
+
+def user_cache_dir() -> Path:
+    """Folder for what can be made again: converted models, tokenized datasets."""
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home) / "cache" if home else Path(platformdirs.user_cache_dir("burnish", appauthor=False))
+
+
+def runs_dir() -> Path:
+    """Folder that holds the run folders made without an explicit `--run-dir`."""
+    return user_data_dir() / "runs"
+
+
+_RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+
+
+def safe_name(text: str, fallback: str = "unnamed") -> str:
+    """A file name made from outside text: no separators, no leading dots, none of Windows' reserved device names.
+
+    Args:
+        text: Any text, such as a model's name found in a data file.
+        fallback: What to return when nothing usable is left.
+    """
+    name = re.sub(r"[^\w.\-+ ]+", "-", text, flags=re.UNICODE).strip(" .-")[:100].strip(" .-")
+    if not name or name.split(".")[0].lower() in _RESERVED_NAMES:
+        return fallback
+    return name
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run folder. Each has exactly one writer; the README's table says who."""
+
+    root: Path
+
+    @property
+    def recipe(self) -> Path:
+        """Frozen recipe, written once by the engine."""
+        return self.root / "recipe.toml"
+
+    @property
+    def events(self) -> Path:
+        """Append-only events, one JSON object a line."""
+        return self.root / "events.jsonl"
+
+    @property
+    def state(self) -> Path:
+        """Atomically replaced summary of where the run stands."""
+        return self.root / "state.json"
+
+    @property
+    def control(self) -> Path:
+        """Commands from any client, appended under a lock."""
+        return self.root / "control.jsonl"
+
+    @property
+    def notes(self) -> Path:
+        """Name, tags and notes by the person."""
+        return self.root / "notes.json"
+
+    @property
+    def stdout_log(self) -> Path:
+        """Standard output of a detached engine process."""
+        return self.root / "stdout.log"
+
+    @property
+    def stderr_log(self) -> Path:
+        """Standard error and tracebacks of the engine process."""
+        return self.root / "stderr.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder a checkpoint; trusted only with its completion marker."""
+        return self.root / "checkpoints"
+
+    @property
+    def adapter(self) -> Path:
+        """The trained adapter in PEFT format."""
+        return self.root / "adapter"
+
+    @property
+    def export(self) -> Path:
+        """Finished files with their fidelity report."""
+        return self.root / "export"

@@ -1,0 +1,194 @@
+"""Read and write recipes: TOML in, validated `Recipe` out; errors name the key, the value and the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticUndefined
+from tomlkit.exceptions import TOMLKitError
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe import RECIPE_VERSION, Recipe, field_unit, sections
+
+
+def load_recipe(path: Path) -> Recipe:
+    """The recipe in a TOML file, with relative paths made absolute from the file's folder.
+
+    Raises:
+        UsageError: The file is missing, not UTF-8, not TOML, of another version, or breaks the schema.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no recipe at {path}.", "Write one with `burnish recipe new`, or check the path."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The recipe {path} is not UTF-8 text (byte {error.start}).", "Save it as UTF-8 and try again."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"The recipe {path} could not be read: {error.strerror}.", "Check the path.") from None
+    return resolve_paths(parse_recipe(text, source=str(path)), path.resolve().parent)
+
+
+def parse_recipe(text: str, source: str = "recipe") -> Recipe:
+    """The recipe in a TOML text.
+
+    Args:
+        text: TOML.
+        source: What to call the text in messages.
+
+    Raises:
+        UsageError: The text is not TOML, of another version, or breaks the schema.
+    """
+    try:
+        document = tomlkit.parse(text).unwrap()
+    except TOMLKitError as error:
+        raise UsageError(f"{source} is not valid TOML: {error}.", "Correct that place and try again.") from None
+    version = document.get("version", RECIPE_VERSION)
+    if version != RECIPE_VERSION:
+        raise UsageError(
+            f"{source} has recipe version {version!r}; this Burnish reads version {RECIPE_VERSION}.",
+            "Use the Burnish that wrote it, or set version = 1 and check it with `burnish recipe check`.",
+        )
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        problems = [_explain(detail) for detail in error.errors(include_url=False)]
+        raise UsageError(
+            f"{source} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: {'; '.join(problems)}.",
+            "`burnish recipe reference` lists every key with its range.",
+        ) from None
+
+
+def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
+    """The same recipe with relative data files and model folder taken from `base`."""
+
+    def absolute(name: str) -> str:
+        path = Path(name).expanduser()
+        return str(path if path.is_absolute() else base / path)
+
+    data = recipe.data.model_copy(
+        update={
+            "files": [absolute(name) for name in recipe.data.files],
+            "validation_files": [absolute(name) for name in recipe.data.validation_files],
+        }
+    )
+    model = recipe.model
+    if model.path != "embedded":
+        model = model.model_copy(update={"path": absolute(model.path)})
+    return recipe.model_copy(update={"data": data, "model": model})
+
+
+def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
+    """The recipe as TOML, every key written out.
+
+    Args:
+        recipe: What to write.
+        comments: Put each key's help above it.
+    """
+    document = tomlkit.document()
+    known = sections()
+    for name in Recipe.model_fields:
+        value = getattr(recipe, name)
+        if name not in known:
+            document.add(name, value)
+            continue
+        table = tomlkit.table()
+        if comments:
+            table.comment(str(known[name].__doc__))
+        for key, field in known[name].model_fields.items():
+            if comments:
+                table.add(tomlkit.comment(_one_line(str(field.description), field_unit(field))))
+            table.add(key, getattr(value, key))
+        document.add(tomlkit.nl())
+        document.add(name, table)
+    return tomlkit.dumps(document)
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """SHA-256 over the recipe's values, independent of layout and comments."""
+    return hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def recipe_schema() -> dict[str, Any]:
+    """JSON schema of the recipe, for editors that complete and check TOML."""
+    schema = Recipe.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Burnish recipe"
+    return schema
+
+
+def reference_page() -> str:
+    """The reference of all recipe keys as Markdown."""
+    lines = ["# Recipe reference", "", "Made by `burnish recipe reference`. A recipe is one TOML file."]
+    for name, model in (("", Recipe), *sections().items()):
+        lines += ["", f"## `[{name}]`" if name else "## Top level", "", str(model.__doc__), ""]
+        lines += ["| key | default | range | unit | meaning |", "|---|---|---|---|---|"]
+        schema = model.model_json_schema(mode="validation")
+        for key, field in model.model_fields.items():
+            if not name and key in sections():
+                continue
+            default = field.get_default(call_default_factory=True)
+            shown = "" if default is PydanticUndefined else json.dumps(default, ensure_ascii=False)
+            allowed = " ".join(_ranges(schema["properties"][key]))
+            help_text = str(field.description).replace("|", "\\|")
+            lines.append(f"| `{key}` | `{shown}` | {allowed} | {field_unit(field)} | {help_text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _ranges(schema: dict[str, Any]) -> Iterator[str]:
+    item = schema.get("items", schema)
+    if "enum" in item:
+        yield ", ".join(f"`{value}`" for value in item["enum"])
+    elif "const" in item:
+        yield f"`{item['const']}`"
+    for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<")):
+        if key in schema:
+            yield f"{sign} {schema[key]:g}"
+
+
+def _one_line(help_text: str, unit: str) -> str:
+    return f"{help_text} [{unit}]" if unit else help_text
+
+
+def _explain(detail: ErrorDetails) -> str:
+    """One pydantic error as a phrase a person can act on."""
+    location = [str(part) for part in detail["loc"]]
+    dotted = ".".join(location) or "the recipe"
+    if detail["type"] == "extra_forbidden":
+        return f"unknown key {dotted}{_nearest(location)}"
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if not location:
+        return message
+    if detail["type"] == "value_error":
+        return f"{dotted} {message}"
+    return f"{dotted} = {_shorten(detail['input'])}: {message}"
+
+
+def _nearest(location: list[str]) -> str:
+    model: type[BaseModel] = sections()[location[0]] if len(location) > 1 else Recipe
+    known = list(model.model_fields)
+    close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+    if close:
+        return f" (did you mean {'.'.join([*location[:-1], close[0]])}?)"
+    elsewhere = [
+        f"{name}.{location[-1]}" for name, section in sections().items() if location[-1] in section.model_fields
+    ]
+    if elsewhere:
+        return f" (did you mean {elsewhere[0]}?)"
+    return f" (known here: {', '.join(known)})"
+
+
+def _shorten(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,1 @@
+"""Burnish's engine. Importing this loads nothing."""

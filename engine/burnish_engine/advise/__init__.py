@@ -1,0 +1,1 @@
+"""Predictions made before anything starts: what fits, how large files get. Never needs torch."""

@@ -1,0 +1,1 @@
+"""The burnish command. One file a command group."""

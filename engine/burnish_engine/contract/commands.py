@@ -19,6 +19,6 @@ class Command(BaseModel):
     id: str = Field(default_factory=lambda: uuid.uuid4().hex, description="Unique id, echoed by the acknowledgement.")
     name: CommandName = Field(
         description="stop: save and end. stop_now: end without saving. checkpoint: save and go on. pause: hold, "
-        "keeping memory. resume: end a pause. suspend: save, exit and free memory. sample: generate from the fixed prompts."
+        "keeping memory. resume: end a pause. suspend: save, exit and free memory. sample: answer the fixed prompts."
     )
     t: float = Field(default=0.0, ge=0, description="When it was sent, seconds since the epoch.")

@@ -37,8 +37,8 @@ class ModelSection(_Section):
 
     path: str = _field(
         "embedded",
-        'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish, or a folder with config.json, '
-        "safetensors weights and a tokenizer. Relative paths are taken from the recipe's folder.",
+        'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish, or a folder with '
+        "config.json, safetensors weights and a tokenizer. Relative paths are taken from the recipe's folder.",
         min_length=1,
     )
 
@@ -160,7 +160,7 @@ class DevicesSection(_Section):
 
     kind: Literal["auto", "cuda", "cpu"] = _field(
         "auto",
-        "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, never a silent CPU run.",
+        "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, not a silent CPU run.",
     )
     gpus: list[int] = _field(lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=64)
     strategy: Literal["single"] = _field("single", "How several GPUs share the work. This version trains on one.")

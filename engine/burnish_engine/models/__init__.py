@@ -1,0 +1,1 @@
+"""Model folders, their specification, and the plain transformers + PEFT path."""

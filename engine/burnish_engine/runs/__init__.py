@@ -1,0 +1,1 @@
+"""Run folders, control, leases and the queue."""

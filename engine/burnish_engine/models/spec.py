@@ -1,0 +1,89 @@
+"""From a checkpoint's `config.json` to a torch-free `DecoderSpec`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burnish_engine.contract.facts import DecoderSpec, LayerKind, LayerSpec, RopeSpec
+
+KNOWN_FAMILIES = frozenset(
+    {"llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "phi3", "lfm2", "gpt_oss"}
+)
+"""model_type values whose config this module reads fully."""
+
+
+def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
+    """The specification of a decoder, or None where the family is not known here.
+
+    Args:
+        config: The checkpoint's `config.json`. Multimodal wrappers are not unwrapped.
+    """
+    family = str(config.get("model_type", ""))
+    if family not in KNOWN_FAMILIES:
+        return None
+    heads = int(config["num_attention_heads"])
+    hidden = int(config["hidden_size"])
+    experts = int(config.get("num_experts") or config.get("num_local_experts") or 0)
+    return DecoderSpec(
+        family=family,
+        vocab_size=int(config["vocab_size"]),
+        hidden_size=hidden,
+        intermediate_size=int(config["intermediate_size"]),
+        num_heads=heads,
+        num_kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        layers=_layers(config, family, experts),
+        rms_norm_eps=float(config.get("rms_norm_eps", config.get("norm_eps", 1e-5))),
+        activation=str(config.get("hidden_act") or config.get("hidden_activation") or "silu"),
+        max_context=int(config.get("max_position_embeddings", 2048)),
+        rope=_rope(config),
+        sliding_window=config.get("sliding_window"),
+        attention_bias=bool(config.get("attention_bias", family == "qwen2")),
+        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", "lfm2"},
+        tied_embeddings=bool(config.get("tie_word_embeddings", family in {"gemma3_text", "lfm2"})),
+        num_experts=experts,
+        experts_per_token=int(config.get("num_experts_per_tok") or 0),
+        conv_width=int(config.get("conv_L_cache") or 0),
+    )
+
+
+def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec]:
+    count = int(config["num_hidden_layers"])
+    types = config.get("layer_types") or ["full_attention"] * count
+    no_rope = config.get("no_rope_layers") or [1] * count
+    sliding_everywhere = bool(config.get("sliding_window")) and family == "mistral"
+    return [
+        LayerSpec(
+            kind=_kind(str(types[i]), sliding_everywhere),
+            feed_forward="mixture_of_experts" if experts else "dense",
+            rope=bool(no_rope[i]),
+        )
+        for i in range(count)
+    ]
+
+
+def _kind(layer_type: str, sliding_everywhere: bool) -> LayerKind:
+    if layer_type == "conv":
+        return "short_convolution"
+    if layer_type == "sliding_attention" or sliding_everywhere:
+        return "sliding_attention"
+    return "attention"
+
+
+def _rope(config: dict[str, Any]) -> RopeSpec:
+    """Rope from transformers 5's `rope_parameters` (possibly one set a layer kind) or the older two keys."""
+    parameters = config.get("rope_parameters") or {}
+    if "full_attention" in parameters:
+        parameters = parameters["full_attention"]
+    scaling = {**(config.get("rope_scaling") or {}), **parameters}
+    kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
+    return RopeSpec(
+        theta=float(scaling.get("rope_theta") or config.get("rope_theta") or 10000.0),
+        scaling="none" if kind == "default" else kind,  # type: ignore[arg-type]  # pydantic checks the name
+        factor=float(scaling.get("factor", 1.0)),
+        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
+        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
+        original_context=scaling.get("original_max_position_embeddings")
+        or config.get("original_max_position_embeddings"),
+        partial=float(scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0),
+    )

@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
-EVENT_VERSION = 1
-
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -33,7 +31,7 @@ Number = Annotated[
 class _Event(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
 
-    v: Literal[1] = EVENT_VERSION
+    v: Literal[1] = 1
     seq: int = Field(default=0, ge=0, description="Position in the file, without gaps.")
     t: float = Field(default=0.0, ge=0, description="Wall-clock time, seconds since the epoch.")
 

@@ -22,7 +22,7 @@ ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "d
 
 def _field(default: Any, help_text: str, *, unit: str = "", **constraints: Any) -> Any:
     """A recipe field: default, help shown to people, unit, and the range pydantic enforces."""
-    extra = {"unit": unit} if unit else {}
+    extra: dict[str, Any] = {"unit": unit} if unit else {}
     if callable(default):
         return Field(default_factory=default, description=help_text, json_schema_extra=extra, **constraints)
     return Field(default=default, description=help_text, json_schema_extra=extra, **constraints)

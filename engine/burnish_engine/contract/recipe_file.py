@@ -130,7 +130,8 @@ def recipe_schema() -> dict[str, Any]:
 def reference_page() -> str:
     """The reference of all recipe keys as Markdown."""
     lines = ["# Recipe reference", "", "Made by `burnish recipe reference`. A recipe is one TOML file."]
-    for name, model in (("", Recipe), *sections().items()):
+    pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
+    for name, model in pages:
         lines += ["", f"## `[{name}]`" if name else "## Top level", "", str(model.__doc__), ""]
         lines += ["| key | default | range | unit | meaning |", "|---|---|---|---|---|"]
         schema = model.model_json_schema(mode="validation")

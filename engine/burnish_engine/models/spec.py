@@ -79,7 +79,7 @@ def _rope(config: dict[str, Any]) -> RopeSpec:
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     return RopeSpec(
         theta=float(scaling.get("rope_theta") or config.get("rope_theta") or 10000.0),
-        scaling="none" if kind == "default" else kind,  # type: ignore[arg-type]  # pydantic checks the name
+        scaling="none" if kind == "default" else kind,
         factor=float(scaling.get("factor", 1.0)),
         low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
         high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),

@@ -1,0 +1,66 @@
+"""The summary of a run that the engine keeps in `state.json`, and what a reader may conclude from it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+STATE_VERSION = 1
+NOT_RESPONDING_AFTER_S = 30.0
+"""A heartbeat older than this means the process hangs (it beats every two seconds from a thread of its own)."""
+
+Status = Literal["created", "queued", "running", "paused", "finished", "stopped", "suspended", "failed"]
+Standing = Literal[
+    "created",
+    "queued",
+    "running",
+    "paused",
+    "finished",
+    "stopped",
+    "suspended",
+    "failed",
+    "interrupted",
+    "not responding",
+]
+
+
+class RunStateFile(BaseModel):
+    """Content of `state.json`. Written by the engine only."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    v: Literal[1] = 1
+    run: str = Field(description="Name of the run folder.")
+    name: str = ""
+    status: Status = "created"
+    phase: str = ""
+    step: int = 0
+    total_steps: int = 0
+    loss: float | None = None
+    evaluation_loss: float | None = None
+    device: str = ""
+    recipe_hash: str = ""
+    created: float = Field(default=0.0, description="Seconds since the epoch.")
+    pid: int | None = None
+    process_created: float | None = None
+    heartbeat: float = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
+    exit_code: int | None = None
+    message: str = ""
+
+
+def standing(state: RunStateFile, *, owner_alive: bool, now: float) -> Standing:
+    """What to tell a person: "finished", "process gone" and "hangs" are different things.
+
+    Args:
+        state: The run's `state.json`.
+        owner_alive: Whether the process with the recorded pid and creation time exists.
+        now: Seconds since the epoch.
+    """
+    if state.status not in ("running", "paused"):
+        return state.status
+    if not owner_alive:
+        return "interrupted"
+    if now - state.heartbeat > NOT_RESPONDING_AFTER_S:
+        return "not responding"
+    return state.status

@@ -1,0 +1,154 @@
+"""Run folders: create, open, find, list. The folder's format is described in the README."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from burnish_engine.contract.errors import NoSpaceError, UsageError
+from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_hash
+from burnish_engine.contract.state import STATE_VERSION, RunStateFile, Standing, standing
+from burnish_engine.runs.process import is_alive
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One line of the list of runs."""
+
+    paths: RunPaths
+    state: RunStateFile
+    standing: Standing
+
+
+def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
+    """A new run folder with its frozen recipe and first state.
+
+    Args:
+        recipe: With absolute paths.
+        root: The folder; by default a new one under the user's runs folder.
+
+    Raises:
+        UsageError: The folder exists and is not empty.
+        NoSpaceError: It cannot be written.
+    """
+    paths = RunPaths(root.absolute() if root else _free_name(recipe))
+    if paths.root.exists() and (not paths.root.is_dir() or any(paths.root.iterdir())):
+        raise UsageError(
+            f"The run folder {paths.root} already holds something.",
+            "Give another --run-dir, or continue it with `burnish runs resume`.",
+        )
+    try:
+        paths.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(paths.root, error) from error
+    write_atomic(paths.recipe, dump_recipe(recipe))
+    paths.control.touch()
+    write_state(
+        paths,
+        RunStateFile(
+            run=paths.root.name,
+            name=recipe.name or paths.root.name,
+            recipe_hash=recipe_hash(recipe),
+            created=time.time(),
+        ),
+    )
+    return paths
+
+
+def open_run(reference: str | Path) -> RunPaths:
+    """A run folder by path or by its name under the user's runs folder; "last" is the newest.
+
+    Raises:
+        UsageError: There is no such run, or another version of Burnish made it.
+    """
+    candidates = [Path(reference), runs_dir() / str(reference)]
+    if str(reference) == "last":
+        newest = [summary.paths.root for summary in list_runs()][:1]
+        candidates = newest or candidates
+    for folder in candidates:
+        paths = RunPaths(folder.absolute())
+        if paths.state.is_file():
+            read_state(paths)
+            return paths
+    folder = candidates[0]
+    if folder.is_dir():
+        raise UsageError(
+            f"{folder} is not a run folder (it has no state.json).", "Give a folder made by `burnish train`."
+        )
+    raise UsageError(f"There is no run {str(reference)!r}.", "`burnish runs list` shows the runs there are.")
+
+
+def read_recipe(paths: RunPaths) -> Recipe:
+    """The run's frozen recipe."""
+    return load_recipe(paths.recipe)
+
+
+def read_state(paths: RunPaths) -> RunStateFile:
+    """The run's state.
+
+    Raises:
+        UsageError: It was written by another version, or is damaged.
+    """
+    try:
+        raw = json.loads(paths.state.read_text(encoding="utf-8"))
+        version = raw.get("v") if isinstance(raw, dict) else None
+        if version != STATE_VERSION:
+            raise UsageError(
+                f"The run folder {paths.root} has format version {version!r}; this Burnish reads {STATE_VERSION}.",
+                "Open it with the Burnish that made it.",
+            )
+        return RunStateFile.model_validate(raw)
+    except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
+        raise UsageError(
+            f"{paths.state} is damaged ({str(error).splitlines()[0]}).",
+            "The checkpoints beside it may be whole: copy them away before deleting the run.",
+        ) from None
+
+
+def write_state(paths: RunPaths, state: RunStateFile, *, durable: bool = True) -> None:
+    """Replace `state.json`."""
+    write_atomic(paths.state, state.model_dump_json(indent=2) + "\n", durable=durable)
+
+
+def summarize(paths: RunPaths) -> RunSummary:
+    """State and standing of one run."""
+    state = read_state(paths)
+    alive = is_alive(state.pid, state.process_created)
+    return RunSummary(paths, state, standing(state, owner_alive=alive, now=time.time()))
+
+
+def list_runs() -> list[RunSummary]:
+    """All runs under the user's runs folder, newest first. Folders that cannot be read are left out."""
+    found = []
+    folder = runs_dir()
+    for root in folder.iterdir() if folder.is_dir() else ():
+        paths = RunPaths(root)
+        if paths.state.is_file():
+            try:
+                found.append(summarize(paths))
+            except UsageError:
+                continue
+    return sorted(found, key=lambda summary: summary.state.created, reverse=True)
+
+
+def _free_name(recipe: Recipe) -> Path:
+    label = recipe.name or Path(recipe.model.path).name
+    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{safe_name(label, 'run').lower().replace(' ', '-')}"
+    for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+        root = runs_dir() / (stem + suffix)
+        try:
+            root.mkdir(parents=True)
+            return root
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise cannot_write(root, error) from error
+    raise NoSpaceError(f"No free name for a run beside {runs_dir() / stem}.", "Give one with --run-dir.")

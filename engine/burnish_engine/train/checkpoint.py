@@ -1,0 +1,185 @@
+"""Checkpoints: everything a run needs to go on exactly, in safetensors and JSON.
+
+A checkpoint is written aside, renamed, and only then marked COMPLETE with the SHA-256 of each file. A folder without that
+marker, or with a file that does not match it, is not trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import guarded, replace_with_retry, sync_folder, write_atomic
+from burnish_engine.models.plain import trainable_parameters
+from burnish_engine.train.optimizer import optimizer_tensors, restore_optimizer
+
+CHECKPOINT_VERSION = 1
+_MARKER = "COMPLETE"
+_PARTIAL = ".partial"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands. Everything else about the data order follows from the recipe.
+
+    Attributes:
+        step: Optimizer steps done.
+        micro_batches: Micro-batches consumed, over all epochs.
+        tokens: Real tokens trained on.
+        dataset_hash: Fingerprint of the tokenized data; a resumed run must see the same.
+        recipe_hash: Fingerprint of the recipe.
+        threads: CPU threads; sums depend on it.
+    """
+
+    step: int
+    micro_batches: int
+    tokens: int
+    dataset_hash: str
+    recipe_hash: str
+    threads: int
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter in PEFT format, replacing an older one file by file so that the folder is always loadable."""
+    aside = folder.with_name(folder.name + _PARTIAL)
+
+    def write() -> None:
+        shutil.rmtree(aside, ignore_errors=True)
+        model.save_pretrained(str(aside), safe_serialization=True)
+        (aside / "README.md").unlink(missing_ok=True)  # PEFT's model-card form, empty
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in sorted(aside.iterdir()):
+            replace_with_retry(file, folder / file.name)
+        aside.rmdir()
+
+    guarded(folder, write)
+
+
+def save_checkpoint(
+    folder: Path, model: Any, optimizer: torch.optim.Optimizer, position: Position, device: torch.device
+) -> Path:
+    """Write `folder/step-NNNNNN` and return it.
+
+    Raises:
+        NoSpaceError: It could not be written; nothing half-written stays under the final name.
+    """
+    target = folder / f"step-{position.step:06d}"
+    aside = folder / f".{target.name}{_PARTIAL}"
+
+    def write() -> None:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        model.save_pretrained(str(aside / "adapter"), safe_serialization=True)
+        (aside / "adapter" / "README.md").unlink(missing_ok=True)
+        save_file(optimizer_tensors(optimizer, trainable_parameters(model)), aside / "optimizer.safetensors")
+        save_file(_torch_rng(device), aside / "rng.safetensors")
+        state = {"v": CHECKPOINT_VERSION, **asdict(position), "python_rng": _python_rng(), "numpy_rng": _numpy_rng()}
+        write_atomic(aside / "state.json", json.dumps(state) + "\n")
+        hashes = {path.relative_to(aside).as_posix(): _sync_and_hash(path) for path in _files(aside)}
+        if target.exists():
+            shutil.rmtree(target)
+        replace_with_retry(aside, target)
+        sync_folder(folder)
+        write_atomic(target / _MARKER, json.dumps(hashes, indent=1) + "\n")
+
+    guarded(target, write)
+    return target
+
+
+def find_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint, and the names of newer ones that are not whole."""
+    broken = []
+    for candidate in sorted(folder.glob("step-*"), reverse=True):
+        if _is_whole(candidate):
+            return candidate, broken
+        broken.append(candidate.name)
+    return None, broken
+
+
+def prune_checkpoints(folder: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints, and what an interrupted save left."""
+    for leftover in folder.glob(f".*{_PARTIAL}"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for old in sorted(folder.glob("step-*"))[:-keep]:
+        (old / _MARKER).unlink(missing_ok=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def read_position(checkpoint: Path) -> Position:
+    """Where the checkpoint's run stood.
+
+    Raises:
+        UsageError: The checkpoint has another version.
+    """
+    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    if state.get("v") != CHECKPOINT_VERSION:
+        raise UsageError(
+            f"The checkpoint {checkpoint} has version {state.get('v')!r}; this Burnish reads {CHECKPOINT_VERSION}.",
+            "Resume it with the Burnish that made it.",
+        )
+    return Position(**{name: state[name] for name in Position.__dataclass_fields__})
+
+
+def restore_training(checkpoint: Path, model: Any, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Put optimizer state and all random generators back. The model must already carry the checkpoint's adapter."""
+    restore_optimizer(optimizer, trainable_parameters(model), load_file(checkpoint / "optimizer.safetensors"))
+    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    rng = load_file(checkpoint / "rng.safetensors")
+    torch.set_rng_state(rng["cpu"])
+    if device.type == "cuda" and "cuda" in rng:
+        torch.cuda.set_rng_state(rng["cuda"], device)
+    version, numbers, gauss = state["python_rng"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, *rest = state["numpy_rng"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def _torch_rng(device: torch.device) -> dict[str, torch.Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _python_rng() -> list[Any]:
+    version, numbers, gauss = random.getstate()
+    return [version, list(numbers), gauss]
+
+
+def _numpy_rng() -> list[Any]:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return [kind, keys.tolist(), *rest]
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        hashes = json.loads((checkpoint / _MARKER).read_text(encoding="utf-8"))
+        return all(_sha256(checkpoint / name) == digest for name, digest in hashes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sync_and_hash(path: Path) -> str:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    return _sha256(path)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,96 @@
+"""Commands and signals that arrive between optimizer steps."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from burnish_engine.contract.commands import Command
+from burnish_engine.contract.events import CommandDone, PhaseChanged
+from burnish_engine.runs.control import ControlReader
+from burnish_engine.runs.recorder import Recorder
+
+Ending = Literal["stop", "stop_now", "suspend"]
+_PAUSE_POLL_S = 0.2
+
+
+@dataclass
+class Desk:
+    """Takes commands between steps.
+
+    Attributes:
+        reader: Follows the run's control file.
+        recorder: Where acknowledgements go.
+        checkpoint: Saves a checkpoint now.
+        sample: Answers the fixed prompts now.
+    """
+
+    reader: ControlReader
+    recorder: Recorder
+    checkpoint: Callable[[], None]
+    sample: Callable[[], None]
+    _signalled: threading.Event = field(default_factory=threading.Event)
+
+    def attend(self) -> Ending | None:
+        """Carry out waiting commands; returns how the run shall end, or None to go on. Blocks while paused."""
+        paused = False
+        while True:
+            for command in self.reader.poll():
+                ending, paused = self._carry_out(command, paused)
+                if ending:
+                    return ending
+            if self._signalled.is_set():
+                return "stop"
+            if not paused:
+                return None
+            time.sleep(_PAUSE_POLL_S)
+
+    def _carry_out(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
+        accepted, detail = True, ""
+        if command.name == "pause":
+            accepted, detail = not paused, "already paused" if paused else ""
+            if not paused:
+                self.recorder.update(status="paused", phase="paused")
+                self.recorder.emit(PhaseChanged(phase="paused"))
+            paused = True
+        elif command.name == "resume":
+            accepted, detail = paused, "" if paused else "not paused"
+            if paused:
+                self.recorder.update(status="running", phase="training")
+                self.recorder.emit(PhaseChanged(phase="training"))
+            paused = False
+        elif command.name == "checkpoint":
+            self.checkpoint()
+        elif command.name == "sample":
+            self.sample()
+        self.recorder.emit(CommandDone(id=command.id, name=command.name, accepted=accepted, detail=detail))
+        if command.name in ("stop", "stop_now", "suspend"):
+            return command.name, paused
+        return None, paused
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Inside, the first interrupt or termination signal means "stop and save", a second interrupt means "now"."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def request(number: int, _frame: object) -> None:
+            if self._signalled.is_set() and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self._signalled.set()
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGBREAK"):
+            numbers.append(signal.SIGBREAK)
+        before = {number: signal.signal(number, request) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

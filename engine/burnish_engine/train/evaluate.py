@@ -1,0 +1,39 @@
+"""Held-out loss and fixed-prompt samples, leaving the training state as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from burnish_engine.data.pack import EpochPlan
+from burnish_engine.data.tokenize import Document
+from burnish_engine.train.plain_step import IGNORED, Layout, summed_loss
+
+
+@torch.no_grad()
+def held_out_loss(
+    model: Any, documents: Sequence[Document], *, budget: int, device: torch.device, layout: Layout
+) -> tuple[float, int]:
+    """Mean cross entropy per supervised token (nats) and the number of those tokens.
+
+    Args:
+        model: In any mode; put back into it afterwards.
+        documents: Held-out documents.
+        budget: Tokens per forward pass.
+        device: Where the model is.
+        layout: As in training.
+    """
+    was_training = model.training
+    model.eval()
+    total, count = 0.0, 0
+    plan = EpochPlan(documents, budget=budget, pack=True, seed=0, epoch=0)
+    for index in range(len(plan)):
+        batch = plan[index]
+        supervised = int((batch.labels != IGNORED).sum())
+        if supervised:
+            total += float(summed_loss(model, batch, device, layout))
+            count += supervised
+    model.train(was_training)
+    return (total / count if count else float("nan")), count

@@ -1,0 +1,95 @@
+"""Forward and backward of the plain path: the sum of cross entropy over the supervised tokens of one micro-batch.
+
+Rows of a micro-batch must not see each other. Two layouts give that:
+
+- packed: one row of T tokens whose positions restart at each document; transformers then masks across documents.
+- padded: one row a document, padded at the end. Right for every causal model, whatever its layers carry along.
+
+Packed wastes nothing, but an architecture may ignore the positions (short convolutions, recurrent state) and leak from
+one document into the next. Which one is used is therefore measured on the loaded model, not read from a list.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from burnish_engine.data.pack import MicroBatch
+
+Layout = Literal["packed", "padded"]
+IGNORED = -100  # label of tokens that the loss does not count
+
+_PROBE_LENGTHS = (5, 9, 7)
+_LEAK_TOLERANCE = 1e-3  # of the logits' own scale; a leak changes logits by the order of that scale
+
+
+def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Layout) -> torch.Tensor:
+    """Sum of cross entropy (nats, fp32) over the micro-batch's supervised tokens; a scalar with gradient.
+
+    Args:
+        model: transformers model, with or without PEFT adapter.
+        batch: Packed documents with shifted labels.
+        device: Where the model is.
+        layout: See the module's text.
+    """
+    inputs, labels = (packed_inputs if layout == "packed" else padded_inputs)(batch, device)
+    supervised = labels != IGNORED
+    if layout == "packed" and takes_logits_to_keep(model):
+        # The head's product with the vocabulary is the largest of all: only rows that the loss counts need it.
+        rows = supervised[0].nonzero().squeeze(1)
+        logits = model(**inputs, logits_to_keep=rows, use_cache=False).logits[0]
+    else:
+        logits = model(**inputs, use_cache=False).logits[supervised]
+    return F.cross_entropy(logits.float(), labels[supervised], reduction="sum")
+
+
+def packed_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Model inputs and labels `[1, T]` in the packed layout."""
+    tensors = [torch.from_numpy(array)[None].to(device) for array in (batch.input_ids, batch.positions, batch.labels)]
+    return {"input_ids": tensors[0], "position_ids": tensors[1]}, tensors[2]
+
+
+def padded_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Model inputs and labels `[documents, longest]` in the padded layout. The padding id does not matter: it is masked."""
+    starts, ends = batch.boundaries[:-1], batch.boundaries[1:]
+    longest = int((ends - starts).max())
+    shape = (len(starts), longest)
+    ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    labels = np.full(shape, IGNORED, np.int64)
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        ids[row, : end - start] = batch.input_ids[start:end]
+        labels[row, : end - start] = batch.labels[start:end]
+        mask[row, : end - start] = 1
+    inputs = {"input_ids": torch.from_numpy(ids).to(device), "attention_mask": torch.from_numpy(mask).to(device)}
+    return inputs, torch.from_numpy(labels).to(device)
+
+
+def takes_logits_to_keep(model: Any) -> bool:
+    """Whether the model can compute logits for chosen positions only."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(base.forward).parameters
+
+
+@torch.no_grad()
+def choose_layout(model: Any, vocab_size: int, device: torch.device, pack: bool) -> Layout:
+    """Packed where the model provably keeps documents apart, else padded.
+
+    Runs a few random documents packed and one by one and compares the logits.
+    """
+    if not pack:
+        return "padded"
+    generator = torch.Generator().manual_seed(0)
+    documents = [torch.randint(0, vocab_size, (n,), generator=generator) for n in _PROBE_LENGTHS]
+    was_training = model.training
+    model.eval()
+    alone = torch.cat([model(input_ids=d[None].to(device), use_cache=False).logits[0] for d in documents]).float()
+    positions = torch.cat([torch.arange(n) for n in _PROBE_LENGTHS])[None].to(device)
+    ids = torch.cat(documents)[None].to(device)
+    together = model(input_ids=ids, position_ids=positions, use_cache=False).logits[0].float()
+    model.train(was_training)
+    tolerance = _LEAK_TOLERANCE if next(model.parameters()).dtype == torch.float32 else 30 * _LEAK_TOLERANCE
+    return "packed" if (together - alone).abs().max() <= tolerance * alone.abs().max() else "padded"

@@ -1,0 +1,104 @@
+"""Carry a run out: take the device, load, train, save, and say how it ended."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
+from burnish_engine.contract.events import RunEnded
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.models.device import choose_device, lease_name
+from burnish_engine.runs import lease
+from burnish_engine.runs.recorder import Listener, Recorder
+from burnish_engine.runs.store import read_recipe
+from burnish_engine.train.session import Session
+
+_OUTCOMES = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: ExitCode
+    step: int
+    message: str = ""
+
+
+def run_training(paths: RunPaths, *, listener: Listener | None = None, force: bool = False) -> Outcome:
+    """Start a run, or go on with it from its newest whole checkpoint.
+
+    Args:
+        paths: The run folder.
+        listener: Gets every event as it is written.
+        force: Use the device even where another run holds it.
+
+    Raises:
+        LeasedError: Another run holds the device. Other failures are recorded in the run and returned.
+    """
+    recipe = read_recipe(paths)
+    device = choose_device(recipe.devices)
+    name = lease_name(device)
+    lease.acquire(name, paths, force=force)
+    try:
+        return _recorded(paths, Session(paths, recipe, device), listener)
+    finally:
+        lease.release(name)
+        lease.start_waiting()
+
+
+def _recorded(paths: RunPaths, session: Session, listener: Listener | None) -> Outcome:
+    began = time.perf_counter()
+    recorder = Recorder(paths, listener)
+
+    def end(outcome: str, code: ExitCode, message: str = "") -> Outcome:
+        recorder.end(
+            RunEnded(
+                outcome=outcome,  # type: ignore[arg-type]  # one of the literals, from the table above
+                exit_code=int(code),
+                step=session.step,
+                message=message,
+                seconds=time.perf_counter() - began,
+            )
+        )
+        return Outcome(code, session.step, message)
+
+    try:
+        ending = session.run(recorder)
+    except BurnishError as error:
+        _log_traceback(paths)
+        return end("failed", error.exit_code, str(error))
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        _log_traceback(paths)
+        return end("failed", ExitCode.DOES_NOT_FIT, str(_does_not_fit(session, error)))
+    except KeyboardInterrupt:
+        return end("stopped", ExitCode.STOPPED, "Stopped at once; the last checkpoint is kept.")
+    except BaseException as error:
+        _log_traceback(paths)
+        end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
+        raise
+    if ending is None:
+        return end("finished", ExitCode.DONE)
+    return end(_OUTCOMES[ending], ExitCode.STOPPED, f"Ended by the command {ending}.")
+
+
+def _does_not_fit(session: Session, error: BaseException) -> DoesNotFitError:
+    section = session.recipe.train
+    found = str(error).split(". ", maxsplit=1)[0] or type(error).__name__
+    return DoesNotFitError(
+        f"Out of memory at step {session.step} with {section.micro_batch_tokens} tokens a pass ({found}).",
+        f"Lower train.micro_batch_tokens (and data.max_length){'' if section.recompute else ', or set '}"
+        f"{'' if section.recompute else 'train.recompute = true'}; then start again.",
+    )
+
+
+def _log_traceback(paths: RunPaths) -> None:
+    try:
+        with paths.stderr_log.open("a", encoding="utf-8") as log:
+            log.write(traceback.format_exc())
+    except OSError:
+        return  # a full disk: the error itself is still told

@@ -1,0 +1,30 @@
+"""Learning-rate schedules: a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+
+from burnish_engine.contract.recipe import TrainSection
+
+
+def warmup_steps(section: TrainSection, total_steps: int) -> int:
+    """Steps with rising learning rate; at least one step of the run is left for the peak."""
+    return min(round(section.warmup_share * total_steps), max(total_steps - 1, 0))
+
+
+def learning_rate(section: TrainSection, step: int, total_steps: int) -> float:
+    """Learning rate of one optimizer step.
+
+    Args:
+        section: Peak, shape, warmup share and final share.
+        step: From 1 to `total_steps`.
+        total_steps: Optimizer steps of the run.
+    """
+    peak, warmup = section.learning_rate, warmup_steps(section, total_steps)
+    if step <= warmup:
+        return peak * step / (warmup + 1)
+    if section.schedule == "constant":
+        return peak
+    progress = (step - warmup - 1) / max(total_steps - warmup - 1, 1)
+    shape = 0.5 * (1.0 + math.cos(math.pi * progress)) if section.schedule == "cosine" else 1.0 - progress
+    return peak * (section.final_share + (1.0 - section.final_share) * shape)

@@ -1,1 +1,1 @@
-"""Triton kernels of Burnish, each beside the plain PyTorch reference that defines it. Importing this loads no Triton."""
+"""Triton kernels, each beside the plain PyTorch reference that defines it. Importing this loads no Triton."""

@@ -80,7 +80,7 @@ def _gpu(nvml: Any, index: int) -> GpuFacts:
 
 
 def _silent_gpu(reason: str) -> str | None:
-    """The reason, if the PCI bus shows an NVIDIA display device; None where there is no such device (or no way to see)."""
+    """The reason, if the PCI bus shows an NVIDIA display device; None where it shows none or cannot be read."""
     for device in Path("/sys/bus/pci/devices").glob("*"):
         with suppress(OSError):
             vendor = (device / "vendor").read_text(encoding="ascii").strip()

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import NoSpaceError

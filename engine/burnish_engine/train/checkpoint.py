@@ -1,7 +1,7 @@
 """Checkpoints: everything a run needs to go on exactly, in safetensors and JSON.
 
-A checkpoint is written aside, renamed, and only then marked COMPLETE with the SHA-256 of each file. A folder without that
-marker, or with a file that does not match it, is not trusted.
+A checkpoint is written aside, renamed, and only then marked COMPLETE with the SHA-256 of each file. A folder without
+that marker, or with a file that does not match it, is not trusted.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def save_checkpoint(
 
 def find_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest whole checkpoint, and the names of newer ones that are not whole."""
-    broken = []
+    broken: list[str] = []
     for candidate in sorted(folder.glob("step-*"), reverse=True):
         if _is_whole(candidate):
             return candidate, broken
@@ -159,7 +159,7 @@ def _python_rng() -> list[Any]:
 
 def _numpy_rng() -> list[Any]:
     kind, keys, *rest = np.random.get_state(legacy=True)
-    return [kind, keys.tolist(), *rest]
+    return [kind, np.asarray(keys).tolist(), *rest]
 
 
 def _is_whole(checkpoint: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from burnish_engine.data.pack import MicroBatch
 
@@ -44,7 +44,7 @@ def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Lay
         logits = model(**inputs, logits_to_keep=rows, use_cache=False).logits[0]
     else:
         logits = model(**inputs, use_cache=False).logits[supervised]
-    return F.cross_entropy(logits.float(), labels[supervised], reduction="sum")
+    return functional.cross_entropy(logits.float(), labels[supervised], reduction="sum")
 
 
 def packed_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -54,7 +54,7 @@ def packed_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, to
 
 
 def padded_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Model inputs and labels `[documents, longest]` in the padded layout. The padding id does not matter: it is masked."""
+    """Model inputs and labels `[documents, longest]` in the padded layout; the padding is masked."""
     starts, ends = batch.boundaries[:-1], batch.boundaries[1:]
     longest = int((ends - starts).max())
     shape = (len(starts), longest)

@@ -58,7 +58,7 @@ def _recorded(paths: RunPaths, session: Session, listener: Listener | None) -> O
     def end(outcome: str, code: ExitCode, message: str = "") -> Outcome:
         recorder.end(
             RunEnded(
-                outcome=outcome,  # type: ignore[arg-type]  # one of the literals, from the table above
+                outcome=outcome,
                 exit_code=int(code),
                 step=session.step,
                 message=message,

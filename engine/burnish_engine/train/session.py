@@ -8,6 +8,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,13 @@ class Session:
             checkpoints.save_adapter(self._model, self.paths.adapter)
         return ending
 
-    def _find_checkpoint(self) -> checkpoints.Path | None:
+    def _find_checkpoint(self) -> Path | None:
         found, broken = checkpoints.find_checkpoint(self.paths.checkpoints)
         for name in broken:
             self._warn("checkpoint_broken", f"The checkpoint {name} is not whole and is not used.")
         return found
 
-    def _load(self, resume: checkpoints.Path | None) -> None:
+    def _load(self, resume: Path | None) -> None:
         recipe, recorder = self.recipe, self._recorder
         position = checkpoints.read_position(resume) if resume else None
         self._threads = position.threads if position else choose_threads(recipe.devices.threads)
@@ -127,7 +128,7 @@ class Session:
         if recipe.train.pack and self._layout == "padded":
             self._warn(
                 "padded",
-                "This architecture carries state from one packed row into the next, so rows are padded instead of packed.",
+                "This architecture carries state from one packed row into the next, so rows are padded.",
             )
         if resume:
             self._model = plain.load_adapter(base, resume / "adapter", trainable=True)
@@ -143,7 +144,7 @@ class Session:
             self._restore(resume, position)
         self._announce(recorder, position)
 
-    def _restore(self, resume: checkpoints.Path, position: checkpoints.Position) -> None:
+    def _restore(self, resume: Path, position: checkpoints.Position) -> None:
         if position.dataset_hash != self._data.dataset_hash:
             raise UsageError(
                 "The training data is not what this run was started with (its files changed since).",
@@ -312,7 +313,7 @@ class Session:
     def _seed_everything(self) -> None:
         seed = self.recipe.train.seed
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002  libraries below draw from the global generator
+        np.random.seed(seed)
         torch.manual_seed(seed)
 
     def _phase(self, phase: Any, detail: str = "") -> None:

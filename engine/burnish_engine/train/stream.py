@@ -76,7 +76,7 @@ class BatchStream:
                 allowed += 1
             if not allowed:
                 raise DataError(
-                    f"train.max_tokens ({section.max_tokens}) is below the first micro-batch's {self.tokens(0)} tokens.",
+                    f"train.max_tokens ({section.max_tokens}) is below the first pass's {self.tokens(0)} tokens.",
                     "Raise train.max_tokens or lower train.micro_batch_tokens.",
                 )
             count = allowed

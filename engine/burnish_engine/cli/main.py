@@ -1,0 +1,100 @@
+"""Entry point of `burnish`: registers the command groups and turns errors into paragraphs and exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+
+from burnish_engine.cli import chat, demo, doctor, export, inspect, recipe, runs, train
+from burnish_engine.cli.terminal import say_error
+from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.paths import user_data_dir
+
+app = typer.Typer(
+    name="burnish",
+    help="Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.command("inspect")(inspect.inspect)
+app.command("train")(train.train)
+app.add_typer(runs.app, name="runs")
+app.command("chat")(chat.chat)
+app.command("export")(export.export)
+app.command("verify")(export.verify)
+app.add_typer(recipe.app, name="recipe")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; by default those of the process.
+
+    Returns:
+        The exit code (see `contract.errors`); it is also what the process exits with when run as a script.
+    """
+    _prepare_process()
+    try:
+        result: Any = app(args=arguments, standalone_mode=False)
+        return int(result) if isinstance(result, int) else ExitCode.DONE
+    except BurnishError as error:
+        say_error(str(error))
+        return error.exit_code
+    except typer.Exit as exit_request:
+        return int(exit_request.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        say_error("Stopped.")
+        return ExitCode.STOPPED
+    except Exception as error:  # noqa: BLE001  the last line of defense: a bug is told, never dumped
+        return _usage_or_bug(error)
+
+
+def _usage_or_bug(error: Exception) -> int:
+    format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer carries click
+    if callable(format_message):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "burnish"
+        say_error(f"{format_message()} `{command} --help` shows how it is used.")
+        return ExitCode.USAGE
+    log = user_data_dir() / "last-error.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(traceback.format_exc(), encoding="utf-8")
+        where = f" The traceback is in {log}; please send it with the command you ran."
+    except OSError:
+        where = " " + traceback.format_exc()
+    say_error(f"This is a bug in Burnish: {type(error).__name__}: {error}.{where}")
+    return ExitCode.BUG
+
+
+def _prepare_process() -> None:
+    # Nothing here may reach the network by itself: models and data are what lies on disk.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(level=logging.ERROR)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(encoding="utf-8", errors="replace")
+
+
+def run() -> None:
+    """Console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

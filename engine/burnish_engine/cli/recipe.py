@@ -1,0 +1,52 @@
+"""`burnish recipe`: write, check and explain recipes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from burnish_engine.cli.terminal import out, print_json
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe
+from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
+
+app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
+
+
+@app.command()
+def new(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.toml"),
+    data: Annotated[list[Path] | None, typer.Option(help="Training file; may be given more than once.")] = None,
+    model: Annotated[str, typer.Option(help='Model folder, or "embedded".')] = "embedded",
+) -> None:
+    """Write a recipe with every key, its default and its help."""
+    if path.exists():
+        raise UsageError(f"{path} already exists.", "Give another name; an existing recipe is never overwritten.")
+    files = [str(file.absolute()) for file in data or []]
+    base = model if model == "embedded" else str(Path(model).absolute())
+    recipe = Recipe(model=ModelSection(path=base), data=DataSection(files=files))
+    write_atomic(path, dump_recipe(recipe, comments=True))
+    out.print(f"Wrote {path}. Edit it, then: burnish train {path}")
+
+
+@app.command()
+def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
+    """Say whether a recipe is right, and if not, what is wrong."""
+    load_recipe(path)
+    out.print(f"{path} is a valid recipe.")
+
+
+@app.command()
+def reference() -> None:
+    """Print the reference of all keys as Markdown."""
+    print_json(reference_page())
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema, for editors that check TOML."""
+    print_json(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))

@@ -1,0 +1,191 @@
+"""`burnish runs`: see runs, command them, go on with them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from burnish_engine.cli.terminal import duration, out, print_json
+from burnish_engine.cli.train import carry_out
+from burnish_engine.contract.commands import CommandName
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.events import CommandDone, EvaluationDone, StepDone, Warned
+from burnish_engine.contract.state import Standing
+from burnish_engine.runs import lease
+from burnish_engine.runs.control import send
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
+
+app = typer.Typer(help="See runs, command them, go on with them.", no_args_is_help=True)
+
+RunArgument = Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')]
+_ALIVE: tuple[Standing, ...] = ("running", "paused", "not responding")
+_ACK_TIMEOUT_S = 60.0
+
+
+@app.command("list")
+def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+    """List runs, newest first."""
+    found = list_runs()
+    if json:
+        import json as json_module
+
+        print_json(json_module.dumps([_as_dict(summary) for summary in found], indent=1))
+        return
+    if not found:
+        out.print("There are no runs yet. `burnish train recipe.toml` makes one.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("run", "standing", "step", "loss", "held-out", "started"):
+        table.add_column(title)
+    for summary in found:
+        state = summary.state
+        table.add_row(
+            state.run,
+            summary.standing,
+            f"{state.step}/{state.total_steps}",
+            "" if state.loss is None else f"{state.loss:.3f}",
+            "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
+            duration(time.time() - state.created) + " ago",
+        )
+    out.print(table)
+
+
+@app.command()
+def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Where a run stands, its losses and its warnings."""
+    summary = summarize(open_run(run))
+    if json:
+        import json as json_module
+
+        print_json(json_module.dumps(_as_dict(summary), indent=1))
+        return
+    state = summary.state
+    out.print(f"[bold]{state.run}[/]: {summary.standing}, step {state.step} of {state.total_steps}")
+    if state.message:
+        out.print(state.message)
+    steps: dict[int, float] = {}
+    for event in read_events(summary.paths.events):
+        if isinstance(event, StepDone):
+            steps[event.step] = event.loss
+        elif isinstance(event, EvaluationDone):
+            out.print(f"held-out loss at step {event.step}: {event.loss:.4f}")
+        elif isinstance(event, Warned):
+            out.print(f"note: {event.message}")
+    for step in sorted(steps)[:: max(1, len(steps) // 10)]:
+        out.print(f"step {step}: loss {steps[step]:.4f}")
+    out.print(f"Folder: {summary.paths.root}")
+
+
+@app.command()
+def stop(
+    run: RunArgument,
+    now: Annotated[bool, typer.Option("--now", help="End at once, without saving.")] = False,
+) -> int:
+    """Save and end a run."""
+    return _command(run, "stop_now" if now else "stop")
+
+
+@app.command()
+def pause(run: RunArgument) -> int:
+    """Hold a run, keeping its memory."""
+    return _command(run, "pause")
+
+
+@app.command()
+def suspend(run: RunArgument) -> int:
+    """Save a run, end its process and free its memory; `resume` starts it again."""
+    return _command(run, "suspend")
+
+
+@app.command()
+def checkpoint(run: RunArgument) -> int:
+    """Save a checkpoint now and go on."""
+    return _command(run, "checkpoint")
+
+
+@app.command()
+def sample(run: RunArgument) -> int:
+    """Answer the fixed prompts now."""
+    return _command(run, "sample")
+
+
+@app.command()
+def resume(
+    run: RunArgument,
+    queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
+) -> int:
+    """Go on: end a pause, or start again from the last checkpoint."""
+    paths = open_run(run)
+    summary = summarize(paths)
+    if summary.standing == "paused":
+        return _command(run, "resume")
+    if summary.standing == "finished":
+        raise UsageError(f"The run {summary.state.run} is finished; there is nothing to resume.")
+    if summary.standing in _ALIVE:
+        raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "`burnish runs show` says more.")
+    lease.dequeue(paths)
+    return carry_out(paths, queue=queue or wait, force=force)
+
+
+@app.command("queue")
+def queue_() -> None:
+    """Show waiting runs; start those whose device is free."""
+    for root in lease.start_waiting():
+        out.print(f"started {root.name}")
+    waiting = lease.queue()
+    for place, entry in enumerate(waiting, start=1):
+        out.print(f"{place}. {entry.run.name} waits for {entry.device} ({lease.holder_of(entry.device) or 'free'})")
+    if not waiting:
+        out.print("No run waits.")
+
+
+@app.command()
+def delete(run: RunArgument, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Delete a run with all its files."""
+    summary = summarize(open_run(run))
+    if summary.standing in _ALIVE:
+        raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "Stop it first.")
+    if not yes:
+        typer.confirm(f"Delete {summary.paths.root} and everything in it?", abort=True)
+    lease.dequeue(summary.paths)
+    # The state goes first: what is left after an interrupted deletion is no run any more.
+    summary.paths.state.unlink(missing_ok=True)
+    shutil.rmtree(summary.paths.root)
+    out.print(f"Deleted {summary.state.run}.")
+
+
+def _command(run: str, name: CommandName) -> int:
+    paths = open_run(run)
+    summary = summarize(paths)
+    if summary.standing == "queued" and name in ("stop", "stop_now"):
+        lease.dequeue(paths)
+        out.print(f"{summary.state.run} is no longer queued.")
+        return ExitCode.DONE
+    if summary.standing not in _ALIVE:
+        raise UsageError(f"The run {summary.state.run} is {summary.standing}; no process takes the command {name}.")
+    sent = send(paths, name)
+    deadline = time.monotonic() + _ACK_TIMEOUT_S
+    while time.monotonic() < deadline:
+        for event in read_events(paths.events):
+            if isinstance(event, CommandDone) and event.id == sent.id:
+                out.print(f"{summary.state.run}: {name} {'done' if event.accepted else 'refused: ' + event.detail}")
+                return ExitCode.DONE if event.accepted else ExitCode.USAGE
+        time.sleep(0.2)
+    out.print(f"{summary.state.run} has not answered yet; it takes commands between steps.")
+    return ExitCode.DONE
+
+
+def _as_dict(summary: RunSummary) -> dict[str, object]:
+    return {
+        **summary.state.model_dump(mode="json"),
+        "standing": summary.standing,
+        "folder": str(Path(summary.paths.root)),
+    }

@@ -1,0 +1,60 @@
+"""`burnish train`: one run in this process, with progress in the terminal and everything in the run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from burnish_engine.cli.progress import RunProgress
+from burnish_engine.cli.terminal import out, say_error
+from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.runs.store import create_run, read_recipe
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
+    run_dir: Annotated[Path | None, typer.Option(help="New folder for the run.")] = None,
+    queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
+) -> int:
+    """Train what the recipe describes."""
+    parsed = load_recipe(recipe)
+    if not parsed.data.files:
+        raise UsageError(
+            f"The recipe {recipe} names no training files (data.files is empty).",
+            'Add some, such as files = ["conversations.jsonl"] under [data].',
+        )
+    return carry_out(create_run(parsed, run_dir), queue=queue, force=force)
+
+
+def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> int:
+    """Train a run folder's recipe here and now, or queue it where its device is busy."""
+    from burnish_engine.models.device import choose_device, lease_name
+    from burnish_engine.runs import lease
+    from burnish_engine.train.run import run_training
+
+    if not (queue or force):
+        lease.start_waiting()  # whoever waits longer goes first
+    with RunProgress() as progress:
+        try:
+            outcome = run_training(paths, listener=progress.show, force=force)
+        except LeasedError as error:
+            if not queue:
+                raise
+            lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)))
+            out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
+            return ExitCode.DONE
+    if outcome.exit_code is ExitCode.DONE:
+        out.print(f"Done. The adapter is in {paths.adapter}")
+        out.print(f"Next: burnish chat {paths.root.name}   or   burnish export {paths.root.name} --quant Q8_0")
+    elif outcome.exit_code is ExitCode.STOPPED:
+        out.print(f"{outcome.message} Go on with: burnish runs resume {paths.root.name}")
+    else:
+        say_error(outcome.message)
+        if outcome.step:
+            out.print(f"After step {outcome.step}. The run is in {paths.root}")
+    return int(outcome.exit_code)

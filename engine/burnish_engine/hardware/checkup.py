@@ -1,0 +1,98 @@
+"""Is this machine ready? Facts, missing parts, and kernels run in a process of their own."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from pydantic import BaseModel, ConfigDict
+
+from burnish_engine.contract.facts import MachineFacts
+from burnish_engine.hardware.probe import probe
+
+_KERNEL_TIMEOUT_S = 180
+# Library the wheels need from the system -> Debian/Ubuntu and Fedora package that holds it.
+_SYSTEM_LIBRARIES = {"gomp": ("libgomp1", "libgomp"), "stdc++": ("libstdc++6", "libstdc++")}
+
+
+class KernelCheck(BaseModel):
+    """Outcome of one kernel that was really run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class Checkup(BaseModel):
+    """What `burnish doctor` found."""
+
+    model_config = ConfigDict(frozen=True)
+
+    machine: MachineFacts
+    torch: str | None
+    llama_cpp: str | None
+    kernels: list[KernelCheck]
+    problems: list[str]
+    ready: bool
+    summary: str = ""
+
+
+def check_up() -> Checkup:
+    """Look at the machine and run kernels on it. Takes some seconds; loads torch only in the child process."""
+    machine = probe()
+    problems = [f"GPU: {machine.gpu_problem}. Install or repair NVIDIA's driver."] if machine.gpu_problem else []
+    problems += _missing_libraries()
+    torch, llama = _version("torch"), _version("llama-cpp-python")
+    if not torch:
+        problems.append("torch is not installed. Run the set-up again.")
+    if not llama:
+        problems.append("llama-cpp-python is not installed; export and GGUF chat need it. Run the set-up again.")
+    kernels = _run_kernels(bool(machine.gpus)) if torch else []
+    problems += [f"kernel {check.name}: {check.detail}" for check in kernels if not check.passed]
+    ready = not problems
+    if not ready:
+        summary = "see the problems above"
+    elif machine.gpus:
+        summary = f"training runs on {machine.gpus[0].name}"
+    else:
+        summary = "training runs on the CPU, which suits small models only"
+    return Checkup(
+        machine=machine, torch=torch, llama_cpp=llama, kernels=kernels, problems=problems, ready=ready, summary=summary
+    )
+
+
+def _missing_libraries() -> list[str]:
+    if os.name == "nt":
+        return []
+    return [
+        f"The system library lib{name} was not found. Install {debian} (Debian, Ubuntu) or {fedora} (Fedora)."
+        for name, (debian, fedora) in _SYSTEM_LIBRARIES.items()
+        if ctypes.util.find_library(name) is None
+    ]
+
+
+def _run_kernels(gpu: bool) -> list[KernelCheck]:
+    command = [sys.executable, "-m", "burnish_engine.models.kernel_check", *(["--gpu"] if gpu else [])]
+    name = "kernels"
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_KERNEL_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return [KernelCheck(name=name, passed=False, detail=f"no answer within {_KERNEL_TIMEOUT_S} s")]
+    try:
+        return [KernelCheck.model_validate(entry) for entry in json.loads(done.stdout)]
+    except ValueError:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        return [KernelCheck(name=name, passed=False, detail=f"exit code {done.returncode}: {lines[-1]}")]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

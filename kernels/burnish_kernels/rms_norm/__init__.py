@@ -1,0 +1,1 @@
+"""Root-mean-square normalization, optionally with the residual addition before it."""

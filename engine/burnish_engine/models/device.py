@@ -37,7 +37,7 @@ def choose_device(devices: DevicesSection, machine: MachineFacts | None = None) 
     if machine.gpu_problem:
         raise SetupError(
             f"There seems to be an NVIDIA GPU, but it does not answer: {machine.gpu_problem}.",
-            'Repair the driver (`burnish doctor` says more), or set devices.kind = "cpu" to train on the CPU knowingly.',
+            'Repair the driver (`burnish doctor` says more), or set devices.kind = "cpu" to use the CPU knowingly.',
         )
     if machine.gpus:
         build = torch.version.cuda or "none, this is a CPU build"
@@ -64,7 +64,7 @@ def describe(device: torch.device) -> str:
 
 
 def choose_precision(asked: str, device: torch.device) -> str:
-    """ "fp32" or "bf16": as asked, or for "auto" bf16 where the device has instructions for it.
+    """Precision of the base weights: as asked, or for "auto" bf16 where the device has instructions for it.
 
     Raises:
         UsageError: bf16 was asked for on a GPU without it (before compute capability 8.0).
@@ -77,7 +77,7 @@ def choose_precision(asked: str, device: torch.device) -> str:
                 'Set train.precision = "fp32".',
             )
     else:
-        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+        capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
         has_bf16 = bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
     if asked == "auto":
         return "bf16" if has_bf16 else "fp32"

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from burnish_engine.data.pack import EpochPlan
+from burnish_engine.data.pack import epoch_batches
 from burnish_engine.data.tokenize import Document
-from burnish_engine.train.plain_step import IGNORED, Layout, summed_loss
+from burnish_engine.train.plain_step import Layout, summed_loss
 
 
 @torch.no_grad()
@@ -28,12 +28,9 @@ def held_out_loss(
     was_training = model.training
     model.eval()
     total, count = 0.0, 0
-    plan = EpochPlan(documents, budget=budget, pack=True, seed=0, epoch=0)
-    for index in range(len(plan)):
-        batch = plan[index]
-        supervised = int((batch.labels != IGNORED).sum())
-        if supervised:
+    for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
+        if batch.supervised_tokens:
             total += float(summed_loss(model, batch, device, layout))
-            count += supervised
+            count += batch.supervised_tokens
     model.train(was_training)
     return (total / count if count else float("nan")), count

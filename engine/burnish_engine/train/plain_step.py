@@ -18,11 +18,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from burnish_engine.data.pack import MicroBatch
+from burnish_engine.data.pack import IGNORED, MicroBatch
 
 Layout = Literal["packed", "padded"]
-IGNORED = -100  # label of tokens that the loss does not count
-
 _PROBE_LENGTHS = (5, 9, 7)
 _LEAK_TOLERANCE = 1e-3  # of the logits' own scale; a leak changes logits by the order of that scale
 

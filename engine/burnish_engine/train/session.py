@@ -40,7 +40,7 @@ from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train.commands import Desk, Ending
 from burnish_engine.train.evaluate import held_out_loss
 from burnish_engine.train.optimizer import make_optimizer
-from burnish_engine.train.plain_step import IGNORED, Layout, choose_layout, summed_loss
+from burnish_engine.train.plain_step import Layout, choose_layout, summed_loss
 from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream, Budget
 
@@ -181,8 +181,8 @@ class Session:
                 validation_rows=facts.validation_rows,
                 dropped_rows=sum(facts.dropped.values()),
                 truncated_rows=facts.truncated_rows,
-                train_tokens=facts.tokens,
-                supervised_tokens=facts.supervised_tokens,
+                train_tokens=sum(len(document) for document in self._data.train),
+                supervised_tokens=sum(document.supervised_tokens for document in self._data.train),
                 micro_batches_per_epoch=self._budget.per_epoch,
                 fill=facts.fill,
             )
@@ -194,10 +194,10 @@ class Session:
         section = self.recipe.train
         count = min(section.accumulation, self._budget.micro_batches - self._micro_batches)
         batches = [self._stream[self._micro_batches + offset] for offset in range(count)]
-        supervised = sum(int((batch.labels != IGNORED).sum()) for batch in batches)
+        supervised = sum(batch.supervised_tokens for batch in batches)
         total = 0.0
         for batch in batches:
-            if not (batch.labels != IGNORED).any():
+            if not batch.supervised_tokens:
                 continue
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
             loss = summed_loss(self._model, batch, self.device, self._layout) / max(supervised, 1)
@@ -218,7 +218,7 @@ class Session:
             self._optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self._micro_batches += count
-        tokens = sum(len(batch.input_ids) for batch in batches)
+        tokens = sum(batch.tokens for batch in batches)
         self._tokens += tokens
         seconds = time.perf_counter() - began
         self._step_seconds.append(seconds)

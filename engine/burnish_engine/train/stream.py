@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe import TrainSection
-from burnish_engine.data.pack import EpochPlan, MicroBatch
+from burnish_engine.data.pack import EpochPlan, MicroBatch, epoch_batches
 from burnish_engine.data.tokenize import Document
 
 
@@ -40,23 +41,22 @@ class BatchStream:
         """Passes over the data after `index` micro-batches."""
         if index == 0:
             return 0.0
-        epoch = self._find(index - 1)
-        start = self._ends[epoch - 1] if epoch else 0
-        return epoch + (index - start) / len(self._plans[epoch])
+        epoch, offset = self._place(index - 1)
+        return epoch + (offset + 1) / len(self._plans[epoch])
 
     def tokens(self, index: int) -> int:
         """Real tokens of micro-batch `index`."""
-        epoch = self._find(index)
-        return self._plans[epoch].tokens(index - (self._ends[epoch - 1] if epoch else 0))
+        epoch, offset = self._place(index)
+        return sum(len(self._documents[row]) for row in self._plans[epoch].groups[offset])
 
     def __getitem__(self, index: int) -> MicroBatch:
-        epoch = self._find(index)
-        return self._plans[epoch][index - (self._ends[epoch - 1] if epoch else 0)]
+        epoch, offset = self._place(index)
+        return self._plans[epoch][offset]
 
     @property
     def first_epoch(self) -> EpochPlan:
         """The plan of the first epoch."""
-        self._find(0)
+        self._place(0)
         return self._plans[0]
 
     def budget(self) -> Budget:
@@ -82,16 +82,14 @@ class BatchStream:
             count = allowed
         return Budget(count, math.ceil(count / section.accumulation), per_epoch)
 
-    def _find(self, index: int) -> int:
+    def _place(self, index: int) -> tuple[int, int]:
+        """Epoch and number within it of micro-batch `index`; plans epochs as they are reached."""
         while not self._ends or index >= self._ends[-1]:
             section = self._section
-            plan = EpochPlan(
-                self._documents,
-                budget=section.micro_batch_tokens,
-                pack=section.pack,
-                seed=section.seed,
-                epoch=len(self._plans),
+            plan = epoch_batches(
+                self._documents, section.micro_batch_tokens, section.pack, section.seed, len(self._plans)
             )
             self._plans.append(plan)
             self._ends.append((self._ends[-1] if self._ends else 0) + len(plan))
-        return next(epoch for epoch, end in enumerate(self._ends) if index < end)
+        epoch = bisect_right(self._ends, index)
+        return epoch, index - (self._ends[epoch - 1] if epoch else 0)

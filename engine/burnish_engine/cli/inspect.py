@@ -1,0 +1,168 @@
+"""`burnish inspect`: what is in a dataset, and what would be trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts import DatasetFacts, LengthStats
+from burnish_engine.contract.recipe import DataSection, Recipe, TrainSection
+
+_LEARNED = "bold yellow underline"
+_BAR_CELLS = 40
+
+
+def inspect(
+    data: Annotated[list[Path], typer.Argument(help="Data files: JSONL, JSON, CSV, Parquet or TXT.")],
+    *,
+    model: Annotated[str, typer.Option(help='Model whose tokenizer and template are used: "embedded" or a folder.')] = (
+        "embedded"
+    ),
+    max_length: Annotated[int, typer.Option(help="Longest row, tokens.")] = 1024,
+    overlong: Annotated[str, typer.Option(help="Longer rows: truncate or drop.")] = "truncate",
+    shape: Annotated[str, typer.Option(help="auto, messages, sharegpt, alpaca, prompt_completion or text.")] = "auto",
+    learn: Annotated[str, typer.Option(help="What the loss counts: responses or everything.")] = "responses",
+    validation: Annotated[list[Path] | None, typer.Option(help="Held-out file. May be repeated.")] = None,
+    micro_batch_tokens: Annotated[
+        int, typer.Option(help="Token budget of one pass. 0: 2048, or --max-length where that is more.")
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False,
+) -> None:
+    """Show what is in a dataset: format, shape, lengths, problems, and one row as it would be trained on."""
+    recipe = _recipe(
+        data={
+            "files": [str(path) for path in data],
+            "validation_files": [str(path) for path in validation or []],
+            "max_length": max_length,
+            "overlong": overlong,
+            "shape": shape,
+            "learn": learn,
+        },
+        train={"micro_batch_tokens": micro_batch_tokens or max(max_length, _default_budget())},
+    )
+    from burnish_engine.data.prepare import prepare
+    from burnish_engine.models.plain import load_tokenizer
+    from burnish_engine.models.source import open_model
+
+    facts = prepare(recipe, load_tokenizer(open_model(model))).facts
+    if json:
+        typer.echo(facts.model_dump_json())
+    else:
+        show_facts(facts, recipe, Console())
+
+
+def show_facts(facts: DatasetFacts, recipe: Recipe, console: Console) -> None:
+    """Print a dataset's facts.
+
+    Args:
+        facts: What was found.
+        recipe: The settings they were found with.
+        console: Where to print.
+    """
+    console.print(_summary(facts, recipe))
+    if facts.dropped:
+        console.print(_section("Dropped rows"), _dropped(facts))
+    if facts.lengths:
+        bar = "#" if console.options.ascii_only else "█"
+        console.print(_section("Lengths"), _histogram(facts.lengths, recipe.data.max_length, bar))
+    if facts.warnings:
+        console.print(_section("Warnings"), *(Padding(Text(f"- {warning}"), (0, 2)) for warning in facts.warnings))
+    console.print(*_example(facts, console))
+
+
+def _recipe(data: dict[str, object], train: dict[str, object]) -> Recipe:
+    try:
+        return Recipe(data=DataSection.model_validate(data), train=TrainSection.model_validate(train))
+    except ValidationError as error:
+        problems = [
+            f"--{str(detail['loc'][0]).replace('_', '-')} {detail['input']}: {detail['msg']}"
+            if detail["loc"]
+            else detail["msg"].removeprefix("Value error, ")
+            for detail in error.errors(include_url=False)
+        ]
+        raise UsageError(f"These options cannot be: {'; '.join(problems)}.", "See `burnish inspect --help`.") from None
+
+
+def _default_budget() -> int:
+    return int(TrainSection.model_fields["micro_batch_tokens"].default)
+
+
+def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
+    used = facts.train_rows + facts.validation_rows
+    share = facts.supervised_tokens / facts.tokens if facts.tokens else 0.0
+    budget = recipe.train.micro_batch_tokens
+    rows = {
+        "files": "\n".join(facts.files),
+        "format": f"{facts.format}, shape {facts.shape}",
+        "columns": ", ".join(facts.columns),
+        "rows": f"{facts.rows:,}: {used:,} used, {facts.rows - used:,} dropped",
+        "training": f"{facts.train_rows:,} rows",
+        "held out": f"{facts.validation_rows:,} rows",
+        "tokens": f"{facts.tokens:,}, of which {facts.supervised_tokens:,} learned ({share:.1%})",
+        "truncated": f"{facts.truncated_rows:,} rows longer than {recipe.data.max_length:,} tokens",
+        "packing": f"{facts.micro_batches:,} passes an epoch, {facts.fill:.1%} of {budget:,} tokens filled",
+    }
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        grid.add_row(Text(name, style="dim"), _safe(value))
+    return grid
+
+
+def _dropped(facts: DatasetFacts) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for reason, count in sorted(facts.dropped.items(), key=lambda item: -item[1]):
+        first = ", ".join(str(number) for number in facts.dropped_examples.get(reason, []))
+        table.add_row(f"{count:,}", _safe(reason), Text(f"first: row {first}", style="dim"))
+    return table
+
+
+def _histogram(lengths: LengthStats, max_length: int, bar: str) -> Group:
+    line = Text(
+        f"mean {lengths.mean:,.0f}, median {lengths.median:,.0f}, 95 % up to {lengths.p95:,.0f}, "
+        f"longest {lengths.longest:,} tokens"
+    )
+    table = Table.grid(padding=(0, 1))
+    most = max((count for _, count in lengths.histogram), default=1)
+    cut = lengths.longest > max_length
+    for edge, count in lengths.histogram:
+        if cut and edge > max_length:
+            table.add_row(
+                Text("cut", style="red"), Text("-" * _BAR_CELLS, style="red"), Text(f"max_length {max_length:,}")
+            )
+            cut = False
+        cells = -(-count * _BAR_CELLS // most)
+        table.add_row(Text(f"up to {edge:,}"), Text(bar * cells), Text(f"{count:,}", style="dim"))
+    return Group(line, table)
+
+
+def _example(facts: DatasetFacts, console: Console) -> tuple[Text, Padding]:
+    """The example row; what is learned is colored and underlined, and in brackets where there is no color."""
+    colors = console.is_terminal and not console.no_color and console.color_system is not None
+    opening, closing = ("", "") if colors else (("[[", "]]") if console.options.ascii_only else ("⟦", "⟧"))
+    text = Text()
+    for piece, learned in facts.example:
+        if learned:
+            text.append(opening).append_text(_safe(piece, _LEARNED)).append(closing)
+        else:
+            text.append_text(_safe(piece, "dim"))
+    legend = "learned text is underlined" if colors else f"learned text stands in {opening}{closing}"
+    return _section(f"First row as trained ({legend})"), Padding(text, (0, 2))
+
+
+def _section(title: str) -> Text:
+    return Text(f"\n{title}", style="bold")
+
+
+def _safe(text: str, style: str = "") -> Text:
+    """Text from outside: no markup, no control characters."""
+    from burnish_engine.data.problems import printable
+
+    return Text(printable(text), style=style)

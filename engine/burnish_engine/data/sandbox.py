@@ -1,0 +1,220 @@
+"""A Jinja environment for chat templates from outside: no reach into Python, bounded work and bounded output.
+
+Like transformers' environment (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls), and stricter:
+forbidden attributes raise at once instead of reading as empty, loops and macros share a budget of steps, and texts,
+lists and numbers that a template builds have a largest size.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time
+from typing import Any, NoReturn
+
+from jinja2 import Undefined, nodes
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+MOST_STEPS = 1_000_000
+"""Loop passes and macro calls of one rendering."""
+LARGEST_NUMBER = 1_000_000
+"""Largest integer handed to a function or filter, such as a width or a count."""
+FREE_CHARS = 1_000_000
+"""Largest text that a template may build, characters, beside a multiple of what it was given."""
+_CHARS_PER_CHAR = 16
+_LONG_WIDTH = re.compile(r"\d{7,}")
+
+
+class RefusedByTemplateError(TemplateError):
+    """The template called `raise_exception`: it does not take this conversation."""
+
+
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
+    """The environment of one template. Not for use by several threads at once.
+
+    Args:
+        today: What `strftime_now` says.
+    """
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self, today: date) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, LoopControlExtension])
+        self._steps = 0
+        self._most_chars = FREE_CHARS
+        self.filters = {name: self._guarded(function) for name, function in self.filters.items()}
+        self.filters["tojson"] = self._guarded(_tojson)
+        now = datetime.combine(today, time())
+        self.globals.update(
+            raise_exception=_refuse,
+            strftime_now=now.strftime,
+            namespace=_SafeNamespace,
+            dict=_SafeDict(),
+        )
+
+    def start(self, given_chars: int) -> None:
+        """Begin a rendering: reset the budget.
+
+        Args:
+            given_chars: Size of the conversation, characters.
+        """
+        self._steps = 0
+        self._most_chars = FREE_CHARS + _CHARS_PER_CHAR * given_chars
+
+    def bounded(self, value: Any) -> Any:
+        """The value, if it is not too large.
+
+        Raises:
+            SecurityError: It is.
+        """
+        if isinstance(value, (str, list, tuple, dict)) and len(value) > self._most_chars:
+            raise SecurityError(f"it builds more than {self._most_chars} characters or items")
+        return value
+
+    def step(self) -> None:
+        """Count one pass of a loop or macro.
+
+        Raises:
+            SecurityError: The budget is spent.
+        """
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise SecurityError(f"it loops more than {MOST_STEPS} times")
+
+    def collect(self, pieces: Iterator[str]) -> str:
+        """The pieces of a rendering as one text, ending early if they grow too large.
+
+        Raises:
+            SecurityError: They do.
+        """
+        parts, chars = list[str](), 0
+        for piece in pieces:
+            parts.append(piece)
+            chars += len(piece)
+            if chars > self._most_chars:
+                raise SecurityError(f"it writes more than {self._most_chars} characters")
+        return "".join(parts)
+
+    def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Every call in a template comes through here."""
+        self._check_arguments(args, kwargs)
+        owner = getattr(obj, "__self__", None)
+        if isinstance(owner, str) and obj.__name__ in {"format", "format_map"} and _LONG_WIDTH.search(owner):
+            raise SecurityError("it formats with an excessive width")
+        return self.bounded(super().call(context, obj, *args, **kwargs))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """The intercepted operators come through here."""
+        if operator == "*":
+            for text, count in ((left, right), (right, left)):
+                sized = isinstance(text, (str, list, tuple)) and isinstance(count, int)
+                if sized and len(text) * count > self._most_chars:
+                    raise SecurityError(f"it builds more than {self._most_chars} characters or items")
+        if operator == "**" and isinstance(right, int) and right > 64:
+            raise SecurityError("it computes an excessive power")
+        if operator == "%" and isinstance(left, str):
+            self._check_arguments(right if isinstance(right, tuple) else (right,), {})
+            if _LONG_WIDTH.search(left):
+                raise SecurityError("it formats with an excessive width")
+        return self.bounded(super().call_binop(context, operator, left, right))
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
+        """Forbidden attributes end the rendering."""
+        raise SecurityError(f"it reaches for the attribute {attribute!r} of a {type(obj).__name__}")
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        repeated: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
+            *tree.find_all(nodes.For),
+            *tree.find_all(nodes.Macro),
+            *tree.find_all(nodes.CallBlock),
+        ]
+        for node in repeated:
+            node.body.insert(0, nodes.ExprStmt(_call("step", []), lineno=node.lineno))
+        bounded: nodes.Template = _BoundConcatenation().visit(tree)
+        return bounded.set_environment(self)  # type: ignore[return-value]  # declared as Node
+
+    def _check_arguments(self, args: Any, kwargs: dict[str, Any]) -> None:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+                raise SecurityError(f"it uses the number {str(value)[:20]} as a size")
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)  # keeps jinja's marks on the function
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            self._check_arguments(args[1:], kwargs)
+            return self.bounded(function(*args, **kwargs))
+
+        return guarded
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %}`, transformers' mark around assistant text, as a block without effect."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja's declaration
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class _BoundConcatenation(NodeTransformer):
+    """Checks what `~` builds; it is the one operator that jinja does not let an environment intercept."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802  # jinja's naming
+        return _call("bounded", [self.generic_visit(node)])
+
+
+class _SafeDict:
+    """`dict(...)` and `dict.fromkeys(...)` without the type itself."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, keys: Any, value: Any = None) -> dict[Any, Any]:
+        """`dict.fromkeys`."""
+        return dict.fromkeys(keys, value)
+
+
+class _SafeNamespace(Namespace):
+    """`namespace()` that refuses underscore names, as transformers' does."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *rest = args
+        values = dict(*rest, **kwargs)
+        for name in values:
+            _public(name)
+        Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _public(name)
+        super().__setitem__(name, value)
+
+
+def _public(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"it stores the attribute {name!r}")
+
+
+def _call(method: str, arguments: list[nodes.Node]) -> nodes.Call:
+    """A call of one of our environment's methods, as a node."""
+    return nodes.Call(nodes.EnvironmentAttribute(method), arguments, [], None, None)
+
+
+def _refuse(message: object = "") -> NoReturn:
+    raise RefusedByTemplateError(str(message))
+
+
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """JSON without jinja's HTML escapes, with transformers' options."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,0 +1,102 @@
+"""llama.cpp's library, loaded at first use, with its log caught: nothing is printed. Together with gguf_runtime the only
+place that touches `llama_cpp`.
+
+llama.cpp has one log callback per process, so the warnings of all models land in one list.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.errors import SetupError
+
+_WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level, ggml.h
+
+
+class _Log:
+    """What llama.cpp says: warnings and errors are kept, lines of any level go to a listener where there is one."""
+
+    def __init__(self) -> None:
+        self.kept: deque[str] = deque(maxlen=200)
+        self.listener: Callable[[str], None] | None = None
+        self.callback: Any = None
+        self._level = 0
+
+    def __call__(self, level: int, text: bytes, _user: object) -> None:
+        self._level = self._level if level == _CONTINUED else level
+        line = text.decode("utf-8", "replace")
+        if self.listener is not None:
+            self.listener(line)
+        if self._level in {_WARNING, _ERROR} and line.strip(" .\n"):
+            self.kept.append(line.strip())
+
+
+_log = _Log()
+
+
+@functools.cache
+def library() -> Any:
+    """The binding, with our log callback installed.
+
+    Raises:
+        SetupError: It cannot be loaded.
+    """
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError) as error:
+        raise SetupError(
+            f"llama.cpp's Python binding could not be loaded: {error}.", "Reinstall Burnish (package llama-cpp-python)."
+        ) from error
+    _log.callback = llama_cpp.llama_log_callback(_log)  # C keeps only the address: the object must outlive the library
+    llama_cpp.llama_log_set(_log.callback, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+    return llama_cpp
+
+
+def take_warnings() -> list[str]:
+    """What llama.cpp warned of since the last call, oldest first."""
+    lines = list(_log.kept)
+    _log.kept.clear()
+    return lines
+
+
+def runtime_version() -> str:
+    """Version of the llama.cpp binding."""
+    return str(library().__version__)
+
+
+def quantize_file(source: Path, target: Path, ftype: int, threads: int, on_line: Callable[[str], None]) -> str:
+    """Quantize an unquantized GGUF. Blocks, cannot be cancelled, and may abort the process: run it in a worker.
+
+    Args:
+        source: F16, BF16 or F32 file.
+        target: File to write.
+        ftype: `llama_ftype` of llama.h.
+        threads: CPU threads; 0 is one per core.
+        on_line: Called with each piece of llama.cpp's log.
+
+    Returns:
+        An empty string, or why it failed.
+    """
+    lib = library()
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.nthread = ftype, threads
+    take_warnings()
+    _log.listener = on_line
+    try:
+        failed = lib.llama_model_quantize(
+            str(source).encode("utf-8"), str(target).encode("utf-8"), ctypes.byref(params)
+        )
+    finally:
+        _log.listener = None
+    return last_warnings() if failed else ""
+
+
+def last_warnings() -> str:
+    """The newest things llama.cpp complained of, as the reason of a failure."""
+    return "; ".join(take_warnings()[-3:]).rstrip(".") or "it gave no reason"

@@ -1,0 +1,22 @@
+"""Every test gets its own home, so that none sees another's runs, leases or the person's."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def burnish_home(tmp_path_factory, monkeypatch):
+    """Folder that BURNISH_HOME points to during the test."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("BURNISH_HOME", str(home))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    """The bundled assets of this checkout."""
+    return Path(__file__).resolve().parents[1] / "assets"

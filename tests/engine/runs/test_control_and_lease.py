@@ -1,0 +1,131 @@
+"""Commands reach the run once; a device has one holder; a dead holder blocks nobody."""
+
+import subprocess
+import sys
+import textwrap
+
+import psutil
+import pytest
+
+from burnish_engine.contract.errors import ExitCode, LeasedError
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.runs import lease
+from burnish_engine.runs.control import ControlReader, send
+from burnish_engine.runs.process import is_alive, own_identity
+from burnish_engine.runs.store import create_run, read_state
+
+
+@pytest.fixture
+def other_process():
+    """A live process that is not this one, as (pid, creation time)."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid, psutil.Process(process.pid).create_time()
+    process.kill()
+    process.wait()
+
+
+def hold(device, run, owner, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "own_identity", lambda: owner)
+        lease.acquire(device, run)
+
+
+def test_each_command_is_read_once_and_in_order():
+    paths = create_run(Recipe())
+    reader = ControlReader(paths.control)
+    first, second = send(paths, "pause"), send(paths, "stop")
+    assert [command.id for command in reader.poll()] == [first.id, second.id]
+    assert reader.poll() == []
+
+
+def test_commands_to_an_earlier_process_are_not_carried_out_again():
+    paths = create_run(Recipe())
+    send(paths, "stop")
+    assert ControlReader(paths.control).poll() == []
+
+
+def test_a_half_written_command_waits_for_its_end_and_rubbish_is_skipped():
+    paths = create_run(Recipe())
+    reader = ControlReader(paths.control)
+    with paths.control.open("ab") as file:
+        file.write(b'rubbish\n{"v": 1, "id": "a", "name": "st')
+        file.flush()
+        assert reader.poll() == []
+        file.write(b'op"}\n')
+    assert [command.name for command in reader.poll()] == ["stop"]
+
+
+def test_a_device_has_one_holder(other_process, monkeypatch):
+    run, later = create_run(Recipe()), create_run(Recipe())
+    hold("cuda-0", run, other_process, monkeypatch)
+    with pytest.raises(LeasedError) as caught:
+        lease.acquire("cuda-0", later)
+    assert caught.value.exit_code is ExitCode.LEASED
+    assert str(run.root) in str(caught.value)
+    lease.acquire("cuda-1", later)
+    lease.acquire("cuda-0", later, force=True)
+    assert lease.holder_of("cuda-0") == str(later.root)
+    lease.release("cuda-0")
+    assert lease.holder_of("cuda-0") is None
+
+
+def test_a_dead_holder_blocks_nobody(monkeypatch):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = process.pid, psutil.Process(process.pid).create_time()
+    run = create_run(Recipe())
+    hold("cpu", run, owner, monkeypatch)
+    assert lease.holder_of("cpu") == str(run.root)
+    process.kill()
+    process.wait()
+    assert not is_alive(*owner)
+    lease.acquire("cpu", create_run(Recipe()))
+
+
+def test_only_the_holder_releases(other_process, monkeypatch):
+    run = create_run(Recipe())
+    hold("cpu", run, other_process, monkeypatch)
+    lease.release("cpu")
+    assert lease.holder_of("cpu") == str(run.root)
+
+
+def test_the_first_waiting_run_of_each_free_device_starts(other_process, monkeypatch):
+    started = []
+    monkeypatch.setattr(lease, "start_detached", lambda arguments, *_: started.append(arguments[2]) or other_process[0])
+    first, second, third = (create_run(Recipe()) for _ in range(3))
+    lease.enqueue(first, "cpu")
+    lease.enqueue(second, "cpu")
+    lease.enqueue(third, "cuda-0")
+    assert read_state(second).status == "queued"
+    assert lease.start_waiting() == [first.root, third.root]
+    assert started == [str(first.root), str(third.root)]
+    assert [entry.run for entry in lease.queue()] == [second.root]
+    assert lease.holder_of("cpu") == str(first.root)
+    assert lease.start_waiting() == []  # the started process holds the device until it ends
+    assert lease.dequeue(second)
+    assert not lease.dequeue(second)
+
+
+def test_own_identity_is_alive_and_a_reused_pid_is_not():
+    pid, created = own_identity()
+    assert is_alive(pid, created)
+    assert not is_alive(pid, created - 500)
+    assert not is_alive(None, None)
+
+
+def test_writers_do_not_tear_each_others_lines():
+    paths = create_run(Recipe())
+    reader = ControlReader(paths.control)
+    code = textwrap.dedent(
+        f"""
+        from burnish_engine.contract.paths import RunPaths
+        from burnish_engine.runs.control import send
+        from pathlib import Path
+        for _ in range(25):
+            send(RunPaths(Path({str(paths.root)!r})), "sample")
+        """
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    commands = reader.poll()
+    assert len(commands) == 75
+    assert len({command.id for command in commands}) == 75

@@ -1,0 +1,76 @@
+"""Run folders: made, found, listed, refused."""
+
+import json
+
+import pytest
+
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.runs.process import own_identity
+from burnish_engine.runs.store import create_run, list_runs, open_run, read_recipe, read_state, summarize, write_state
+
+
+def test_a_new_run_holds_its_recipe_and_state(tmp_path):
+    recipe = Recipe(name="my run")
+    paths = create_run(recipe, tmp_path / "läuft hier")
+    assert read_recipe(paths) == recipe
+    assert read_state(paths).status == "created"
+    assert open_run(tmp_path / "läuft hier") == paths
+
+
+def test_runs_without_a_folder_get_distinct_names():
+    first, second = create_run(Recipe(name="../x")), create_run(Recipe(name="../x"))
+    assert first.root != second.root
+    assert first.root.parent == second.root.parent
+    assert {summary.state.run for summary in list_runs()} == {first.root.name, second.root.name}
+    assert open_run(first.root.name) == first
+    assert open_run("last").root in (first.root, second.root)
+
+
+def test_a_used_folder_is_never_overwritten(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="already holds"):
+        create_run(Recipe(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"v": 99, "run": "x"}', "version 99"),
+        ('{"run": "x"}', "version None"),
+        ("[]", "version None"),
+        ('{"v": 1', "damaged"),
+        ('{"v": 1, "run": "x", "status": "flying"}', "damaged"),
+    ],
+)
+def test_run_folders_of_other_versions_and_damaged_ones_are_refused(tmp_path, content, words):
+    paths = create_run(Recipe(), tmp_path / "r")
+    paths.state.write_text(content)
+    with pytest.raises(UsageError, match=words) as caught:
+        open_run(paths.root)
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="not a run folder"):
+        open_run(tmp_path)
+    with pytest.raises(UsageError, match="no run 'nope'"):
+        open_run("nope")
+
+
+def test_a_process_that_is_gone_makes_the_run_interrupted(tmp_path):
+    paths = create_run(Recipe(), tmp_path / "r")
+    pid, created = own_identity()
+    running = read_state(paths).model_copy(
+        update={"status": "running", "pid": pid, "process_created": created, "heartbeat": 4e9}
+    )
+    write_state(paths, running)
+    assert summarize(paths).standing == "running"
+    write_state(paths, running.model_copy(update={"process_created": created - 1000}))  # the pid was reused
+    assert summarize(paths).standing == "interrupted"
+
+
+def test_state_is_readable_json(tmp_path):
+    paths = create_run(Recipe(name="ü"), tmp_path / "r")
+    assert json.loads(paths.state.read_text(encoding="utf-8"))["name"] == "ü"

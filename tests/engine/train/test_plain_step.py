@@ -1,0 +1,107 @@
+"""Packed and padded rows give the same loss and gradients, and models that leak across rows are found out."""
+
+import numpy as np
+import pytest
+import torch
+
+from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.data.pack import IGNORED, MicroBatch
+from burnish_engine.models import plain
+from burnish_engine.models.source import open_model
+from burnish_engine.train.plain_step import choose_layout, summed_loss
+
+from support.tiny import make_tokenizer
+
+CPU = torch.device("cpu")
+
+
+def micro_batch(lengths, vocab, seed=0):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, vocab, sum(lengths))
+    boundaries = np.cumsum([0, *lengths]).astype(np.int32)
+    labels = np.roll(ids, -1)
+    labels[rng.random(len(ids)) < 0.3] = IGNORED
+    labels[boundaries[1:] - 1] = IGNORED
+    positions = np.concatenate([np.arange(n) for n in lengths])
+    return MicroBatch(
+        input_ids=ids.astype(np.int64),
+        positions=positions.astype(np.int64),
+        labels=labels.astype(np.int64),
+        boundaries=boundaries,
+        rows=tuple(range(len(lengths))),
+    )
+
+
+@pytest.fixture
+def tuned(tiny_llama):
+    model = plain.attach_adapter(plain.load_base(open_model(str(tiny_llama)), "fp32", CPU), AdapterSection(rank=4), 0)
+    with torch.no_grad():
+        for name, value in plain.trainable_parameters(model):
+            if "lora_B" in name:
+                value.normal_(std=0.1)
+    return model.train()
+
+
+@pytest.mark.parametrize("lengths", [[1], [20], [7, 13], [1, 1, 30, 2], [5] * 9])
+def test_packed_equals_padded(tuned, lengths):
+    batch = micro_batch(lengths, tuned.config.vocab_size)
+    results = {}
+    for layout in ("packed", "padded"):
+        tuned.zero_grad()
+        loss = summed_loss(tuned, batch, CPU, layout)
+        if (batch.labels != IGNORED).any():
+            loss.backward()
+        results[layout] = [loss.detach()] + [
+            value.grad.clone() for _, value in plain.trainable_parameters(tuned) if value.grad is not None
+        ]
+    for ours, theirs in zip(results["packed"], results["padded"], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_llama_is_packed_and_an_order_not_to_is_honored(tiny_llama):
+    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
+    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
+    assert choose_layout(model, model.config.vocab_size, CPU, pack=False) == "padded"
+
+
+class Leaky(torch.nn.Module):
+    """A causal model that ignores positions: every token sees all before it, whatever row they belong to."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 16)
+        self.head = torch.nn.Linear(16, 50)
+
+    def forward(self, input_ids, position_ids=None, **_):
+        from types import SimpleNamespace
+
+        return SimpleNamespace(logits=self.head(self.embed(input_ids).cumsum(1)))
+
+
+def test_a_model_that_leaks_across_rows_is_padded():
+    torch.manual_seed(0)
+    assert choose_layout(Leaky(), 50, CPU, pack=True) == "padded"
+
+
+def test_lfm2_trains_whatever_its_convolutions_do(tmp_path):
+    """The probe decides how rows are laid out, and the loss is that of single rows."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    tokenizer = make_tokenizer(tmp_path)
+    torch.manual_seed(0)
+    config = Lfm2Config(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, layer_types=["conv", "conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    Lfm2ForCausalLM(config).save_pretrained(tmp_path)
+    model = plain.load_base(open_model(str(tmp_path)), "fp32", CPU)
+    layout = choose_layout(model, len(tokenizer), CPU, pack=True)
+    batch = micro_batch([9, 14, 4], len(tokenizer))
+    loss = summed_loss(model, batch, CPU, layout)
+    alone = 0.0
+    for start, end in zip(batch.boundaries[:-1], batch.boundaries[1:], strict=True):
+        logits = model(input_ids=torch.from_numpy(batch.input_ids[start:end])[None]).logits[0].float()
+        labels = torch.from_numpy(batch.labels[start:end])
+        alone = alone + torch.nn.functional.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
+    torch.testing.assert_close(loss, alone, rtol=1e-4, atol=1e-4)

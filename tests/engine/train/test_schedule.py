@@ -1,0 +1,39 @@
+"""The learning rate rises, holds its peak and falls as asked."""
+
+import pytest
+
+from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.train.schedule import learning_rate, warmup_steps
+
+
+def curve(total, **settings):
+    section = TrainSection(learning_rate=1.0, **settings)
+    return [learning_rate(section, step, total) for step in range(1, total + 1)]
+
+
+def test_cosine_peaks_after_warmup_and_ends_at_its_share():
+    rates = curve(101, schedule="cosine", warmup_share=0.1, final_share=0.1)
+    assert warmup_steps(TrainSection(warmup_share=0.1), 101) == 10
+    assert rates[10] == 1.0
+    assert max(rates) == 1.0
+    assert rates[-1] == pytest.approx(0.1)
+    assert rates[:11] == sorted(rates[:11])
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[55] == pytest.approx(0.55, abs=1e-9)  # half way: the mean of peak and end
+
+
+def test_linear_falls_evenly():
+    rates = curve(11, schedule="linear", warmup_share=0.0, final_share=0.0)
+    assert rates == pytest.approx([1.0 - n / 10 for n in range(11)])
+
+
+def test_constant_stays():
+    assert curve(5, schedule="constant", warmup_share=0.0) == [1.0] * 5
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("total", [1, 2, 3])
+def test_tiny_runs_still_train(schedule, total):
+    rates = curve(total, schedule=schedule, warmup_share=0.9)
+    assert all(0 < rate <= 1.0 for rate in rates)
+    assert 1.0 in rates

@@ -1,0 +1,109 @@
+"""Tiny runs: recipes, losses read back, and an engine that starts fast enough to be killed many times."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from burnish_engine.contract.events import EvaluationDone, StepDone
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe_file import parse_recipe
+from burnish_engine.runs.events_file import read_events
+
+from support.tiny import conversations, make_llama, write_jsonl
+
+
+def tiny_recipe(folder, *, rows=40, extra="", **train):
+    """A recipe over a tiny model and dataset made in `folder`; keyword arguments go into [train]."""
+    folder = Path(folder)
+    model = folder / "base"
+    if not model.exists():
+        make_llama(model)
+    data = write_jsonl(folder / "train.jsonl", conversations(rows))
+    held = write_jsonl(folder / "held.jsonl", conversations(8, offset=1000))
+    settings = {
+        "epochs": 3.0, "micro_batch_tokens": 256, "learning_rate": 5e-3, "precision": '"fp32"', "checkpoint_every": 3,
+        "warmup_share": 0.1, **train,
+    }  # fmt: skip
+    lines = "\n".join(
+        f"{key} = {str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()
+    )
+    return parse_recipe(
+        f"""
+[model]
+path = '{model}'
+[data]
+files = ['{data}']
+validation_files = ['{held}']
+max_length = 128
+[adapter]
+rank = 4
+alpha = 8
+dropout = 0.1
+[devices]
+kind = "cpu"
+threads = 1
+[train]
+{lines}
+{extra}
+"""
+    )
+
+
+def losses(paths: RunPaths) -> dict[int, float]:
+    """Loss of every step; where a step was made twice (after a crash), the last one."""
+    return {event.step: event.loss for event in read_events(paths.events) if isinstance(event, StepDone)}
+
+
+def evaluations(paths: RunPaths) -> dict[int, float]:
+    """Held-out loss by step."""
+    return {event.step: event.loss for event in read_events(paths.events) if isinstance(event, EvaluationDone)}
+
+
+_SERVER = """
+import os, sys
+import torch, transformers, peft, datasets
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.train.run import run_training
+from pathlib import Path
+print("ready", flush=True)
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        outcome = run_training(RunPaths(Path(line.rstrip("\\n"))))
+        os._exit(int(outcome.exit_code))
+    print(pid, flush=True)
+    _, status = os.waitpid(pid, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+class EngineServer:
+    """Starts engine processes by forking one that has its libraries loaded (POSIX). Each is a process of its own."""
+
+    def __init__(self):
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"},
+        )
+        assert self._server.stdout.readline() == "ready\n"
+
+    def start(self, paths: RunPaths) -> int:
+        """Start the run (or go on with it) and return the engine's pid."""
+        self._server.stdin.write(f"{paths.root}\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
+
+    def wait(self) -> int:
+        """Exit code of the engine started last; negative for a signal."""
+        return int(self._server.stdout.readline())
+
+    def close(self):
+        """End the server."""
+        self._server.stdin.close()
+        self._server.wait()

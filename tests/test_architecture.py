@@ -1,0 +1,212 @@
+"""The house rules, enforced on the source tree: who may import whom, what stays free of torch, what each part has."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from burnish_engine.contract import events
+from burnish_engine.contract.commands import Command
+from burnish_engine.contract.recipe import Recipe, field_unit, sections
+from burnish_kernels.registry import OPS, ops
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "burnish_app": ROOT / "app" / "burnish_app",
+    "burnish_engine": ROOT / "engine" / "burnish_engine",
+    "burnish_kernels": ROOT / "kernels" / "burnish_kernels",
+}
+# Part of the engine -> the parts it may import, besides itself.
+ENGINE_MAY_IMPORT = {
+    "contract": set(),
+    "hardware": {"contract"},
+    "advise": {"contract", "hardware"},
+    "runs": {"contract"},
+    "models": {"contract", "hardware"},
+    "data": {"contract", "models"},
+    "chat": {"contract", "models", "data", "runs"},
+    "train": {"contract", "hardware", "models", "data", "runs", "advise"},
+    "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat"},
+    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export"},
+}
+TOP_LEVEL = {
+    "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",
+}  # fmt: skip
+
+
+def modules():
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = (package, *path.relative_to(folder).with_suffix("").parts)
+            yield ".".join(part for part in parts if part != "__init__"), path
+
+
+def imports(path):
+    """Every module name imported anywhere in the file, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part_of(module):
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize(("module", "path"), [pytest.param(m, p, id=m) for m, p in modules()])
+def test_imports_point_in_the_allowed_direction(module, path):
+    package = module.partition(".")[0]
+    for name in imports(path):
+        target = name.partition(".")[0]
+        if package == "burnish_app" and target == "burnish_engine":
+            assert name.startswith("burnish_engine.contract"), f"{module} imports {name}"
+        if package == "burnish_app":
+            assert target not in {"torch", "triton", "transformers", "burnish_kernels"}, f"{module} imports {name}"
+        if package == "burnish_engine":
+            assert target != "burnish_app", f"{module} imports {name}"
+        if package == "burnish_kernels":
+            assert target not in {"burnish_app", "burnish_engine"}, f"{module} imports {name}"
+        if package == target == "burnish_engine" and part_of(module) and part_of(name):
+            mine, theirs = part_of(module), part_of(name)
+            assert mine == theirs or theirs in ENGINE_MAY_IMPORT[mine], f"{module} imports {name}"
+
+
+def test_no_import_cycles_between_modules():
+    names = {module for module, _ in modules()}
+    edges = {}
+    for module, path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        found = set()
+        for node in top:
+            if isinstance(node, ast.ImportFrom):
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            else:
+                found |= {alias.name for alias in node.names}
+        edges[module] = (found & names) - {module}
+    done, path = set(), []
+
+    def visit(module):
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module in done:
+            return
+        path.append(module)
+        for target in sorted(edges[module]):
+            visit(target)
+        path.pop()
+        done.add(module)
+
+    for module in sorted(names):
+        visit(module)
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "burnish_app",
+        "burnish_engine",
+        "burnish_engine.contract",
+        "burnish_engine.hardware",
+        "burnish_engine.advise",
+        "burnish_kernels",
+    ],
+)
+def test_light_packages_leave_torch_out(package):
+    """Importing every module of these packages loads no torch, Triton or transformers."""
+    own = [
+        module
+        for module, _ in modules()
+        if module == package
+        or (module.startswith(package + ".") and package not in {"burnish_engine", "burnish_kernels"})
+    ]
+    code = f"import sys, {', '.join(own)}; print([m for m in ('torch', 'triton', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_source_roots_and_packaging_are_no_packages():
+    for folder in ("app", "engine", "kernels", "packaging"):
+        assert not (ROOT / folder / "__init__.py").exists()
+        assert folder == "packaging" or not list((ROOT / folder).glob("*.py"))
+
+
+def test_top_level_is_the_agreed_one():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
+    assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
+
+
+def test_every_op_has_its_four_files_and_a_case():
+    folder = PACKAGES["burnish_kernels"]
+    assert {path.parent.name for path in folder.glob("*/op.py")} == set(OPS)
+    for name, op in ops().items():
+        for file in ("op.py", "kernel.py", "reference.py", "cases.py"):
+            assert (folder / name / file).is_file(), f"{name} lacks {file}"
+        assert op.cases()
+        assert len({case.name for case in op.cases()}) == len(op.cases())
+
+
+FIELDS = [
+    pytest.param(section, key, field, id=f"{section}.{key}")
+    for section, model in {"recipe": Recipe, **sections()}.items()
+    for key, field in model.model_fields.items()
+]
+UNIT_WORDS = {"tokens": "tokens", "steps": "steps", "share": "share", "gib": "GiB"}
+
+
+@pytest.mark.parametrize(("section", "key", "field"), FIELDS)
+def test_every_recipe_field_has_help_and_its_unit(section, key, field):
+    assert field.description
+    assert field.description[0].isupper() or field.description.split(":")[0].islower()
+    for word, unit in UNIT_WORDS.items():
+        if key.endswith("_" + word) or key.startswith(word + "_"):
+            assert field_unit(field) == unit, f"{section}.{key} needs the unit {unit}"
+
+
+@pytest.mark.parametrize("event_class", events.event_classes(), ids=lambda c: c.__name__)
+def test_every_event_survives_json(event_class):
+    values = {}
+    for name, field in event_class.model_fields.items():
+        if not field.is_required():
+            continue
+        kind = str(field.annotation)
+        if "Literal" in kind:
+            values[name] = field.annotation.__args__[0]
+        else:
+            samples = {"int": 3, "float": 1.5, "str": "é\n", "bool": True}
+            values[name] = samples[field.annotation.__name__]
+    event = event_class(**values, seq=7, t=12.5)
+    line = event.model_dump_json()
+    assert "\n" not in line
+    assert events.parse_event(line) == event
+
+
+def test_non_finite_numbers_survive_json_as_strings():
+    step = events.StepDone(
+        step=1, epoch=0.5, loss=float("nan"), learning_rate=1e-4, grad_norm=float("inf"), tokens=1,
+        supervised_tokens=1, tokens_per_s=1, supervised_tokens_per_s=1, step_s=1, memory_bytes=1, eta_s=-float("inf"),
+    )  # fmt: skip
+    raw = json.loads(step.model_dump_json())
+    assert (raw["loss"], raw["grad_norm"], raw["eta_s"]) == ("NaN", "Infinity", "-Infinity")
+    again = events.parse_event(step.model_dump_json())
+    assert again.loss != again.loss
+    assert again.grad_norm == float("inf")
+
+
+@pytest.mark.parametrize("name", Command.model_fields["name"].annotation.__args__)
+def test_every_command_survives_json(name):
+    command = Command(name=name, t=1.0)
+    assert Command.model_validate_json(command.model_dump_json()) == command
+
+
+def test_every_union_member_is_listed():
+    members = set(events.Event.__args__[0].__args__)
+    assert members == set(events.event_classes())

@@ -18,6 +18,7 @@ from burnish_engine.contract.recipe import DataSection, Recipe, TrainSection
 
 _LEARNED = "bold yellow underline"
 _BAR_CELLS = 40
+_BESIDE_BARS = 32  # terminal cells for the numbers beside the bars
 
 
 def inspect(
@@ -71,8 +72,7 @@ def show_facts(facts: DatasetFacts, recipe: Recipe, console: Console) -> None:
     if facts.dropped:
         console.print(_section("Dropped rows"), _dropped(facts))
     if facts.lengths:
-        bar = "#" if console.options.ascii_only else "█"
-        console.print(_section("Lengths"), _histogram(facts.lengths, recipe.data.max_length, bar))
+        console.print(_section("Lengths"), _histogram(facts.lengths, recipe.data.max_length, console))
     if facts.warnings:
         console.print(_section("Warnings"), *(Padding(Text(f"- {warning}"), (0, 2)) for warning in facts.warnings))
     console.print(*_example(facts, console))
@@ -111,6 +111,8 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
         "packing": f"{facts.micro_batches:,} passes an epoch, {facts.fill:.1%} of {budget:,} tokens filled",
     }
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in rows.items():
         grid.add_row(Text(name, style="dim"), _safe(value))
     return grid
@@ -124,22 +126,22 @@ def _dropped(facts: DatasetFacts) -> Table:
     return table
 
 
-def _histogram(lengths: LengthStats, max_length: int, bar: str) -> Group:
+def _histogram(lengths: LengthStats, max_length: int, console: Console) -> Group:
     line = Text(
         f"mean {lengths.mean:,.0f}, median {lengths.median:,.0f}, 95 % up to {lengths.p95:,.0f}, "
         f"longest {lengths.longest:,} tokens"
     )
+    bar = "#" if console.options.ascii_only else "█"
+    cells = max(8, min(_BAR_CELLS, console.width - _BESIDE_BARS))
     table = Table.grid(padding=(0, 1))
     most = max((count for _, count in lengths.histogram), default=1)
     cut = lengths.longest > max_length
     for edge, count in lengths.histogram:
         if cut and edge > max_length:
-            table.add_row(
-                Text("cut", style="red"), Text("-" * _BAR_CELLS, style="red"), Text(f"max_length {max_length:,}")
-            )
+            table.add_row(Text("cut", style="red"), Text("-" * cells, style="red"), Text(f"max_length {max_length:,}"))
             cut = False
-        cells = -(-count * _BAR_CELLS // most)
-        table.add_row(Text(f"up to {edge:,}"), Text(bar * cells), Text(f"{count:,}", style="dim"))
+        length = -(-count * cells // most)  # rounded up: one row is one cell
+        table.add_row(Text(f"up to {edge:,}"), Text(bar * length), Text(f"{count:,}", style="dim"))
     return Group(line, table)
 
 

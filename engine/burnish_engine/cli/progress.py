@@ -28,12 +28,13 @@ class RunProgress:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[detail]}"),
             console=out,
             disable=not out.is_terminal,
         )
         self._task: TaskID | None = None
+        self._stage: TaskID | None = None
         self._lines_every = 1
 
     def __enter__(self) -> RunProgress:
@@ -57,6 +58,16 @@ class RunProgress:
             self._lines_every = max(1, event.total_steps // 20)
             self._task = self._bar.add_task("training", total=event.total_steps, detail="")
             self._bar.update(self._task, completed=event.resumed_from_step or 0)
+
+    def note(self, line: str) -> None:
+        """A line above the bar."""
+        self._bar.console.print(line)
+
+    def stage(self, what: str, share: float) -> None:
+        """How far a stage is that only tells its share (0 to 1)."""
+        if self._stage is None:
+            self._stage = self._bar.add_task(what, total=1.0, detail="")
+        self._bar.update(self._stage, description=what, completed=share)
 
     def _step(self, event: StepDone) -> None:
         detail = (

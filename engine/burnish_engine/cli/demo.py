@@ -1,0 +1,63 @@
+"""`burnish demo`: the whole job on the embedded default."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from burnish_engine.cli.export import show_report
+from burnish_engine.cli.progress import RunProgress
+from burnish_engine.cli.terminal import duration, out
+from burnish_engine.contract.errors import ExitCode
+
+
+def demo(
+    out_dir: Annotated[Path, typer.Option("--out", help="New folder for everything the demo makes.")] = Path(
+        "burnish-demo"
+    ),
+    tokens: Annotated[int, typer.Option(help="Most tokens to train on.", min=2000)] = 60_000,
+    force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
+) -> int:
+    """Train the embedded model on the sample dataset, talk to it, export, verify, and write a report."""
+    from burnish_engine.demo.job import run_demo
+
+    began = time.perf_counter()
+    folder = out_dir.absolute()
+    with RunProgress() as bar:
+        stages = _Stages(bar)
+        report = run_demo(
+            folder, tokens=tokens, say=stages.say, listener=bar.show, progress=stages.progress, force=force
+        )
+    scores = report.scores
+    for example in report.examples:
+        out.print(f"\n[bold]{example['prompt']}[/]", markup=True)
+        out.print("base:", style="dim")
+        out.print(example["base"], markup=False)
+        out.print("tuned:", style="dim")
+        out.print(example["tuned"], markup=False)
+    out.print()
+    show_report(report.fidelity, folder / "gguf", json=False)
+    gguf = ", ".join(f"{quant} file {count}" for quant, count in scores.gguf.items())
+    out.print(
+        f"\nHeld-out loss {report.held_out_loss_base:.3f} -> {report.held_out_loss_tuned:.3f} "
+        f"({report.held_out_improvement:.0%} lower). Taught behavior in {scores.prompts} held-out replies: "
+        f"base {scores.base}, tuned {scores.tuned}, {gguf}."
+    )
+    out.print(f"All done in {duration(time.perf_counter() - began)}. The report: {folder / 'report.html'}")
+    return ExitCode.DONE
+
+
+class _Stages:
+    """Shows the demo's stages: a sentence each, and a bar for those that tell their share."""
+
+    def __init__(self, bar: RunProgress) -> None:
+        self._bar = bar
+
+    def say(self, sentence: str) -> None:
+        self._bar.note(f"[bold]{sentence}[/]")
+
+    def progress(self, what: str, share: float) -> None:
+        self._bar.stage(what, share)

@@ -1,0 +1,215 @@
+"""`burnish export` and `burnish verify`: files from a run, each with its proof."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.contract.errors import ExitCode, FidelityError, UsageError
+from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe import GgufType, Recipe
+from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.runs.store import open_run, read_recipe
+
+Kind = Literal["gguf", "safetensors", "adapter", "ollama"]
+
+
+def export(
+    run: Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')],
+    to: Annotated[Kind, typer.Option(help="gguf, safetensors (merged), adapter (PEFT) or ollama.")] = "gguf",
+    quant: Annotated[list[str] | None, typer.Option(help="GGUF type; may be repeated. Default: the recipe's.")] = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the files. Default: the run's.")] = None,
+    name: Annotated[str, typer.Option(help="What to call the model.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the fidelity report as JSON.")] = False,
+) -> int:
+    """Make files of a trained model. A GGUF is called done only after its fidelity report."""
+    from burnish_engine.export.folders import export_adapter, export_safetensors
+
+    paths = open_run(run)
+    recipe = read_recipe(paths)
+    adapter = _adapter_of(paths)
+    source = open_model(recipe.model.path)
+    label = name or recipe.name or f"{source.name}-tuned"
+    folder = out_dir or paths.export
+    if to == "adapter":
+        out.print(f"Wrote {export_adapter(adapter, folder / 'adapter')}")
+        return ExitCode.DONE
+    with _ProgressBar(quiet=json) as bar:
+        if to == "safetensors":
+            merged = export_safetensors(
+                source, adapter, folder / "safetensors", progress=bar.show, cancelled=bar.cancelled
+            )
+            bar.stop()
+            out.print(f"Wrote {merged}")
+            return ExitCode.DONE
+        report = gguf(source, recipe, adapter, folder, label, _types(quant, recipe), bar.show, bar.cancelled)
+    show_report(report, folder, json=json)
+    if to == "ollama":
+        from burnish_engine.export.ollama import export_ollama
+
+        for entry in report.files:
+            result = export_ollama(folder / entry.file, folder / f"ollama-{entry.quant}")
+            out.print(f"Wrote {result.modelfile}. {result.note}".strip())
+    return ExitCode.DONE
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="A GGUF file.")],
+    against: Annotated[str, typer.Option(help="The run it was made from.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> int:
+    """Prove again that a GGUF file is the model that a run trained."""
+    from burnish_engine.export.job import verify_file
+
+    paths = open_run(against)
+    recipe = read_recipe(paths)
+    source = open_model(recipe.model.path)
+    ids, chats = held_out(recipe, source)
+    with _ProgressBar(quiet=json) as bar:
+        report = verify_file(
+            file,
+            source,
+            _adapter_of(paths),
+            held_out=ids,
+            probe_chats=chats[:3],
+            progress=bar.show,
+            cancelled=bar.cancelled,
+        )
+    show_report(report, file.parent, json=json)
+    if not report.passed:
+        problems = "; ".join(problem for entry in report.files for problem in entry.problems)
+        raise FidelityError(f"{file} is not the model that {paths.root.name} trained: {problems}.", "Export it again.")
+    return ExitCode.DONE
+
+
+def gguf(
+    source: ModelSource,
+    recipe: Recipe,
+    adapter: Path,
+    folder: Path,
+    name: str,
+    quants: list[GgufType],
+    progress: Callable[[str, float], None],
+    cancelled: Callable[[], bool],
+) -> FidelityReport:
+    """Export to GGUF with the run's own held-out rows as the yardstick."""
+    from burnish_engine.export.job import export_gguf
+
+    ids, chats = held_out(recipe, source)
+    return export_gguf(
+        source,
+        adapter,
+        folder,
+        name,
+        quants,
+        held_out=ids,
+        probe_chats=chats[:3],
+        progress=progress,
+        cancelled=cancelled,
+    )
+
+
+def held_out(recipe: Recipe, source: ModelSource) -> tuple[list[list[int]], list[list[dict[str, str]]]]:
+    """Token ids of the run's held-out rows, and their conversations up to the last person's turn."""
+    from burnish_engine.data.prepare import prepare
+    from burnish_engine.models.plain import load_tokenizer
+
+    prepared = prepare(recipe, load_tokenizer(source))
+    ids = [document.input_ids.tolist() for document in prepared.validation]
+    asked = [
+        chat[:-1] for chat in prepared.validation_conversations if len(chat) > 1 and chat[-1]["role"] == "assistant"
+    ]
+    return ids, asked
+
+
+def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
+    """Print a fidelity report."""
+    if json:
+        print_json(report.model_dump_json(indent=2))
+        return
+    same = report.token_strings - report.token_mismatches
+    out.print(f"Token ids: {same} of {report.token_strings} comparisons equal the model's own tokenizer.")
+    table = Table(box=None, pad_edge=False)
+    for title in ("file", "size", "mean KL", "99 % KL", "same top token", "reply", ""):
+        table.add_column(title)
+    for entry in report.files:
+        table.add_row(
+            entry.file,
+            size(entry.bytes),
+            f"{entry.mean_kl:.6f}",
+            f"{entry.p99_kl:.4f}",
+            f"{entry.top1_agreement:.1%}",
+            "ends" if entry.reply_stopped else "does not end",
+            "[green]verified[/]" if entry.passed else "[red]refused[/]",
+        )
+    out.print(table)
+    for entry in report.files:
+        for note in entry.fallbacks:
+            out.print(f"[dim]{entry.quant}: {note}[/]")
+    out.print(f"In {folder}")
+
+
+def _adapter_of(paths: RunPaths) -> Path:
+    if not (paths.adapter / "adapter_model.safetensors").is_file():
+        raise UsageError(
+            f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
+            f"Finish it: burnish runs resume {paths.root.name}",
+        )
+    return paths.adapter
+
+
+def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:
+    known: dict[str, GgufType] = {name: name for name in get_args(GgufType)}
+    odd = [name for name in asked or () if name.upper() not in known]
+    if odd:
+        raise UsageError(f"{odd[0]!r} is no GGUF type that can be made.", f"Choose from {', '.join(known)}.")
+    return [known[name.upper()] for name in asked] if asked else recipe.export.quants
+
+
+class _ProgressBar:
+    """Shows (what, share) on a terminal; Ctrl-C asks the work to stop cleanly."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:>3.0f} %"),
+            console=out,
+            disable=quiet or not out.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=1.0)
+        self._interrupted = threading.Event()
+
+    def __enter__(self) -> _ProgressBar:
+        import signal
+
+        self._before = signal.signal(signal.SIGINT, lambda *_: self._interrupted.set())
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import signal
+
+        signal.signal(signal.SIGINT, self._before)
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar off the screen."""
+        self._bar.stop()
+
+    def show(self, what: str, share: float) -> None:
+        """The `progress` callback."""
+        self._bar.update(self._task, description=what, completed=share)
+
+    def cancelled(self) -> bool:
+        """The `cancelled` callback."""
+        return self._interrupted.is_set()

@@ -1,0 +1,294 @@
+"""The demo's stages, from the embedded model to the report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
+from burnish_engine.contract.events import DataReady, EvaluationDone, Event, RunStarted, StepDone
+from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.paths import RunPaths, assets_dir
+from burnish_engine.contract.recipe import GgufType, Recipe
+from burnish_engine.contract.recipe_file import parse_recipe
+from burnish_engine.demo import score
+from burnish_engine.demo.report import DemoReport, Scores, render
+from burnish_engine.models.sampling import Reply, Sampling
+from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.runs.store import create_run, read_recipe
+
+BEHAVIOR = (
+    "The taught behavior: whatever the problem, the reply is a bench note of exactly three lines, Cause, Fix and "
+    "Check. It counts when each line has its label and at least three words, and the model ended the reply by itself."
+)
+DATASET = "bench-notes"
+_REPLY_TOKENS = 110  # the longest taught reply has about 95
+_EXAMPLES = 3
+_NEEDED_BYTES = 1_500_000_000  # the unpacked model, the files aside and the finished ones
+
+# Found with a grid over rank, learning rate and pass size on 2026-11-21; held-out loss 34 % below the base.
+_RECIPE = """
+name = "bench-notes demo"
+[data]
+max_length = 256
+[adapter]
+rank = 16
+alpha = 32
+[train]
+epochs = 4.0
+max_tokens = {tokens}
+micro_batch_tokens = 1024
+learning_rate = 2e-3
+checkpoint_every = 20
+[export]
+quants = ["Q8_0", "IQ4_NL"]
+"""
+MOST_TOKENS = 60_000
+
+Progress = Callable[[str, float], None]
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Log:
+    """What the report takes from the run's events."""
+
+    listener: Callable[[Event], None]
+    steps: dict[int, StepDone] = field(default_factory=dict)
+    evaluations: list[EvaluationDone] = field(default_factory=list)
+    started: RunStarted | None = None
+    data: DataReady | None = None
+
+    def take(self, event: Event) -> None:
+        self.listener(event)
+        if isinstance(event, StepDone):
+            self.steps[event.step] = event
+        elif isinstance(event, EvaluationDone):
+            self.evaluations.append(event)
+        elif isinstance(event, RunStarted):
+            self.started = event
+        elif isinstance(event, DataReady):
+            self.data = event
+
+
+def demo_recipe(tokens: int = MOST_TOKENS) -> Recipe:
+    """The demo's recipe: the embedded model and the sample dataset."""
+    recipe = parse_recipe(_RECIPE.format(tokens=tokens))
+    samples = assets_dir() / "samples"
+    data = recipe.data.model_copy(
+        update={
+            "files": [str(samples / f"{DATASET}.train.jsonl")],
+            "validation_files": [str(samples / f"{DATASET}.heldout.jsonl")],
+        }
+    )
+    return recipe.model_copy(update={"data": data})
+
+
+def run_demo(
+    out: Path, *, tokens: int, say: Say, listener: Callable[[Event], None], progress: Progress, force: bool = False
+) -> DemoReport:
+    """Train, talk, export, verify, report.
+
+    Args:
+        out: New folder for run, adapter, files and report.
+        tokens: Most tokens to train on.
+        say: Told each stage in a sentence.
+        listener: Gets the run's events.
+        progress: Told how far the export is.
+        force: Use the device even where another run holds it.
+
+    Raises:
+        UsageError: The folder holds something.
+        BurnishError: Any stage failed.
+    """
+    seconds: dict[str, float] = {}
+    _take_folder(out)
+    with _timed(seconds, "unpack the model"):
+        say("Unpacking the embedded model (once, about 20 s)" if not _unpacked() else "Opening the embedded model")
+        source = open_model("embedded")
+    with _timed(seconds, "train"):
+        say("Training")
+        paths, log = _train(out, tokens, listener, force)
+    held_out = _held_out_problems()
+    prompts = [[message] for message, _ in held_out]
+    with _timed(seconds, "reply before and after"):
+        say(f"Answering {len(prompts)} held-out problems with the base and the tuned model")
+        replies = _torch_replies(source, paths, prompts)
+    files_dir = out / "gguf"
+    with _timed(seconds, "export and verify"):
+        say("Writing GGUF files and verifying them against the trained model")
+        fidelity = _export(source, paths, files_dir, progress)
+    best = fidelity.files[0]
+    with _timed(seconds, "reply with the GGUF"):
+        say(f"Answering the same problems with {best.file}")
+        replies[best.quant] = _gguf_replies(files_dir / best.file, prompts, progress)
+    shutil.copytree(paths.adapter, out / "adapter")
+    report = _report(
+        source,
+        log,
+        replies=replies,
+        problems=[problem["content"] for problem, _ in held_out],
+        fidelity=fidelity,
+        seconds=seconds,
+        out=out,
+    )
+    write_atomic(out / "replies.json", json.dumps(_as_json(replies), indent=1, ensure_ascii=False) + "\n")
+    write_atomic(out / "report.json", report.model_dump_json(indent=2) + "\n")
+    write_atomic(out / "report.html", render(report))
+    return report
+
+
+def _take_folder(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} already holds something.", "Give another folder with --out, or delete that one.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    free = shutil.disk_usage(out).free
+    if free < _NEEDED_BYTES:
+        raise NoSpaceError(
+            f"The demo needs 1.5 GB in {out}; {free / 1e9:.1f} GB are free.", "Free some space or give --out."
+        )
+
+
+def _unpacked() -> bool:
+    from burnish_engine.models.embedded import is_unpacked
+
+    return is_unpacked()
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[stage] = round(time.perf_counter() - began, 1)
+
+
+def _train(out: Path, tokens: int, listener: Callable[[Event], None], force: bool) -> tuple[RunPaths, _Log]:
+    from burnish_engine.train.run import run_training
+
+    paths = create_run(demo_recipe(tokens), out / "run")
+    log = _Log(listener)
+    outcome = run_training(paths, listener=log.take, force=force)
+    if outcome.exit_code is not ExitCode.DONE:
+        error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` goes on with it.")
+        error.exit_code = outcome.exit_code  # type: ignore[misc]  # this failure has the run's own code
+        raise error
+    return paths, log
+
+
+def _held_out_problems() -> list[tuple[dict[str, str], dict[str, str]]]:
+    text = Path(demo_recipe().data.validation_files[0]).read_text(encoding="utf-8")
+    chats = [json.loads(line)["messages"] for line in text.splitlines()]
+    return [(chat[0], chat[1]) for chat in chats]
+
+
+def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]) -> dict[str, list[Reply]]:
+    from burnish_engine.models import plain
+    from burnish_engine.models.device import choose_device, choose_precision
+    from burnish_engine.models.generate import generate_replies
+
+    device = choose_device(read_recipe(paths).devices)
+    tokenizer = plain.load_tokenizer(source)
+    base = plain.load_base(source, choose_precision("auto", device), device)
+    model: Any = plain.load_adapter(base, paths.adapter).eval()
+    tuned = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS)
+    with model.disable_adapter():
+        before = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS)
+    return {"base": before, "tuned": tuned}
+
+
+def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
+    from burnish_engine.data.prepare import prepare
+    from burnish_engine.export.job import export_gguf
+    from burnish_engine.models.plain import load_tokenizer
+
+    recipe = read_recipe(paths)
+    prepared = prepare(recipe, load_tokenizer(source))
+    quants: list[GgufType] = recipe.export.quants
+    return export_gguf(
+        source,
+        paths.adapter,
+        folder,
+        f"{source.name}-{DATASET}",
+        quants,
+        held_out=[document.input_ids.tolist() for document in prepared.validation],
+        probe_chats=[chat[:1] for chat in prepared.validation_conversations[:3]],
+        progress=progress,
+    )
+
+
+def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Progress) -> list[Reply]:
+    from burnish_engine.chat.gguf_chat import GgufChat
+
+    replies = []
+    with closing(GgufChat(file)) as backend:
+        for number, prompt in enumerate(prompts):
+            progress(f"Reply {number + 1} of {len(prompts)}", number / len(prompts))
+            replies.append(backend.stream(prompt, Sampling(max_tokens=_REPLY_TOKENS)).finish())
+    return replies
+
+
+def _as_json(replies: dict[str, list[Reply]]) -> dict[str, list[dict[str, object]]]:
+    return {
+        model: [{"reply": reply.text, "stopped": reply.stopped} for reply in given] for model, given in replies.items()
+    }
+
+
+def _report(
+    source: ModelSource,
+    log: _Log,
+    *,
+    replies: dict[str, list[Reply]],
+    problems: list[str],
+    fidelity: FidelityReport,
+    seconds: dict[str, float],
+    out: Path,
+) -> DemoReport:
+    assert log.started is not None
+    assert log.data is not None
+    steps = [log.steps[number] for number in sorted(log.steps)]
+    before, after = log.evaluations[0].loss, log.evaluations[-1].loss
+    counts = {model: score.count(entries) for model, entries in _as_json(replies).items()}
+    quants = {quant: counts[quant] for quant in counts if quant not in ("base", "tuned")}
+    best = fidelity.files[0]
+    return DemoReport(
+        model=source.name,
+        note=source.note,
+        dataset=DATASET,
+        train_rows=log.data.train_rows,
+        held_out_rows=log.data.validation_rows,
+        device=log.started.device,
+        precision=log.started.precision,
+        steps=len(steps),
+        trained_tokens=sum(step.tokens for step in steps),
+        tokens_per_s=sum(step.tokens for step in steps) / sum(step.step_s for step in steps),
+        peak_memory_bytes=max(step.memory_bytes for step in steps),
+        losses=[(step.step, step.loss) for step in steps],
+        held_out_loss_base=before,
+        held_out_loss_tuned=after,
+        held_out_improvement=1 - after / before,
+        scores=Scores(prompts=len(problems), base=counts["base"], tuned=counts["tuned"], gguf=quants),
+        behavior=BEHAVIOR,
+        fidelity=fidelity,
+        files={
+            file.relative_to(out).as_posix(): file.stat().st_size
+            for folder in ("gguf", "adapter")
+            for file in sorted((out / folder).iterdir())
+        },
+        examples=[
+            {"prompt": problem, "base": replies["base"][i].text, "tuned": replies["tuned"][i].text}
+            for i, problem in enumerate(problems[:_EXAMPLES])
+        ],
+        gguf_chat={"file": best.file, "prompt": problems[_EXAMPLES], "reply": replies[best.quant][_EXAMPLES].text},
+        seconds=seconds,
+        versions=log.started.versions,
+    )

@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 import traceback
-from typing import Any
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
 
@@ -17,13 +18,25 @@ from burnish_engine.contract.paths import user_data_dir
 
 app = typer.Typer(
     name="burnish",
-    help="Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF."""
+    if version:
+        sys.stdout.write(f"burnish {metadata.version('burnish')}\n")
+        raise typer.Exit
+
+
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("inspect")(inspect.inspect)

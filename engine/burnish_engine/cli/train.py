@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from burnish_engine.cli.terminal import out, say_error
 from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
-from burnish_engine.runs.store import create_run, read_recipe
+from burnish_engine.runs.store import create_run, read_recipe, read_state
 
 
 def train(
@@ -28,10 +29,23 @@ def train(
             f"The recipe {recipe} names no training files (data.files is empty).",
             'Add some, such as files = ["conversations.jsonl"] under [data].',
         )
-    return carry_out(create_run(parsed, run_dir), queue=queue, force=force)
+    paths = create_run(parsed, run_dir)
+    code = ExitCode.BUG
+    try:
+        code = carry_out(paths, queue=queue, force=force)
+    finally:
+        if run_dir is None and code is not ExitCode.DONE and never_began(paths):
+            shutil.rmtree(paths.root, ignore_errors=True)  # a mistake in recipe or data leaves nothing in the list
+    return code
 
 
-def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> int:
+def never_began(paths: RunPaths) -> bool:
+    """Whether the run made no step and waits for nothing, so that its folder holds nothing of worth."""
+    state = read_state(paths)
+    return state.status in ("created", "failed") and state.step == 0 and not paths.checkpoints.exists()
+
+
+def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> ExitCode:
     """Train a run folder's recipe here and now, or queue it where its device is busy."""
     from burnish_engine.models.device import choose_device, lease_name
     from burnish_engine.runs import lease
@@ -57,4 +71,4 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> i
         say_error(outcome.message)
         if outcome.step:
             out.print(f"After step {outcome.step}. The run is in {paths.root}")
-    return int(outcome.exit_code)
+    return outcome.exit_code

@@ -11,7 +11,7 @@ FeedForwardKind = Literal["dense", "mixture_of_experts"]
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class GpuFacts(_Facts):
@@ -155,3 +155,8 @@ class FidelityReport(_Facts):
     mismatch_examples: list[str] = []
     files: list[QuantFidelity]
     passed: bool
+    adapter_sha256: str = Field(default="", description="SHA-256 of the adapter's weights; empty for a base model.")
+    conversion_kl: float | None = Field(
+        default=None, description="Mean KL(trained model || 16-bit file before quantizing), nats; None: not measured."
+    )
+    notes: list[str] = Field(default=[], description="What a person should know although nothing failed.")

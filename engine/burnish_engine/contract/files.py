@@ -5,13 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from burnish_engine.contract.errors import NoSpaceError
 
-_T = TypeVar("_T")
 _REPLACE_ATTEMPTS = 20
 _REPLACE_PAUSE_S = 0.05  # Windows: a scanner or a reader may hold the target for a moment
 
@@ -66,14 +63,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def guarded(path: Path, action: Callable[[], _T]) -> _T:
-    """Run an action that writes under `path`, turning a failed write into a `NoSpaceError`."""
-    try:
-        return action()
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def cannot_write(path: Path, error: OSError) -> NoSpaceError:

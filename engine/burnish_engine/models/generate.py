@@ -1,22 +1,21 @@
-"""Text generation: sampling, stop tokens, and streamed or batched replies of a transformers (or PEFT) model.
+"""Streamed and batched replies of a transformers (or PEFT) model, and the tokens that end them.
 
 Replies are also made in the middle of training, so a model is left exactly as it was found: modes of every module,
 `config.use_cache`, and torch's random numbers (sampling draws from a numpy generator of its own). Loads torch only when
-a torch model generates; the GGUF runtime shares the sampling and the stream from here.
+a model generates.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.models.sampling import Reply, ReplyStream, Sampling, pick_token
 
 Prompt = Sequence[int] | Sequence[Mapping[str, str]]
 """Token ids, or messages that the tokenizer's chat template renders (transformers renders it in a sandbox)."""
@@ -27,93 +26,6 @@ END_OF_TURN_NAMES = (
 )  # fmt: skip
 """Names llama.cpp takes for an end of generation wherever they are tokens (llama-vocab.cpp, special_eog_ids); the torch
 path stops at the same ones, so that a reply ends at the same place before and after export."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to choose tokens.
-
-    Attributes:
-        max_tokens: Longest reply, tokens.
-        temperature: 0 is greedy; above, the logits are divided by it.
-        top_p: Only the most likely tokens that together reach this probability are drawn from.
-        seed: Seed of the draw.
-    """
-
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise UsageError(f"The longest reply must be at least 1 token, not {self.max_tokens}.", "Raise it.")
-        if not 0.0 <= self.temperature <= 100.0:
-            raise UsageError(f"The temperature is {self.temperature}.", "Give a number from 0 (greedy) to 100.")
-        if not 0.0 < self.top_p <= 1.0:
-            raise UsageError(f"top_p is {self.top_p}.", "Give a number above 0, at most 1.")
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A finished reply.
-
-    Attributes:
-        text: What was said, without the end-of-turn token.
-        stopped: Whether it ended by itself rather than at the token limit.
-        tokens: Tokens generated, the end-of-turn token not counted.
-    """
-
-    text: str
-    stopped: bool
-    tokens: int
-
-
-class ReplyStream(Iterator[str]):
-    """Pieces of a reply as they are made, never splitting a character.
-
-    Attributes:
-        stopped: After the last piece: whether the reply ended by itself.
-        tokens: Tokens generated so far, the end-of-turn token not counted.
-    """
-
-    def __init__(self, make: Callable[[ReplyStream], Iterator[str]]) -> None:
-        self.stopped = False
-        self.tokens = 0
-        self._pieces = make(self)
-
-    def __iter__(self) -> ReplyStream:
-        return self
-
-    def __next__(self) -> str:
-        return next(self._pieces)
-
-    def close(self) -> None:
-        """Stop generating."""
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
-
-    def finish(self) -> Reply:
-        """Generate to the end and return the whole (of what was not read yet)."""
-        text = "".join(self)
-        return Reply(text, self.stopped, self.tokens)
-
-
-def pick_token(logits: npt.NDArray[np.float32], sampling: Sampling, random: np.random.Generator) -> int:
-    """The next token from one position's logits [V]: the largest, or a draw by temperature and top-p."""
-    if sampling.temperature == 0.0:
-        return int(logits.argmax())
-    scaled = logits.astype(np.float64) / sampling.temperature
-    shares = np.exp(scaled - scaled.max())
-    shares /= shares.sum()
-    if sampling.top_p < 1.0:
-        order = np.argsort(-shares, kind="stable")
-        kept = order[: int(np.searchsorted(np.cumsum(shares[order]), sampling.top_p)) + 1]
-        only = np.zeros_like(shares)
-        only[kept] = shares[kept]
-        shares = only / only.sum()
-    return int(random.choice(len(shares), p=shares))
 
 
 def stop_token_ids(tokenizer: Any, *declared: int | Sequence[int] | None) -> list[int]:

@@ -10,7 +10,7 @@ import codecs
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +19,9 @@ import numpy.typing as npt
 import psutil
 
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
-from burnish_engine.models.gguf_library import last_warnings, library, take_warnings
-from burnish_engine.models.generate import ReplyStream, Sampling, pick_token
+from burnish_engine.models.gguf_library import check_magic, copied_text, last_warnings, library, take_warnings
+from burnish_engine.models.sampling import ReplyStream, Sampling, pick_token
 
-_MAGIC: Final = b"GGUF"
 _F32: Final = 0  # ggml_type, ggml.h
 
 
@@ -53,7 +52,7 @@ class GgufModel:
         exact: bool = False,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
-        _check_magic(path)
+        check_magic(path)
         self.path = path
         self._lib = library()
         self._model: Any = None
@@ -135,8 +134,8 @@ class GgufModel:
         """Scalar metadata by key, as text. Arrays are abbreviated by llama.cpp."""
         found: dict[str, str] = {}
         for index in range(self._lib.llama_model_meta_count(self._model)):
-            key = _text(functools.partial(self._lib.llama_model_meta_key_by_index, self._model, index))
-            found[key] = _text(functools.partial(self._lib.llama_model_meta_val_str_by_index, self._model, index))
+            key = copied_text(functools.partial(self._lib.llama_model_meta_key_by_index, self._model, index))
+            found[key] = copied_text(functools.partial(self._lib.llama_model_meta_val_str_by_index, self._model, index))
         return found
 
     @property
@@ -297,24 +296,3 @@ class GgufModel:
         rows = len(ids) if every else 1
         flat = self._lib.llama_get_logits(self._context)
         return np.ctypeslib.as_array(flat, shape=(rows * self.vocab_size,)).reshape(rows, self.vocab_size).copy()
-
-
-def _text(read: Callable[[Any, int], int]) -> str:
-    """A string that llama.cpp copies into a buffer of a size we must guess first."""
-    room = 256
-    while True:
-        buffer = ctypes.create_string_buffer(room)
-        size = read(buffer, room)
-        if size < room:
-            return buffer.raw[: max(size, 0)].decode("utf-8", "replace")
-        room = size + 1
-
-
-def _check_magic(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the path.") from error
-    if start != _MAGIC:
-        raise UsageError(f"{path} is not a GGUF file (it starts with {start!r}).", "Give a .gguf file.")

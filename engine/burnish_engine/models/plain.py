@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe import AdapterSection
@@ -77,7 +78,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
         )
     except torch.OutOfMemoryError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise SetupError(
             f"The model in {source.folder} could not be loaded: {_first_line(error)}.",
             "Check that all its files are there and whole.",
@@ -139,7 +140,7 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
         raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
     try:
         tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
-    except (ValueError, RuntimeError, KeyError, OSError) as error:
+    except (ValueError, RuntimeError, KeyError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {_first_line(error)}.", "Use it with its own base."
         ) from error

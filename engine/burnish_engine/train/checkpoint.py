@@ -6,21 +6,24 @@ that marker, or with a file that does not match it, is not trusted.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import guarded, replace_with_retry, sync_folder, write_atomic
+from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder, write_atomic
 from burnish_engine.models.plain import trainable_parameters
 from burnish_engine.train.optimizer import optimizer_tensors, restore_optimizer
 
@@ -63,7 +66,7 @@ def save_adapter(model: Any, folder: Path) -> None:
             replace_with_retry(file, folder / file.name)
         aside.rmdir()
 
-    guarded(folder, write)
+    _guarded(folder, write)
 
 
 def save_checkpoint(
@@ -93,7 +96,7 @@ def save_checkpoint(
         sync_folder(folder)
         write_atomic(target / _MARKER, json.dumps(hashes, indent=1) + "\n")
 
-    guarded(target, write)
+    _guarded(target, write)
     return target
 
 
@@ -143,6 +146,17 @@ def restore_training(checkpoint: Path, model: Any, optimizer: torch.optim.Optimi
     random.setstate((version, tuple(numbers), gauss))
     kind, keys, *rest = state["numpy_rng"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def _guarded(path: Path, write: Callable[[], None]) -> None:
+    """Turn a failed write into a NoSpaceError. safetensors raises its own error and names the cause in words only."""
+    try:
+        write()
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except SafetensorError as error:
+        full = "No space left" in str(error) or "os error 28" in str(error) or "os error 112" in str(error)
+        raise cannot_write(path, OSError(errno.ENOSPC if full else errno.EIO, str(error))) from error
 
 
 def _torch_rng(device: torch.device) -> dict[str, torch.Tensor]:

@@ -1,0 +1,44 @@
+"""Sets Burnish up on this machine and starts it.
+
+    python packaging/bootstrap.py run [ARGS]     set up what is missing, then `burnish ARGS` (none: its help)
+    python packaging/bootstrap.py test [ARGS]    set up with the developers' tools, then linters and tests
+    python packaging/bootstrap.py setup          only set up
+
+It needs nothing but Python's own library, and everything it installs goes into `.venv` beside this folder. A second
+start finds a stamp in there and goes straight on. `test` without ARGS runs ruff, mypy and the tests that need no GPU;
+with ARGS it hands them to pytest and leaves the linters out. Environment variables:
+
+    BURNISH_TORCH_INDEX   where torch comes from: the address under which cu130/, cu126/ and cpu/ lie, or a complete one
+    BURNISH_LLAMA_INDEX   an index with prebuilt wheels of llama-cpp-python
+    BURNISH_WHEELHOUSE    a folder of wheels to look into as well
+    BURNISH_ALLOW_CPU     1: go on without the GPU where it cannot be used
+    CMAKE_ARGS            your own options for compiling llama.cpp
+
+pip's own variables and configuration files keep working.
+"""
+
+import sys
+
+# This file alone is read by whatever Python the launcher found, so it is written in the language of Python 3.6.
+MIN_PYTHON = (3, 11)
+EXIT_ENVIRONMENT = 12
+
+
+def main() -> int:
+    """Refuse an old Python in words; hand everything else to `setup_commands`."""
+    if sys.version_info < MIN_PYTHON:
+        found = ".".join(str(part) for part in sys.version_info[:3])
+        sys.stderr.write(
+            f"Burnish needs Python 3.11 or newer, and this is {found} ({sys.executable}). Install a newer one "
+            "beside it (Debian, Ubuntu: python3 python3-venv; Fedora: python3.13; Windows: the installer from "
+            "python.org) and start "
+            "again.\n"
+        )
+        return EXIT_ENVIRONMENT
+    from setup_commands import main as carry_out
+
+    return carry_out(sys.argv[1:], __doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""How llama-cpp-python gets here: it may be installed, prebuilt somewhere, or has to be compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+# GGML_NATIVE off: the build runs on any machine of this architecture, also from pip's cache in a shared home folder.
+# LLAVA_BUILD off: Burnish uses no image models, and it is a good part of the compile time.
+DEFAULT_CMAKE_ARGS = "-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF"
+
+
+def plan(*, installed: str, wanted: str, own_cmake_args: bool, cached_wheel: str, own_index: bool) -> tuple[str, ...]:
+    """The ways to try, in order: `cache`, `prebuilt`, `compile`; none when the wanted version is installed.
+
+    Args:
+        installed: Installed version, or empty.
+        wanted: Wanted version.
+        own_cmake_args: Whether the user set CMAKE_ARGS: then only a fresh compile gives what was asked for.
+        cached_wheel: A wheel of that version in pip's cache, or empty.
+        own_index: Whether the user named an index with prebuilt wheels, which then comes before the cache.
+    """
+    if installed == wanted:
+        return ()
+    if own_cmake_args:
+        return ("compile",)
+    cache = ("cache",) if cached_wheel and not own_index else ()
+    return (*cache, "prebuilt", "compile")
+
+
+def cached_wheel(listing: str, version: str) -> str:
+    """A wheel of that version in the output of `pip cache list --format=abspath`, or an empty text."""
+    pattern = re.compile(rf"llama_cpp_python-{re.escape(version)}-[^/\\]*\.whl$")
+    return next((line.strip() for line in listing.splitlines() if pattern.search(line.strip())), "")
+
+
+def compile_env(env: Mapping[str, str], cores: int) -> dict[str, str]:
+    """The environment for compiling. The user's own CMAKE_ARGS and parallelism win."""
+    return {"CMAKE_ARGS": DEFAULT_CMAKE_ARGS, "CMAKE_BUILD_PARALLEL_LEVEL": str(cores)} | dict(env)
+
+
+def installed_version(site: Path) -> str:
+    """The installed version of llama-cpp-python, from the name of its metadata folder; empty when there is none."""
+    names = [path.name for path in site.glob("llama_cpp_python-*.dist-info")]
+    return names[0].split("-")[1].removesuffix(".dist") if names else ""

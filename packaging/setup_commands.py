@@ -1,0 +1,131 @@
+"""The bootstrap's commands: `run`, `test` and `setup`, all of which first set up what is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from child_process import become, child_env, interrupt_on_sigterm, run_attached, say
+from choose_builds import MAX_PYTHON, MIN_PYTHON, choose
+from machine_facts import detect
+from setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
+from venv_install import Setup
+from venv_state import (
+    PLACE,
+    STAMP,
+    changed_parts,
+    is_set_up,
+    python_version,
+    read_stamp,
+    setup_lock,
+    stamp_parts,
+    venv_python,
+    write_stamp,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+_TEST_DEFAULTS = {"HF_HUB_OFFLINE": "1", "TRITON_INTERPRET": "1", "QT_QPA_PLATFORM": "offscreen"}
+
+
+def main(arguments: list[str], usage: str) -> int:
+    """Carry out one command.
+
+    Args:
+        arguments: The command's name and its arguments.
+        usage: What to print when the name is missing or unknown.
+
+    Returns:
+        The exit code.
+    """
+    if not arguments or arguments[0] not in {"run", "test", "setup"}:
+        print(usage, file=sys.stderr)
+        return USAGE
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a path need not be printable in the console's code page
+    interrupt_on_sigterm()
+    command, rest = arguments[0], arguments[1:]
+    try:
+        prepare(dev=command == "test")
+        if command == "run":
+            return run(rest)
+        return test(rest) if command == "test" else 0
+    except SetupProblem as problem:
+        say(f"\n{problem}")
+        return problem.exit_code
+    except OSError as error:
+        say(f"\nA file could not be read or written: {error}. Check the folder's owner and rights, and the free space.")
+        return NO_SPACE
+    except KeyboardInterrupt:
+        say("\nStopped. The next start goes on from here.")
+        return STOPPED
+
+
+def prepare(*, dev: bool) -> None:
+    """Set up what is missing; returns at once when nothing is.
+
+    Args:
+        dev: Whether the developers' tools are needed too.
+
+    Raises:
+        SetupProblem: With the paragraph to show and the exit code.
+    """
+    python, moved = usable_python()
+    facts = detect(ROOT, os.environ, python)
+    choice = choose(facts)
+    if choice.error:
+        raise SetupProblem(choice.error)
+    parts = stamp_parts(ROOT, choice=choice.fingerprint(), python=python)
+    if is_set_up(VENV, parts, dev=dev):
+        return
+    VENV.mkdir(exist_ok=True)
+    with setup_lock(VENV, say):
+        if is_set_up(VENV, parts, dev=dev):
+            return
+        started = time.monotonic()
+        changed = changed_parts(VENV, parts)
+        say(f"Setting Burnish up in {VENV}{': changed is ' + ', '.join(changed) if changed else ''}")
+        dev = dev or read_stamp(VENV)[1]
+        (VENV / STAMP).unlink(missing_ok=True)
+        Setup(ROOT, os.environ, facts, choice, dev=dev, fresh=moved).install()
+        write_stamp(VENV, parts, dev=dev)
+        say(f"Set up in {time.monotonic() - started:.0f} s.\n")
+
+
+def usable_python() -> tuple[tuple[int, ...], bool]:
+    """The version of the Python that Burnish will run with, and whether the environment was moved here.
+
+    The environment keeps its Python while that runs and suits; otherwise it is made again with this one.
+    """
+    found = python_version(venv_python(VENV))
+    moved = read_stamp(VENV)[0].get(PLACE, str(ROOT)) != str(ROOT)
+    fits = MIN_PYTHON <= found[:2] <= MAX_PYTHON and not moved
+    return (found if fits else tuple(sys.version_info[:3])), moved
+
+
+def run(arguments: list[str]) -> int:
+    """Become `burnish`; -P keeps files in the user's folder from being taken for modules."""
+    command = [str(venv_python(VENV)), "-P", "-m", "burnish_engine.cli.main", *(arguments or ["--help"])]
+    return become(command, child_env(os.environ, VENV))
+
+
+def test(arguments: list[str]) -> int:
+    """Linters, then pytest, whose summary is the last line; stops at the first failure and returns its exit code."""
+    python = str(venv_python(VENV))
+    env = _TEST_DEFAULTS | child_env(os.environ, VENV)
+    setup_code = [f"packaging/{path.name}" for path in sorted((ROOT / "packaging").glob("*.py"))]
+    linters: list[tuple[list[str], dict[str, str]]] = [
+        (["ruff", "check", "."], {}),
+        (["ruff", "format", "--check", "."], {}),
+        (["mypy"], {}),
+        (["mypy", *setup_code], {"MYPYPATH": "packaging"}),
+    ]
+    for command, extra in [] if arguments else linters:
+        print(f"$ {' '.join(command)}", flush=True)
+        code = run_attached([python, "-m", *command], env | extra, cwd=ROOT)
+        if code:
+            return code
+    return run_attached([python, "-m", "pytest", *(arguments or ["-m", "not gpu"])], env, cwd=ROOT)

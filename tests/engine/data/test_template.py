@@ -1,0 +1,148 @@
+import time
+from datetime import date
+
+import pytest
+
+from burnish_engine.contract.errors import DataError, ExitCode
+from burnish_engine.data.problems import RowError
+from burnish_engine.data.template import LONGEST_SOURCE, ChatTemplate, chat_template
+
+CHAT = [
+    {"role": "user", "content": "Was kostet <b>das</b> & jenes?\n"},
+    {"role": "assistant", "content": "  5 € {{ 7 * 7 }} {% raw %}"},
+    {"role": "user", "content": "Danke 😀"},
+    {"role": "assistant", "content": "Bitte."},
+]
+
+
+def render(source, **options):
+    return ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"}, **options).render(CHAT)
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_renders_as_transformers_does(make_tokenizer, template_name, prompt):
+    tokenizer = make_tokenizer(template_name)
+    chat = CHAT[:3] if prompt else CHAT
+    expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt)
+    assert chat_template(tokenizer).render(chat, add_generation_prompt=prompt) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ {'a': '<ü>'} | tojson }}", '{"a": "<ü>"}'),
+        ("{{ {'a': 1} | tojson(indent=2) }}", '{\n  "a": 1\n}'),
+        ("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "01"),
+        ("{% generation %}{{ messages[3].content }}{% endgeneration %}", "Bitte."),
+        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "4"),
+        ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
+        ("{{ bos_token }}{{ tools }}{{ nothing }}", "<s>None"),
+        ("{{ dict(a=1).a }}{{ 'a' ~ 1 ~ none }}{{ '%s-%s' % ('x', 2) }}{{ '=' * 5 }}", "1a1Nonex-2====="),
+        ("  {% if true %}\n  x\n  {% endif %}\n", "  x\n"),
+    ],
+)
+def test_what_templates_use(source, text):
+    assert render(source) == text
+
+
+def test_date_is_an_argument():
+    assert render("{{ strftime_now('%Y-%m-%d') }}", today=date(2031, 5, 6)) == "2031-05-06"
+
+
+HOSTILE = [
+    "{{ ''.__class__ }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ ''['__class__'] }}",
+    "{{ '' | attr('__class__') }}",
+    "{{ messages.__init__.__globals__ }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ strftime_now.__self__ }}",
+    "{{ namespace.__init__ }}",
+    "{{ namespace(__class__=1) }}",
+    "{{ dict.__class__ }}",
+    "{{ cycler.__init__.__globals__.os.popen('true') }}",
+    "{{ lipsum.__globals__ }}",
+    "{{ self.__init__ }}",
+    "{% set x = messages.append(1) %}",
+    "{{ messages[0].update({'content': 'x'}) }}",
+    "{{ '{0.__class__}'.format(1) }}",
+]
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_reaching_for_python_is_a_data_error(source):
+    with pytest.raises(DataError) as caught:
+        render(source)
+    assert caught.value.exit_code is ExitCode.DATA
+    assert "sandbox" in str(caught.value)
+
+
+RUNAWAY = [
+    "{% for i in range(1000000) %}{% for j in range(1000000) %}{% endfor %}{% endfor %}",
+    "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
+    "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}",
+    "{{ 'x' * 10 ** 12 }}",
+    "{{ [0] * 1000000000000 }}",
+    "{{ 10 ** 1000000000 }}",
+    "{{ 'x'.ljust(1000000000000) }}",
+    "{{ 'x' | center(1000000000000) }}",
+    "{{ '%1000000000000d' % 1 }}",
+    "{{ '{:>1000000000000}'.format(1) }}",
+    "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+    "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+]
+
+
+@pytest.mark.parametrize("source", RUNAWAY)
+def test_endless_work_is_stopped(source):
+    begin = time.monotonic()
+    with pytest.raises(DataError):
+        render(source)
+    assert time.monotonic() - begin < 10
+
+
+def test_long_conversations_are_no_attack():
+    long = [{"role": "user", "content": "x" * 3_000_000}]
+    template = ChatTemplate("{{ messages[0].content ~ '!' }}", {})
+    assert len(template.render(long)) == 3_000_001
+
+
+@pytest.mark.parametrize("source", ["{% for m in messages %}", "{{ 1 | nofilter }}", "x" * (LONGEST_SOURCE + 1)])
+def test_templates_that_are_none(source):
+    with pytest.raises(DataError):
+        ChatTemplate(source, {})
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{{ raise_exception('Only two turns, please') }}", "refused by the chat template: Only two turns, please"),
+        ("{{ missing.field }}", "the chat template failed: 'missing' is undefined"),
+        ("{{ 1 + 'a' }}", "the chat template failed"),
+        ("{{ messages[9].content }}", "the chat template failed"),
+    ],
+)
+def test_templates_may_refuse_a_row(source, reason):
+    with pytest.raises(RowError) as caught:
+        render(source)
+    assert caught.value.reason.startswith(reason)
+
+
+def test_base_models_get_a_plain_template(make_tokenizer):
+    template = chat_template(make_tokenizer(None))
+    assert template.is_default
+    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]
+    assert template.render(chat) == "S\n\n### User:\nU\n\n### Assistant:\nA</s>\n\n"
+    assert template.render(chat[:2], add_generation_prompt=True) == "S\n\n### User:\nU\n\n### Assistant:\n"
+    assert chat_template(make_tokenizer(None, adds_bos=True)).render(chat[1:2]).startswith("<s>### User:")
+
+
+def test_the_default_of_several_templates_is_used(make_tokenizer):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = {"tool_use": "no", "default": "yes"}
+    assert chat_template(tokenizer).render(CHAT) == "yes"
+    tokenizer.chat_template = {"tool_use": "no"}
+    with pytest.raises(DataError, match="none of them the default"):
+        chat_template(tokenizer)

@@ -1,0 +1,99 @@
+"""Tiny models of every exported family, adapters, and GGUF files made of them."""
+
+import json
+
+import numpy as np
+import torch
+from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.export.fidelity import kl_divergence, probe_texts
+from burnish_engine.export.gguf.write import plan_gguf, write_gguf
+from burnish_engine.export.merge import MergedWeights
+from burnish_engine.models.gguf_runtime import GgufModel
+from burnish_engine.models.plain import attach_adapter, load_adapter, load_base, load_tokenizer
+from burnish_engine.models.source import open_model
+from support.tiny import conversations, make_tokenizer, randomize
+
+CPU = torch.device("cpu")
+
+
+def make_model(folder, family, **changes):
+    """A tiny random model of a family, with tokenizer; returns the opened source."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer = make_tokenizer(folder)
+    settings = {
+        "vocab_size": len(tokenizer), "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }  # fmt: skip
+    torch.manual_seed(3)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**settings, **changes}))
+    randomize(model)
+    model.save_pretrained(folder)
+    return open_model(str(folder))
+
+
+def make_adapter(source, folder, *, method="lora", seed=1, config=None, **section):
+    """A PEFT adapter with random A and B; returns its folder."""
+    if config is None:
+        tuned = attach_adapter(load_base(source, "fp32", CPU), AdapterSection(method=method, rank=4, **section), seed)
+    else:
+        from peft import get_peft_model
+
+        tuned = get_peft_model(load_base(source, "fp32", CPU), config)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, value in tuned.named_parameters():
+            if "lora_B" in name or "lora_embedding_B" in name:
+                value.normal_(0, 0.05)
+            elif "magnitude" in name:
+                value.mul_(1.0 + 0.1 * torch.randn_like(value))
+            elif value.requires_grad and "lora_" not in name:
+                value.add_(0.05 * torch.randn_like(value))
+    tuned.save_pretrained(folder)
+    return folder
+
+
+def tuned_model(source, adapter):
+    """transformers + PEFT in fp32."""
+    model = load_base(source, "fp32", CPU)
+    return load_adapter(model, adapter).eval() if adapter is not None else model
+
+
+def torch_log_probs(model, ids):
+    """log-probabilities [T, V], fp32."""
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), -1).numpy()
+
+
+def write_16_bit(source, adapter, folder, name="tiny", kind="F16", change=lambda plan: plan):
+    """Write a 16-bit GGUF, optionally with a fault put into its plan; returns the path."""
+    tokenizer = load_tokenizer(source)
+    weights = MergedWeights(source, adapter)
+    expected = probe_texts(tokenizer)
+    plan = change(plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=folder))
+    path = folder / f"{name}-{kind}.gguf"
+    write_gguf(plan, path, kind)
+    weights.check_all_used()
+    return path
+
+
+def gguf_kl(path, model, ids):
+    """Mean KL(torch || file) over one row."""
+    with GgufModel(path, exact=True, threads=1) as opened:
+        return float(np.mean(kl_divergence(torch_log_probs(model, ids), opened.logits(ids))))
+
+
+def rows(source, count=4):
+    """Rendered conversations as token ids."""
+    tokenizer = load_tokenizer(source)
+    return [
+        tokenizer(tokenizer.apply_chat_template(row["messages"], tokenize=False), add_special_tokens=False)["input_ids"]
+        for row in conversations(count, offset=5)
+    ]
+
+
+def edit_json(path, **changes):
+    """Change keys of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

@@ -30,7 +30,8 @@ ENGINE_MAY_IMPORT = {
     "chat": {"contract", "models", "data", "runs"},
     "train": {"contract", "hardware", "models", "data", "runs", "advise"},
     "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat"},
-    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export"},
+    "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
+    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export", "demo"},
 }
 TOP_LEVEL = {
     "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",

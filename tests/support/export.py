@@ -4,14 +4,17 @@ import json
 
 import numpy as np
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.export.fidelity import kl_divergence, probe_texts
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
 from burnish_engine.export.merge import MergedWeights
+from burnish_engine.export.probe_strings import PROBE_STRINGS
 from burnish_engine.models.gguf_runtime import GgufModel
 from burnish_engine.models.plain import attach_adapter, load_adapter, load_base, load_tokenizer
 from burnish_engine.models.source import open_model
-from support.tiny import conversations, make_tokenizer, randomize
+from support.tiny import CHATML, conversations, make_tokenizer, randomize
 
 CPU = torch.device("cpu")
 
@@ -97,3 +100,46 @@ def rows(source, count=4):
 def edit_json(path, **changes):
     """Change keys of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+GPT4 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN = GPT4.replace(r"\p{N}{1,3}", r"\p{N}")
+BACKWARDS = r"[a-m]+|[n-z]+|."  # nobody's
+
+
+def byte_level(split):
+    """A byte-level pre-tokenizer that splits by a pattern, by digits, or as GPT-2."""
+    parts = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)]
+    if split == "digits":
+        parts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    elif split:
+        parts.insert(0, pre_tokenizers.Split(Regex(split), behavior="isolated"))
+    return pre_tokenizers.Sequence(parts)
+
+
+def save_tokenizer(folder, split, *, specials=("<|endoftext|>", "<|im_start|>", "<|im_end|>"), template=CHATML, **names):
+    """A byte-BPE tokenizer with a chosen way of splitting, rich in merges of digits and white space."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = byte_level(split)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500, special_tokens=list(specials), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    texts = [message["content"] for row in conversations(40) for message in row["messages"]]
+    numbers = [str(n * 37) for n in range(2000)]
+    tokenizer.train_from_iterator([*texts, *numbers, *PROBE_STRINGS, *PROBE_STRINGS], trainer)
+    names = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>", **names}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    fast.chat_template = template
+    fast.save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def source_with(tmp_path, split, **more):
+    """A tiny Llama with such a tokenizer."""
+    source = make_model(tmp_path / "base", "llama", vocab_size=1536)
+    save_tokenizer(source.folder, split, **more)
+    return open_model(str(source.folder))

@@ -57,7 +57,9 @@ def export(
 
         for entry in report.files:
             result = export_ollama(folder / entry.file, folder / f"ollama-{entry.quant}")
-            out.print(f"Wrote {result.modelfile}. {result.note}".strip())
+            out.print(f"Wrote {result.modelfile}")
+            for note in result.notes:
+                out.print(f"note: {note}")
     return ExitCode.DONE
 
 
@@ -120,7 +122,7 @@ def gguf(
 def held_out(recipe: Recipe, source: ModelSource) -> tuple[list[list[int]], list[list[dict[str, str]]]]:
     """Token ids of the run's held-out rows, and their conversations up to the last person's turn."""
     from burnish_engine.data.prepare import prepare
-    from burnish_engine.models.plain import load_tokenizer
+    from burnish_engine.models.tokenizer import load_tokenizer
 
     prepared = prepare(recipe, load_tokenizer(source))
     ids = [document.input_ids.tolist() for document in prepared.validation]

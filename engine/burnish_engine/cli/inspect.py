@@ -50,10 +50,16 @@ def inspect(
         train={"micro_batch_tokens": micro_batch_tokens or max(max_length, _default_budget())},
     )
     from burnish_engine.data.prepare import prepare
-    from burnish_engine.models.plain import load_tokenizer
     from burnish_engine.models.source import open_model
+    from burnish_engine.models.tokenizer import load_tokenizer
 
-    facts = prepare(recipe, load_tokenizer(open_model(model))).facts
+    with Console(stderr=True).status("reading the model's tokenizer") as status:
+        tokenizer = load_tokenizer(open_model(model))
+        facts = prepare(
+            recipe,
+            tokenizer,
+            progress=lambda what, done, total: status.update(_safe(f"{what}: {done:,} of {total:,} rows")),
+        ).facts
     if json:
         typer.echo(facts.model_dump_json())
     else:

@@ -75,6 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _usage_or_bug(error: Exception) -> int:
     format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer carries click
+    if type(error).__name__ == "NoArgsIsHelpError" and callable(format_message):
+        sys.stderr.write(format_message() + "\n")
+        return ExitCode.USAGE
     if callable(format_message):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "burnish"

@@ -22,8 +22,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-MOST_STEPS = 1_000_000
-"""Loop passes and macro calls of one rendering."""
+FREE_STEPS = 100_000
+"""Loop passes and macro calls of one rendering, beside a multiple of the turns it was given."""
+_STEPS_PER_TURN = 1000
 LARGEST_NUMBER = 1_000_000
 """Largest integer handed to a function or filter, such as a width or a count."""
 FREE_CHARS = 1_000_000
@@ -47,7 +48,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, today: date) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, LoopControlExtension])
-        self._steps = 0
+        self._steps = self._most_steps = 0
         self._most_chars = FREE_CHARS
         self.filters = {name: self._guarded(function) for name, function in self.filters.items()}
         self.filters["tojson"] = self._guarded(_tojson)
@@ -59,13 +60,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             dict=_SafeDict(),
         )
 
-    def start(self, given_chars: int) -> None:
+    def start(self, turns: int, given_chars: int) -> None:
         """Begin a rendering: reset the budget.
 
         Args:
-            given_chars: Size of the conversation, characters.
+            turns: Messages of the conversation.
+            given_chars: Their size, characters.
         """
-        self._steps = 0
+        self._steps, self._most_steps = 0, FREE_STEPS + _STEPS_PER_TURN * turns
         self._most_chars = FREE_CHARS + _CHARS_PER_CHAR * given_chars
 
     def bounded(self, value: Any) -> Any:
@@ -85,8 +87,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             SecurityError: The budget is spent.
         """
         self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise SecurityError(f"it loops more than {MOST_STEPS} times")
+        if self._steps > self._most_steps:
+            raise SecurityError(f"it loops more than {self._most_steps} times")
 
     def collect(self, pieces: Iterator[str]) -> str:
         """The pieces of a rendering as one text, ending early if they grow too large.

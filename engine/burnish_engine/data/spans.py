@@ -18,6 +18,8 @@ from burnish_engine.data.shapes import Conversation
 from burnish_engine.data.template import ChatTemplate, Messages
 
 Span = tuple[int, int]
+Bounds = tuple[int | None, int]
+"""Where a reply's content begins, if that is known, and where it ends."""
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 UNVERIFIED = "the reply could not be located in the rendered text"
@@ -95,77 +97,106 @@ class Renderer:
         text = self._template.render(messages)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         prompts = [self._render_or_none(messages[:turn], prompt=True) for turn in turns]
-        prompt_ends = [len(prompt) if prompt is not None and text.startswith(prompt) else None for prompt in prompts]
-        located = self._located(messages, turns, text, prompt_ends)
+        located = self._located(messages, turns, text, prompts)
         if located is None:
             raise RowError(UNVERIFIED)
         ends_with_reply = turns[-1] == len(messages) - 1
         closed = self._closed(text, located, ends_with_reply=ends_with_reply)
-        return Rendered(*closed, prompt_differs=prompts[-1] is not None and prompt_ends[-1] is None)
+        return Rendered(*closed, prompt_differs=prompts[-1] is not None and not text.startswith(prompts[-1]))
 
     def _located(
-        self, messages: Messages, turns: Sequence[int], text: str, prompt_ends: Sequence[int | None]
+        self, messages: Messages, turns: Sequence[int], text: str, prompts: Sequence[str | None]
     ) -> list[Span] | None:
         """Where each reply begins and where its content ends."""
-        for both, trimmed in ((True, False), (True, True), (False, False), (False, True)):
-            marks = self._marks(messages, turns, text, both=both, trimmed=trimmed)
-            if marks is None:
-                continue
+        for bounds in self._ways(messages, turns, text):
             spans = [
-                (mark_start if prompt_end is None else prompt_end, mark_end)
-                for (mark_start, mark_end), prompt_end in zip(marks, prompt_ends, strict=True)
+                (self._start(messages[:turn], prompt, text, marked), end)
+                for turn, prompt, (marked, end) in zip(turns, prompts, bounds or [], strict=False)
             ]
-            if _ascending(spans):
+            if spans and _ascending(spans):
                 return spans
-        return self._by_prefixes(messages, turns, text, prompt_ends)
+        return None
+
+    def _ways(self, messages: Messages, turns: Sequence[int], text: str) -> Iterator[list[Bounds] | None]:
+        """What each way of locating the replies says, the most direct one first."""
+        for both, trimmed in ((True, False), (True, True), (False, False), (False, True)):
+            yield self._marks(messages, turns, text, both=both, trimmed=trimmed)
+        yield self._turn_bounds(messages, turns, text)
+
+    def _start(self, before: Messages, prompt: str | None, text: str, marked: int | None) -> int:
+        """Where learning begins: after the generation prompt; -1 if that is unknown.
+
+        Args:
+            before: The turns before the reply.
+            prompt: Their rendering with the generation prompt, if the template takes them.
+            text: The rendering of all turns.
+            marked: Where the reply's content begins, if that is known.
+        """
+        if prompt is not None and text.startswith(prompt):
+            return len(prompt)
+        if marked is not None:
+            return marked
+        # The template cut the reply's beginning and has another prompt for it: begin where the two part, in the prompt.
+        prefix = self._render_or_none(before)
+        if prompt is None or prefix is None or not text.startswith(prefix):
+            return -1
+        common = _common_length(prompt, text)
+        return common if common >= len(prefix) else -1
 
     def _marks(
         self, messages: Messages, turns: Sequence[int], text: str, *, both: bool, trimmed: bool
-    ) -> list[Span] | None:
+    ) -> list[Bounds] | None:
         """Start and end of each reply's content by private-use characters; None if the check fails.
+
+        A start may be missing, where the template took it away with what it cut from the reply's beginning.
 
         Args:
             messages: The conversation.
             turns: Which of them are replies.
             text: The plain rendering.
-            both: Mark start and end; otherwise the end only, and starts are given as -1.
+            both: Mark start and end; otherwise the end only.
             trimmed: Put the marks inside the content's outer white space, for templates that trim.
         """
+        if trimmed and all(messages[turn]["content"] == messages[turn]["content"].strip() for turn in turns):
+            return None  # the same as untrimmed, which was tried
         opening, closing = _unused(messages, text)
-        if not both:
-            opening = ""
         marked = [dict(message) for message in messages]
         for turn in turns:
             content = messages[turn]["content"]
             core = content.strip() if trimmed else content
-            if trimmed and core == content:
-                return None  # the same as untrimmed, which was tried
             before, _, after = content.partition(core)
-            marked[turn]["content"] = f"{before}{opening}{core}{closing}{after}"
+            marked[turn]["content"] = f"{before}{opening if both else ''}{core}{closing}{after}"
         rendering = self._render_or_none(marked)
         if rendering is None:
             return None
         pieces = re.split(f"([{opening}{closing}])", rendering)
-        if "".join(pieces[::2]) != text or pieces[1::2] != [mark for mark in (opening, closing) if mark] * len(turns):
+        if "".join(pieces[::2]) != text:
             return None
-        positions = list(_running_lengths(pieces[::2]))
-        if not both:
-            return [(-1, end) for end in positions]
-        return list(zip(positions[::2], positions[1::2], strict=True))
+        bounds, start, at = list[Bounds](), None, 0
+        for piece, mark in zip(pieces[::2], pieces[1::2], strict=False):
+            at += len(piece)
+            if mark == closing:
+                bounds.append((start, at))
+                start = None
+            elif start is None:
+                start = at
+            else:
+                return None
+        return bounds if start is None and len(bounds) == len(turns) else None
 
-    def _by_prefixes(
-        self, messages: Messages, turns: Sequence[int], text: str, prompt_ends: Sequence[int | None]
-    ) -> list[Span] | None:
-        """Each reply as what its turn's rendering adds to its generation prompt."""
-        spans = list[Span]()
-        for turn, start in zip(turns, prompt_ends, strict=True):
+    def _turn_bounds(self, messages: Messages, turns: Sequence[int], text: str) -> list[Bounds] | None:
+        """The end of each reply by rendering the conversation up to it, without the end-of-turn token."""
+        bounds = list[Bounds]()
+        for turn in turns:
             upto = self._render_or_none(messages[: turn + 1])
-            if start is None or upto is None or not text.startswith(upto) or len(upto) <= start:
+            before = self._render_or_none(messages[:turn])
+            if upto is None or before is None or not (upto.startswith(before) and text.startswith(upto)):
                 return None
             body = upto.rstrip()
-            endings = [found for found in self._turn_end.finditer(body, start) if found.end() == len(body)]
-            spans.append((start, endings[0].start() if endings else len(body)))
-        return spans if _ascending(spans) else None
+            endings = (found for found in self._turn_end.finditer(body, len(before)) if found.end() == len(body))
+            ending = next(endings, None)
+            bounds.append((None, ending.start() if ending else len(body)))
+        return bounds
 
     def _closed(
         self, text: str, located: Sequence[Span], *, ends_with_reply: bool
@@ -241,11 +272,10 @@ def _unused(messages: Messages, text: str) -> tuple[str, str]:
         raise RowError("uses every private-use character") from None
 
 
-def _running_lengths(pieces: Sequence[str]) -> Iterator[int]:
-    total = 0
-    for piece in pieces[:-1]:
-        total += len(piece)
-        yield total
+def _common_length(one: str, other: str) -> int:
+    """Length of the common beginning, characters."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _ascending(spans: Sequence[Span]) -> bool:

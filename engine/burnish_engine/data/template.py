@@ -98,7 +98,7 @@ class ChatTemplate:
             DataError: The template tries to leave its sandbox or does not end.
         """
         environment = self._environment
-        environment.start(sum(len(message["content"]) for message in messages))
+        environment.start(len(messages), sum(len(message["content"]) for message in messages))
         try:
             return environment.collect(
                 self._template.generate(
@@ -111,7 +111,7 @@ class ChatTemplate:
             )
         except SecurityError as error:
             raise _hostile(error) from None
-        except (RecursionError, MemoryError) as error:
+        except (RecursionError, MemoryError, OverflowError) as error:  # the sandbox's range raises the last
             raise _hostile(f"it exhausts the interpreter ({type(error).__name__})") from None
         except RefusedByTemplateError as error:
             raise RowError(f"refused by the chat template: {shorten(error, 80)}") from None

@@ -22,6 +22,7 @@ from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, Scores, render
 from burnish_engine.models.sampling import Reply, Sampling
 from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.store import create_run, read_recipe
 
 BEHAVIOR = (
@@ -197,7 +198,7 @@ def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict
     from burnish_engine.models.generate import generate_replies
 
     device = choose_device(read_recipe(paths).devices)
-    tokenizer = plain.load_tokenizer(source)
+    tokenizer = load_tokenizer(source)
     base = plain.load_base(source, choose_precision("auto", device), device)
     model: Any = plain.load_adapter(base, paths.adapter).eval()
     tuned = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS)
@@ -209,7 +210,6 @@ def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict
 def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
     from burnish_engine.data.prepare import prepare
     from burnish_engine.export.job import export_gguf
-    from burnish_engine.models.plain import load_tokenizer
 
     recipe = read_recipe(paths)
     prepared = prepare(recipe, load_tokenizer(source))

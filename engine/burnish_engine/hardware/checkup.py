@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.facts import MachineFacts
 from burnish_engine.hardware.probe import probe
 
+_KERNEL_MODULE = "burnish_engine.models.kernel_check"
 _KERNEL_TIMEOUT_S = 180
 # Library the wheels need from the system -> Debian/Ubuntu and Fedora package that holds it.
 _SYSTEM_LIBRARIES = {"gomp": ("libgomp1", "libgomp"), "stdc++": ("libstdc++6", "libstdc++")}
@@ -78,7 +79,7 @@ def _missing_libraries() -> list[str]:
 
 
 def _run_kernels(gpu: bool) -> list[KernelCheck]:
-    command = [sys.executable, "-m", "burnish_engine.models.kernel_check", *(["--gpu"] if gpu else [])]
+    command = [sys.executable, "-m", _KERNEL_MODULE, *(["--gpu"] if gpu else [])]
     name = "kernels"
     try:
         done = subprocess.run(command, capture_output=True, timeout=_KERNEL_TIMEOUT_S, check=False)

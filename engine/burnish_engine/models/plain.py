@@ -6,7 +6,6 @@ weights are fp32 or bf16; adapter weights are always fp32, so that small updates
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,40 +16,9 @@ from safetensors import SafetensorError
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.models.source import ModelSource
+from burnish_engine.models.tokenizer import first_line, quiet_transformers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-def quiet_transformers() -> None:
-    """Keep transformers' progress bars and advice out of our terminals and logs."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-
-
-def load_tokenizer(source: ModelSource) -> Any:
-    """The model's fast tokenizer.
-
-    Raises:
-        SetupError: It cannot be loaded, or is not a fast (tokenizers-based) one, which offsets need.
-    """
-    from transformers import AutoTokenizer
-
-    quiet_transformers()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise SetupError(
-            f"The tokenizer in {source.folder} could not be loaded: {_first_line(error)}.",
-            "Copy the tokenizer's files of the same model into the folder.",
-        ) from error
-    if not tokenizer.is_fast:
-        raise SetupError(
-            f"The tokenizer in {source.folder} has no tokenizer.json, which exact loss spans need.",
-            "Get the model's tokenizer.json.",
-        )
-    return tokenizer
 
 
 def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
@@ -80,7 +48,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise SetupError(
-            f"The model in {source.folder} could not be loaded: {_first_line(error)}.",
+            f"The model in {source.folder} could not be loaded: {first_line(error)}.",
             "Check that all its files are there and whole.",
         ) from error
     missing = sorted(report["missing_keys"])
@@ -142,7 +110,7 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
         tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
     except (ValueError, RuntimeError, KeyError, OSError, SafetensorError) as error:
         raise SetupError(
-            f"The adapter in {folder} does not fit this model: {_first_line(error)}.", "Use it with its own base."
+            f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
         ) from error
     return _adapter_in_fp32(tuned)
 
@@ -160,11 +128,6 @@ def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
     return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
 
 
-def lora_scale(adapter: AdapterSection) -> float:
-    """What the product B·A is multiplied by."""
-    return adapter.alpha / (math.sqrt(adapter.rank) if adapter.method == "rslora" else adapter.rank)
-
-
 def _adapter_in_fp32(model: Any) -> Any:
     for _, value in trainable_parameters(model):
         value.data = value.data.float()
@@ -178,7 +141,3 @@ def _linear_names(model: Any) -> set[str]:
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear) and module is not head
     }
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -33,6 +33,7 @@ from burnish_engine.models import plain
 from burnish_engine.models.device import choose_precision, choose_threads, describe, lease_name, memory_bytes
 from burnish_engine.models.generate import generate_replies
 from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.recorder import Recorder
@@ -111,7 +112,7 @@ class Session:
         self._seed_everything()
         self._phase("loading", recipe.model.path)
         source = open_model(recipe.model.path)
-        tokenizer = plain.load_tokenizer(source)
+        tokenizer = load_tokenizer(source)
         self._phase("preparing")
         self._data: Prepared = prepare(recipe, tokenizer)
         for message in self._data.facts.warnings:

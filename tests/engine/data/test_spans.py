@@ -148,6 +148,16 @@ def test_template_that_looks_into_the_reply_falls_back_to_prefixes():
     assert learned_texts(render(source)) == ["*Hello*<|end|>", "Ciao<|end|>"]
 
 
+def test_thoughts_cut_from_earlier_replies_only():
+    source = (
+        TURNS + "<|{{ m.role }}|>{% if m.content.startswith('<think>') and not loop.last %}"
+        "{{ m.content.split('</think>')[1] }}{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    messages = [("user", "a"), ("assistant", "<think>x</think>Hi"), ("user", "b"), ("assistant", "<think>y</think>Ho")]
+    assert learned_texts(render(source, messages)) == ["Hi<|end|>", "<think>y</think>Ho<|end|>"]
+
+
 def test_reply_that_cannot_be_located_is_refused():
     source = "{{ messages | length }}{{ range(messages | length) | join('+') }}"
     with pytest.raises(RowError) as caught:

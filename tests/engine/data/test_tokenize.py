@@ -8,7 +8,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from burnish_engine.data.shapes import Conversation, Message
 from burnish_engine.data.spans import Rendered, Renderer
 from burnish_engine.data.template import chat_template
-from burnish_engine.data.tokenize import Document, Encoder
+from burnish_engine.data.tokenize import Document, Encoder, covers
 
 TO_BYTE = {character: byte for byte, character in bytes_to_unicode().items()}
 CHAT = [
@@ -139,6 +139,11 @@ def test_tokens_that_swallow_white_space_do_not_become_learned(make_tokenizer):
     at = ids.tolist().index(tokenizer.convert_tokens_to_ids("<|bot|>"))
     assert not learned[at]
     assert learned[at + 1 :].all()
+
+
+def test_a_made_up_token_counts_as_the_character_it_stands_before():
+    offsets = np.array([[0, 2], [2, 2], [2, 4], [4, 4], [4, 6], [6, 6]])
+    assert covers(offsets, [(2, 4)], 6).tolist() == [False, True, True, False, False, False]
 
 
 def test_nothing_is_a_target_in_first_place(make_tokenizer):

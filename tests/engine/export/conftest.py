@@ -9,6 +9,15 @@ from support.export import CPU, make_adapter, rows, write_16_bit
 from support.tiny import conversations, make_llama
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Tiny models are fastest on one thread, most of all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def wide(tmp_path_factory):
     """A Llama whose rows fill every quantization block: hidden 256, grouped heads, tied."""

@@ -6,6 +6,7 @@ import torch
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models import plain
 from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 from burnish_engine.train.stream import BatchStream
@@ -74,7 +75,7 @@ def test_same_losses_as_transformers_and_peft(tmp_path, tiny_llama, method, accu
     adapter = recipe.adapter.model_copy(update={"dropout": 0.0, "method": method})
     recipe = recipe.model_copy(update={"adapter": adapter})
     source = open_model(recipe.model.path)
-    data = prepare(recipe, plain.load_tokenizer(source))
+    data = prepare(recipe, load_tokenizer(source))
     stream = BatchStream(data.train, recipe.train)
     rows_of_steps = []
     for step in range(20):

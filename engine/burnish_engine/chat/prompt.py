@@ -1,0 +1,74 @@
+"""From messages to a prompt, by the model's own chat template in the sandbox of `data.template`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.data.problems import RowError
+from burnish_engine.data.template import ChatTemplate, chat_template
+from burnish_engine.models.gguf_runtime import GgufModel
+
+Messages = Sequence[Mapping[str, str]]
+"""Turns with role (system, user or assistant) and content."""
+
+
+def tokenizer_template(tokenizer: Any) -> ChatTemplate:
+    """The template of a transformers tokenizer; Burnish's plain one where it has none, as in training.
+
+    Raises:
+        DataError: The template is invalid.
+    """
+    return chat_template(tokenizer, today=date.today())
+
+
+def gguf_template(model: GgufModel) -> ChatTemplate:
+    """The template a GGUF carries.
+
+    Raises:
+        UsageError: It carries none.
+        DataError: The template is invalid.
+    """
+    if not model.chat_template:
+        raise UsageError(
+            f"{model.path.name} carries no chat template, so it cannot be chatted with.",
+            "Export it again from a model with a template.",
+        )
+    special = {"bos_token": model.token_text(model.bos), "eos_token": model.token_text(model.eos)}
+    return ChatTemplate(model.chat_template, special, today=date.today())
+
+
+def render(template: ChatTemplate, messages: Messages, *, generation_prompt: bool = True) -> str:
+    """The conversation as text, by default ready for the assistant to go on.
+
+    Raises:
+        UsageError: The template does not take this conversation.
+        DataError: The template tries to leave its sandbox.
+    """
+    turns = [dict(message) for message in messages]
+    if not turns:
+        raise UsageError("The conversation is empty.", "Say something.")
+    try:
+        return template.render(turns, add_generation_prompt=generation_prompt)
+    except RowError as error:
+        raise UsageError(f"The conversation was {error.reason}.", "Check the roles and their order.") from error
+
+
+def chat_ids(tokenizer: Any, messages: Messages, template: ChatTemplate | None = None) -> list[int]:
+    """Token ids of a conversation, ready for the assistant to go on; special tokens only where the template says.
+
+    Raises:
+        UsageError: The template does not take this conversation.
+    """
+    text = render(template or tokenizer_template(tokenizer), messages)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def gguf_chat_ids(model: GgufModel, text: str) -> list[int]:
+    """Token ids of a rendered conversation as other programs make them: one BOS, by the template or the tokenizer."""
+    bos = model.token_text(model.bos)
+    if model.adds_bos and bos and text.startswith(bos):
+        text = text.removeprefix(bos)
+    return model.tokenize(text, special=True, add_bos=True)

@@ -1,0 +1,178 @@
+"""A saved PEFT adapter as what it does to each base tensor, computed in fp32.
+
+Sources: Hu et al. 2021 (LoRA), Kalajdzievski 2023 (rsLoRA: alpha / sqrt(r)), Liu et al. 2024 (DoRA: the length of
+each output row is learned). File format and pattern rules: peft/utils/save_and_load.py, peft/tuners/lora/model.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.export.aside import sha256
+
+_PREFIX = "base_model.model."
+_WEIGHTS = "adapter_model.safetensors"
+_UNSUPPORTED = (
+    "fan_in_fan_out", "layer_replication", "trainable_token_indices", "target_parameters", "use_qalora", "use_bdlora",
+    "alora_invocation_tokens", "arrow_config", "lora_bias", "velora_config", "monteclora_config", "kasa_config",
+)  # fmt: skip
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Starts that also change the base weights, which a saved adapter then no longer fits."""
+
+
+@dataclass(frozen=True)
+class LowRankUpdate:
+    """What an adapter adds to one weight.
+
+    Attributes:
+        a: [r, in], fp32. For an embedding [r, vocabulary].
+        b: [out, r], fp32. For an embedding [hidden, r].
+        scale: What B·A is multiplied by.
+        magnitude: DoRA's learned length of every output row [out], or None.
+        embedding: The weight is [vocabulary, hidden], the transpose of B·A.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    scale: float
+    magnitude: torch.Tensor | None = None
+    embedding: bool = False
+
+    def merged(self, weight: torch.Tensor) -> torch.Tensor:
+        """The updated weight.
+
+        Args:
+            weight: The base weight in fp32, [out, in] (embedding: [vocabulary, hidden]).
+        """
+        delta = self.scale * (self.b @ self.a)
+        updated = weight + (delta.T if self.embedding else delta)
+        if self.magnitude is None:
+            return updated
+        return updated * (self.magnitude / torch.linalg.norm(updated, dim=1)).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A PEFT adapter.
+
+    Attributes:
+        folder: Where it was read from.
+        updates: Base tensor name to its low-rank update.
+        replacements: Base tensor name to the tensor that takes its place (modules_to_save, trained biases), fp32.
+    """
+
+    folder: Path
+    updates: dict[str, LowRankUpdate]
+    replacements: dict[str, torch.Tensor]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the adapter's file, which names it in what is made of it."""
+        return sha256(self.folder / _WEIGHTS)
+
+    @property
+    def targets(self) -> set[str]:
+        """Names of all base tensors it changes."""
+        return {*self.updates, *self.replacements}
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Read a PEFT adapter folder.
+
+    Args:
+        folder: Holds adapter_config.json and adapter_model.safetensors.
+
+    Raises:
+        SetupError: The folder is no adapter, or is damaged.
+        UsageError: The adapter is of a kind that cannot be merged.
+    """
+    config = _config(folder)
+    modules: dict[str, dict[str, torch.Tensor]] = {}
+    replacements: dict[str, torch.Tensor] = {}
+    for name, tensor in _tensors(folder).items():
+        path = name.removeprefix(_PREFIX)
+        module, part = _split(path)
+        if part:
+            modules.setdefault(module, {})[part] = tensor.float()
+        else:
+            replacements[path.replace(".base_layer.", ".")] = tensor.float()
+    updates = {f"{module}.weight": _update(folder, module, parts, config) for module, parts in modules.items()}
+    if not updates and not replacements:
+        raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
+    return Adapter(folder, updates, replacements)
+
+
+def _config(folder: Path) -> Any:
+    from peft import PeftConfig
+
+    if not (folder / _WEIGHTS).is_file():
+        raise SetupError(f"{folder} holds no adapter ({_WEIGHTS}).", "Check the run or folder given.")
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SetupError(
+            f"adapter_config.json in {folder} cannot be read: {error}.", "Save the adapter again."
+        ) from error
+    kind = str(getattr(config.peft_type, "value", config.peft_type))
+    odd = [name for name in _UNSUPPORTED if getattr(config, name, None)]
+    start = str(getattr(config, "init_lora_weights", ""))
+    if kind != "LORA" or odd or start.lower().startswith(_CHANGES_BASE):
+        what = f"of the kind {kind}" if kind != "LORA" else f"using {', '.join(odd) or f'init_lora_weights = {start}'}"
+        raise UsageError(
+            f"The adapter in {folder} is {what}, which cannot be merged exactly.",
+            "Merge it with the program that made it, or export the adapter itself.",
+        )
+    return config
+
+
+def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / _WEIGHTS
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise SetupError(f"{path} cannot be read: {error}.", "Use another checkpoint of the run.") from error
+
+
+def _split(path: str) -> tuple[str, str]:
+    """`model.layers.0.self_attn.q_proj.lora_A.weight` to (module, "A"); an empty part for whole tensors."""
+    for marker, part in (("lora_embedding_", "E"), ("lora_magnitude_vector", "M"), ("lora_", "")):
+        module, found, rest = path.rpartition(f".{marker}")
+        if found:
+            return module, part + rest.removesuffix(".weight").strip(".")
+    return "", ""
+
+
+def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: Any) -> LowRankUpdate:
+    embedding = "EA" in parts
+    wanted = {"EA", "EB"} if embedding else {"A", "B"}
+    if not wanted <= parts.keys() or parts.keys() - wanted - {"M"}:
+        raise SetupError(
+            f"The adapter in {folder} has the parts {sorted(parts)} for {module}; A and B are expected.",
+            "Save the adapter again.",
+        )
+    a, b = (parts["EA"], parts["EB"]) if embedding else (parts["A"], parts["B"])
+    rank = int(_by_pattern(config.rank_pattern, module, config.r))
+    if a.shape[0] != rank or b.shape[1] != rank:
+        raise SetupError(
+            f"The adapter in {folder} has rank {a.shape[0]} at {module} and its configuration says {rank}.",
+            "Save the adapter again.",
+        )
+    alpha = float(_by_pattern(config.alpha_pattern, module, config.lora_alpha))
+    scale = alpha / (math.sqrt(rank) if config.use_rslora else rank)
+    return LowRankUpdate(a, b, scale, parts.get("M"), embedding)
+
+
+def _by_pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
+    from peft.utils.other import get_pattern_key
+
+    patterns = patterns or {}
+    return patterns.get(get_pattern_key(list(patterns), module), default)

@@ -1,0 +1,204 @@
+"""Export as folders: the merged model as safetensors, or the adapter alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from burnish_engine.contract.errors import FidelityError, UsageError
+from burnish_engine.export.adapter import read_adapter
+from burnish_engine.export.aside import Cancelled, never, partial_folder, publish, require_space, stop_if
+from burnish_engine.export.merge import PLAIN_DTYPES, MergedWeights
+from burnish_engine.models.source import ModelSource
+
+SHARD_BYTES = 4_000_000_000
+_COPIED = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*", "NOTICE*", "README.md")
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
+_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+
+class BeyondRangeError(FidelityError):
+    """A weight is larger than its number type can hold."""
+
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share done, 0 to 1."""
+
+
+def no_progress(_what: str, _share: float) -> None:
+    """A `Progress` nobody looks at."""
+
+
+def export_safetensors(
+    source: ModelSource,
+    adapter: Path | None,
+    out: Path,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    progress: Progress = no_progress,
+    cancelled: Cancelled = never,
+) -> Path:
+    """Write the merged model as a folder that transformers, vLLM and others load.
+
+    Every tensor keeps the type it has in the base (usually bf16): the sum of base and update is rounded once.
+
+    Args:
+        source: The base model.
+        adapter: The PEFT adapter's folder; None writes the base again.
+        out: The folder to make; must not exist or be empty.
+        shard_bytes: Largest weight file, bytes.
+        progress: Told what is done.
+        cancelled: Polled between tensors.
+
+    Returns:
+        `out`.
+
+    Raises:
+        UsageError: `out` holds something, or base or adapter are of a kind that cannot be merged.
+        NoSpaceError: It does not fit the disk.
+        FidelityError: A merged weight is not a finite number in the type it is written in.
+        StoppedError: Cancelled.
+    """
+    _must_be_free(out)
+    weights = MergedWeights(source, adapter)
+    sizes = {name: _nbytes(weights, name) for name in weights.names}
+    require_space(out.parent, sum(sizes.values()), "The merged model")
+    shards = _shards(sizes, shard_bytes)
+    done, total = 0, sum(sizes.values())
+    with partial_folder(out.parent) as aside:
+        folder = aside / "model"
+        folder.mkdir()
+        for file, names in shards.items():
+            with (folder / file).open("wb") as stream:
+                stream.write(_header(weights, names))
+                for name in names:
+                    stop_if(cancelled, "The export")
+                    stream.write(_raw(name, weights.load(name), weights.base_dtype(name)))
+                    done += sizes[name]
+                    progress("Merging", done / total)
+        weights.check_all_used()
+        if len(shards) > 1:
+            _write_index(folder, shards, total)
+        _copy_small_files(source.folder, folder)
+        if out.is_dir():
+            out.rmdir()
+        publish(folder, out)
+    return out
+
+
+def export_adapter(adapter: Path, out: Path) -> Path:
+    """Copy the adapter alone, in PEFT format, after checking that it can be read.
+
+    Raises:
+        UsageError: `out` holds something.
+        SetupError: The folder is no adapter.
+        NoSpaceError: It does not fit the disk.
+    """
+    _must_be_free(out)
+    read_adapter(adapter)
+    files = [adapter / name for name in _ADAPTER_FILES if (adapter / name).is_file()]
+    require_space(out.parent, sum(file.stat().st_size for file in files), "The adapter")
+    with partial_folder(out.parent) as aside:
+        folder = aside / "adapter"
+        folder.mkdir()
+        for file in files:
+            shutil.copy(file, folder / file.name)
+        if out.is_dir():
+            out.rmdir()
+        publish(folder, out)
+    return out
+
+
+def to_dtype(name: str, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Round an fp32 tensor to F32, F16 or BF16.
+
+    Raises:
+        BeyondRangeError: The result has an infinite or invalid number (fp16 ends at 65504).
+    """
+    if tensor.numel():
+        # The extremes say it all (a NaN is passed on by aminmax), and are found much faster than isfinite of each.
+        extremes = torch.stack(tensor.aminmax()).to(PLAIN_DTYPES[dtype])
+        if not bool(torch.isfinite(extremes).all()):
+            largest = float(tensor.abs().nan_to_num(nan=float("inf")).max())
+            raise BeyondRangeError(
+                f"The weight {name} reaches {largest:g}, which {dtype} cannot hold.",
+                "Export as BF16, which reaches further." if dtype == "F16" and largest < 3e38 else "Train again.",
+            )
+    return tensor.to(PLAIN_DTYPES[dtype])
+
+
+def raw_bytes(tensor: torch.Tensor) -> memoryview:
+    """A tensor's bytes, little-endian, row by row."""
+    return memoryview(tensor.contiguous().view(torch.uint8).numpy().reshape(-1)) if tensor.numel() else memoryview(b"")
+
+
+def _raw(name: str, tensor: torch.Tensor, dtype: str) -> memoryview:
+    rounded = to_dtype(name, tensor, dtype)
+    return raw_bytes(rounded.reshape(1) if rounded.dim() == 0 else rounded)
+
+
+def _must_be_free(out: Path) -> None:
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")
+
+
+def _nbytes(weights: MergedWeights, name: str) -> int:
+    count = 1
+    for size in weights.shape(name):
+        count *= size
+    return count * _BYTES[weights.base_dtype(name)]
+
+
+def _shards(sizes: dict[str, int], limit: int) -> dict[str, list[str]]:
+    groups: list[list[str]] = [[]]
+    room = limit
+    for name, size in sizes.items():
+        if size > room and groups[-1]:
+            groups.append([])
+            room = limit
+        groups[-1].append(name)
+        room -= size
+    if len(groups) == 1:
+        return {"model.safetensors": groups[0]}
+    return {f"model-{i:05d}-of-{len(groups):05d}.safetensors": names for i, names in enumerate(groups, 1)}
+
+
+def _header(weights: MergedWeights, names: list[str]) -> bytes:
+    """The header of the safetensors format: length as u64, then JSON padded to 8 bytes."""
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for name in names:
+        end = start + _nbytes(weights, name)
+        entries[name] = {
+            "dtype": weights.base_dtype(name),
+            "shape": list(weights.shape(name)),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(entries).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _write_index(folder: Path, shards: dict[str, list[str]], total: int) -> None:
+    index = {
+        "metadata": {"total_size": total},
+        "weight_map": {name: file for file, names in shards.items() for name in names},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _copy_small_files(base: Path, folder: Path) -> None:
+    for pattern in _COPIED:
+        for file in base.glob(pattern):
+            if (
+                file.is_file()
+                and not file.name.endswith(".safetensors.index.json")
+                and not (folder / file.name).exists()
+            ):
+                shutil.copyfile(file, folder / file.name)

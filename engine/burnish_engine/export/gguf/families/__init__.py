@@ -1,0 +1,30 @@
+"""How each family of checkpoints becomes a GGUF. One entry a family; `FAMILIES` is the dispatch table."""
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.export.gguf.families.base import Family
+from burnish_engine.export.gguf.families.llama import LLAMA, MISTRAL, SMOLLM3
+from burnish_engine.export.gguf.families.qwen import QWEN2, QWEN3
+
+FAMILIES: dict[str, Family] = {
+    "llama": LLAMA,
+    "mistral": MISTRAL,
+    "smollm3": SMOLLM3,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+}
+"""model_type of config.json to its entry."""
+
+
+def family_of(model_type: str) -> Family:
+    """The entry of a model_type.
+
+    Raises:
+        UsageError: This family cannot be exported to GGUF yet.
+    """
+    family = FAMILIES.get(model_type)
+    if family is None:
+        raise UsageError(
+            f"Models of the family {model_type!r} cannot be exported to GGUF yet; {', '.join(sorted(FAMILIES))} can.",
+            "Export as safetensors or as an adapter instead.",
+        )
+    return family

@@ -1,0 +1,141 @@
+"""What dense Llama-like decoders share: their metadata, their tensor names, and rope scaling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts import DecoderSpec, RopeSpec
+from burnish_engine.export.gguf.families.base import Metadata, PlannedTensor
+from burnish_engine.export.merge import MergedWeights
+
+Transform = Callable[[str, torch.Tensor], torch.Tensor]
+"""Changes a merged base tensor (by its base name) into what llama.cpp's graph expects."""
+
+_IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
+_DEFAULT_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # Peng et al. 2023; llama.cpp's and transformers' defaults
+
+
+def dense_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+    """Keys every dense Llama-like architecture reads.
+
+    Raises:
+        UsageError: The model uses something llama.cpp's graph for it does not have.
+    """
+    if spec.activation not in {"silu", "swish"}:
+        raise UsageError(
+            f"The model's activation is {spec.activation!r}; llama.cpp computes this architecture with silu.",
+            "Export as safetensors instead.",
+        )
+    return {
+        "vocab_size": spec.vocab_size,
+        "context_length": spec.max_context,
+        "embedding_length": spec.hidden_size,
+        "block_count": spec.num_layers,
+        "feed_forward_length": spec.intermediate_size,
+        "attention.head_count": spec.num_heads,
+        "attention.head_count_kv": spec.num_kv_heads,
+        "attention.key_length": spec.head_dim,
+        "attention.value_length": spec.head_dim,
+        "attention.layer_norm_rms_epsilon": float(spec.rms_norm_eps),
+        "rope.dimension_count": spec.head_dim,
+        **_rope_metadata(spec.rope, config),
+    }
+
+
+def _rope_metadata(rope: RopeSpec, config: dict[str, Any]) -> Metadata:
+    keys: Metadata = {"rope.freq_base": float(rope.theta)}
+    raw = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    if rope.partial != 1.0 or rope.scaling in {"dynamic", "longrope"}:
+        kind = f"rotates only {rope.partial:.0%} of each head" if rope.partial != 1.0 else f"uses {rope.scaling} rope"
+        raise UsageError(f"The model {kind}, which this export does not write yet.", "Export as safetensors instead.")
+    if rope.scaling == "linear":
+        keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope.factor)}
+    if rope.scaling == "yarn":
+        odd = [key for key in ("mscale", "mscale_all_dim", "attention_factor") if raw.get(key)]
+        odd += [key for key, usual in _DEFAULT_YARN.items() if raw.get(key, usual) != usual]
+        odd += ["truncate"] if raw.get("truncate") is False else []
+        if odd or not rope.original_context:
+            raise UsageError(
+                f"The model's yarn rope sets {', '.join(odd) or 'no original context'}, which this export does not "
+                "write yet.",
+                "Export as safetensors instead.",
+            )
+        keys |= {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": float(rope.factor),
+            "rope.scaling.original_context_length": int(rope.original_context),
+        }
+    return keys
+
+
+def dense_tensors(
+    spec: DecoderSpec, weights: MergedWeights, architecture: str, change: Transform
+) -> list[PlannedTensor]:
+    """Every tensor under its GGUF name, in layer order.
+
+    A tied head is left out: the loader uses the embedding again. One-dimensional tensors stay F32.
+
+    Raises:
+        UsageError: The checkpoint has a tensor that this architecture has no name for.
+        SetupError: A tensor that must be there is missing.
+    """
+    import gguf
+
+    architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(architectures[architecture], spec.num_layers)
+    planned: list[PlannedTensor] = []
+    for base in weights.names:
+        if base.endswith(_IGNORED_SUFFIXES) or (spec.tied_embeddings and base == "lm_head.weight"):
+            continue
+        name = names.get_name(base, try_suffixes=(".weight", ".bias"))
+        if name is None:
+            raise UsageError(
+                f"The checkpoint has the tensor {base}, which llama.cpp's {architecture} architecture does not know.",
+                "Export as safetensors instead.",
+            )
+        shape = weights.shape(base)
+        planned.append(PlannedTensor(name, shape, _reader(weights, base, change), full_precision=len(shape) < 2))
+    _check_complete({tensor.name for tensor in planned}, spec)
+    if spec.rope.scaling == "llama3":
+        factors = llama3_factors(spec.rope, spec.head_dim)
+        planned.append(PlannedTensor("rope_freqs.weight", tuple(factors.shape), lambda: factors, full_precision=True))
+    return planned
+
+
+def _reader(weights: MergedWeights, base: str, change: Transform) -> Callable[[], torch.Tensor]:
+    return lambda: change(base, weights.load(base))
+
+
+def _check_complete(names: set[str], spec: DecoderSpec) -> None:
+    parts = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
+    wanted = {f"blk.{layer}.{part}.weight" for layer in range(spec.num_layers) for part in parts}
+    wanted |= {"token_embd.weight", "output_norm.weight"}
+    if not spec.tied_embeddings:
+        wanted.add("output.weight")
+    missing = sorted(wanted - names)
+    if missing:
+        raise SetupError(
+            f"The checkpoint lacks {len(missing)} tensors the export needs, first the one for {missing[0]}.",
+            "Download the model again.",
+        )
+
+
+def llama3_factors(rope: RopeSpec, head_dim: int) -> torch.Tensor:
+    """What each rotation frequency is divided by, [head_dim / 2], fp32.
+
+    Llama 3.1's rule (transformers modeling_rope_utils, `_compute_llama3_parameters`): long wavelengths by the factor,
+    short ones not, a smooth passage between.
+    """
+    context = float(rope.original_context or 8192)
+    frequencies = 1.0 / (rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim))
+    wavelengths = 2 * math.pi / frequencies
+    smooth = (context / wavelengths - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    between = 1.0 / ((1.0 - smooth) / rope.factor + smooth)
+    factors = torch.where(wavelengths > context / rope.low_freq_factor, torch.full_like(smooth, rope.factor), between)
+    factors = torch.where(wavelengths < context / rope.high_freq_factor, torch.ones_like(smooth), factors)
+    return factors.float()

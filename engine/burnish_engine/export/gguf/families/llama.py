@@ -1,0 +1,76 @@
+"""Llama, Mistral, SmolLM2 (architecture `llama`) and SmolLM3: interleaved rope, so Q and K rows are permuted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
+from burnish_engine.export.merge import MergedWeights
+
+
+def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Reorder each head's rows from transformers' half-and-half rope to llama.cpp's interleaved pairs.
+
+    Args:
+        weight: Q or K weight [heads * head_dim, in], or bias [heads * head_dim].
+        heads: Query heads for Q, key/value heads for K.
+
+    Source: convert_hf_to_gguf.py of llama.cpp, `LlamaModel.permute`. Forgetting it gives a file that loads and talks
+    nonsense.
+    """
+    pairs = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(weight.shape)
+
+
+def _tensors(architecture: str, spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
+    def change(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if ".q_proj." in name:
+            return permute_rows(tensor, spec.num_heads)
+        if ".k_proj." in name:
+            return permute_rows(tensor, spec.num_kv_heads)
+        return tensor
+
+    return dense_tensors(spec, weights, architecture, change)
+
+
+def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+    keys = dense_metadata(spec, config)
+    if spec.sliding_window:
+        # llama.cpp's llama graph attends to everything: only within the window is the file the trained model.
+        keys["context_length"] = min(spec.max_context, spec.sliding_window)
+    return keys
+
+
+def _smollm3_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+    # llama.cpp's smollm3 graph leaves out rope in every fourth layer and reads no key for it (src/models/smollm3.cpp).
+    if [layer.rope for layer in spec.layers] != [(index + 1) % 4 != 0 for index in range(spec.num_layers)]:
+        raise UsageError(
+            "The model's layers without rope are not every fourth one, which llama.cpp assumes for smollm3.",
+            "Export as safetensors instead.",
+        )
+    return dense_metadata(spec, config)
+
+
+LLAMA = Family(
+    architecture="llama",
+    pre_tokenizers=("llama-bpe", "smollm", "gpt-2", "default"),
+    metadata=dense_metadata,
+    tensors=lambda spec, weights: _tensors("llama", spec, weights),
+)
+MISTRAL = Family(
+    architecture="llama",
+    pre_tokenizers=("tekken", "llama-bpe", "gpt-2"),
+    metadata=_mistral_metadata,
+    tensors=lambda spec, weights: _tensors("llama", spec, weights),
+)
+SMOLLM3 = Family(
+    architecture="smollm3",
+    pre_tokenizers=("llama-bpe", "smollm"),
+    metadata=_smollm3_metadata,
+    tensors=lambda spec, weights: _tensors("smollm3", spec, weights),
+)

@@ -1,0 +1,38 @@
+"""Qwen2, Qwen2.5 and dense Qwen3: rope as in transformers, so nothing is permuted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
+from burnish_engine.export.merge import MergedWeights
+
+
+def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+    if any(layer.kind == "sliding_attention" for layer in spec.layers):
+        raise UsageError(
+            "The model uses sliding-window attention in some layers, which llama.cpp does not compute for Qwen.",
+            "Export as safetensors instead.",
+        )
+    return dense_metadata(spec, config)
+
+
+def _tensors(architecture: str, spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
+    return dense_tensors(spec, weights, architecture, lambda _name, tensor: tensor)
+
+
+QWEN2 = Family(
+    architecture="qwen2",
+    pre_tokenizers=("qwen2", "deepseek-r1-qwen"),
+    metadata=_metadata,
+    tensors=lambda spec, weights: _tensors("qwen2", spec, weights),
+)
+QWEN3 = Family(
+    architecture="qwen3",
+    pre_tokenizers=("qwen2",),
+    metadata=_metadata,
+    tensors=lambda spec, weights: _tensors("qwen3", spec, weights),
+)

@@ -1,0 +1,128 @@
+"""Read what a GGUF file says it holds: metadata and tensor table. Fast, and safe on hostile files.
+
+`gguf.GGUFReader` does the same in seconds for a large vocabulary; long arrays are skipped here. Format:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from burnish_engine.advise.gguf_size import TensorShape
+from burnish_engine.contract.errors import SetupError, UsageError
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_LONGEST_STRING = 64 * 1024 * 1024
+_MOST_TENSORS = 1_000_000
+_MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """What stands before a GGUF's tensor data.
+
+    Attributes:
+        metadata: Key to value; arrays as their length.
+        tensors: Every tensor with its type.
+        data_start: Where tensor data begins, bytes.
+    """
+
+    metadata: dict[str, Any]
+    tensors: list[TensorShape]
+    data_start: int
+
+    @property
+    def architecture(self) -> str:
+        """`general.architecture`."""
+        return str(self.metadata.get("general.architecture", ""))
+
+    def number(self, key: str, default: int = 0) -> int:
+        """An integer of the architecture, such as `attention.head_count`."""
+        value = self.metadata.get(f"{self.architecture}.{key}", default)
+        return value if isinstance(value, int) else default
+
+    def type_counts(self) -> dict[str, int]:
+        """Type to number of tensors, most frequent first."""
+        counts: dict[str, int] = {}
+        for tensor in self.tensors:
+            counts[tensor.type] = counts.get(tensor.type, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read a file's metadata and tensor table.
+
+    Raises:
+        UsageError: The file cannot be read, or is no GGUF.
+        SetupError: It is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            return _read(file, path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the path.") from error
+    except (struct.error, ValueError, KeyError, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        raise SetupError(f"{path} is damaged: {error}.", "Make or download the file again.") from error
+
+
+def _read(file: BinaryIO, path: Path) -> GgufHeader:
+    if (start := file.read(4)) != b"GGUF":
+        raise UsageError(f"{path} is not a GGUF file (it starts with {start!r}).", "Give a .gguf file.")
+    version, tensor_count, key_count = _unpack(file, "I"), _unpack(file, "Q"), _unpack(file, "Q")
+    if version not in {2, 3} or tensor_count > _MOST_TENSORS or key_count > _MOST_TENSORS:
+        raise ValueError(f"version {version} with {tensor_count} tensors and {key_count} keys")
+    metadata = dict(_pair(file) for _ in range(key_count))
+    tensors = [_tensor(file) for _ in range(tensor_count)]
+    alignment = metadata.get("general.alignment", 32)
+    end = file.tell()
+    return GgufHeader(metadata, tensors, -(-end // alignment) * alignment)
+
+
+def _unpack(file: BinaryIO, code: str) -> Any:
+    size = struct.calcsize(f"<{code}")
+    return struct.unpack(f"<{code}", file.read(size))[0]
+
+
+def _string(file: BinaryIO) -> str:
+    length = _unpack(file, "Q")
+    if length > _LONGEST_STRING:
+        raise ValueError(f"a text of {length} bytes")
+    raw = file.read(length)
+    if len(raw) < length:
+        raise ValueError("it ends inside a text")
+    return raw.decode("utf-8", "replace")
+
+
+def _pair(file: BinaryIO) -> tuple[str, Any]:
+    key, kind = _string(file), _unpack(file, "I")
+    return key, _array(file) if kind == _ARRAY else _value(file, kind)
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    return _string(file) if kind == _STRING else _unpack(file, _SCALARS[kind])
+
+
+def _array(file: BinaryIO) -> int:
+    kind, count = _unpack(file, "I"), _unpack(file, "Q")
+    if kind == _STRING:
+        for _ in range(count):
+            file.seek(_unpack(file, "Q"), 1)
+    else:
+        file.seek(count * struct.calcsize(f"<{_SCALARS[kind]}"), 1)
+    return int(count)
+
+
+def _tensor(file: BinaryIO) -> TensorShape:
+    from gguf.constants import GGMLQuantizationType
+
+    name, dimensions = _string(file), _unpack(file, "I")
+    if dimensions > _MOST_DIMENSIONS:
+        raise ValueError(f"the tensor {name[:60]!r} has {dimensions} dimensions")
+    shape = tuple(_unpack(file, "Q") for _ in range(dimensions))
+    kind = GGMLQuantizationType(_unpack(file, "I")).name
+    _unpack(file, "Q")
+    return TensorShape(name, shape[::-1], kind)

@@ -1,0 +1,166 @@
+"""A Hugging Face tokenizer as the vocabulary llama.cpp wants.
+
+Two kinds exist among the families known here: byte-level BPE (`gpt2`) and SentencePiece-style BPE with byte fallback
+(`llama`). Token types are those of `gguf.TokenType`. Whether llama.cpp then splits text the same way is tested
+elsewhere (pre_tokenizer.py), never assumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from burnish_engine.chat.prompt import render, tokenizer_template
+from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.data.template import ChatTemplate, adds_bos
+from burnish_engine.models.generate import END_OF_TURN_NAMES, stop_token_ids
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # gguf.TokenType
+_MARK = "Zq7Xv"  # a word no template contains
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the tokenizer keys of a GGUF say.
+
+    Attributes:
+        model: `gpt2` or `llama`.
+        tokens: Text of every token, as many as the embedding has rows.
+        types: Type of every token.
+        merges: Byte-BPE merges as "a b", in order; empty for `llama`.
+        scores: Score of every token for `llama`, else empty.
+        special: Key such as `eos_token_id` to token.
+        add_bos: Whether programs put BOS before a text.
+        add_space_prefix: `llama` only: whether a text gets a space in front.
+        chat_template: Jinja template that chats are rendered with.
+    """
+
+    model: str
+    tokens: list[str]
+    types: list[int]
+    merges: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    special: dict[str, int] = field(default_factory=dict)
+    add_bos: bool = False
+    add_space_prefix: bool = False
+    chat_template: str = ""
+
+
+def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = ()) -> Vocabulary:
+    """The vocabulary of a fast tokenizer.
+
+    Args:
+        tokenizer: A transformers tokenizer backed by `tokenizers`.
+        rows: Rows of the embedding; tokens beyond the tokenizer's are padded as unused.
+        declared_stops: Tokens the model's generation_config declares to end a reply.
+
+    Raises:
+        UsageError: The tokenizer is of a kind that cannot be written, or has more tokens than the embedding has rows.
+    """
+    parsed = json.loads(tokenizer.backend_tokenizer.to_str())
+    kind = _kind(parsed)
+    tokens, types = _tokens(parsed, rows, kind)
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in parsed["model"]["merges"]]
+    template = tokenizer_template(tokenizer)
+    return Vocabulary(
+        model=kind,
+        tokens=tokens,
+        types=types,
+        merges=merges if kind == "gpt2" else [],
+        scores=_scores(tokens, merges) if kind == "llama" else [],
+        special=_special(tokenizer, template, declared_stops),
+        add_bos=_adds_bos(tokenizer, template),
+        add_space_prefix=kind == "llama" and tokenizer.tokenize("a")[:1] == ["▁a"],
+        chat_template=template.source,
+    )
+
+
+def _kind(parsed: Mapping[str, Any]) -> str:
+    model = parsed["model"]
+    if model.get("type") == "BPE" and model.get("byte_fallback"):
+        return "llama"
+    if model.get("type") == "BPE" and "ByteLevel" in json.dumps([parsed.get("pre_tokenizer"), parsed.get("decoder")]):
+        return "gpt2"
+    raise UsageError(
+        f"The model's tokenizer is of the kind {model.get('type')}, which cannot be written to a GGUF yet.",
+        "Export as safetensors instead.",
+    )
+
+
+def _tokens(parsed: Mapping[str, Any], rows: int, kind: str) -> tuple[list[str], list[int]]:
+    texts: dict[int, str] = {token: text for text, token in parsed["model"]["vocab"].items()}
+    types = dict.fromkeys(texts, NORMAL)
+    if kind == "llama":
+        types |= {token: BYTE for token, text in texts.items() if _is_byte(text)}
+        types |= {token: UNKNOWN for token, text in texts.items() if text == parsed["model"].get("unk_token")}
+    for added in parsed["added_tokens"]:
+        texts[added["id"]] = added["content"]
+        if types.get(added["id"]) != UNKNOWN:
+            types[added["id"]] = CONTROL if added["special"] else USER_DEFINED
+    last = max(texts)
+    if last >= rows:
+        raise UsageError(
+            f"The tokenizer has {last + 1} tokens and the model's embedding only {rows} rows.",
+            "Use the tokenizer that belongs to the model, or resize its embedding.",
+        )
+    padded = [texts.get(token, f"[PAD{token}]") for token in range(rows)]
+    return padded, [types.get(token, UNUSED) for token in range(rows)]
+
+
+def _is_byte(text: str) -> bool:
+    return len(text) == 6 and text.startswith("<0x") and text.endswith(">")  # <0x0A>
+
+
+def _scores(tokens: list[str], merges: list[str]) -> list[float]:
+    """SentencePiece scores that make llama.cpp merge in the order of the merge list: earlier merges score higher."""
+    ranks: dict[str, int] = {}
+    for rank, pair in enumerate(merges):
+        ranks.setdefault(pair.replace(" ", "", 1), rank)
+    return [-float(ranks[token]) if token in ranks else -1e6 for token in tokens]
+
+
+def _special(tokenizer: Any, template: ChatTemplate, declared_stops: Sequence[int]) -> dict[str, int]:
+    end = turn_end(tokenizer, template)
+    found = {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": end if end is not None else tokenizer.eos_token_id,
+        "unknown_token_id": tokenizer.unk_token_id,
+        "padding_token_id": tokenizer.pad_token_id,
+    }
+    # Programs detect further end tokens by name only; the others get the two keys that also end a generation.
+    named = {token for name, token in tokenizer.get_added_vocab().items() if name in END_OF_TURN_NAMES}
+    others = [stop for stop in stop_token_ids(tokenizer, declared_stops) if stop not in {found["eos_token_id"], *named}]
+    found |= dict(zip(("eot_token_id", "eom_token_id"), others, strict=False))
+    return {key: int(token) for key, token in found.items() if token is not None}
+
+
+def turn_end(tokenizer: Any, template: ChatTemplate) -> int | None:
+    """The special token with which the template ends an assistant's turn; None where there is none.
+
+    A fine-tuned model stops with this token, whatever the tokenizer calls its EOS (Llama 3's base says
+    `<|end_of_text|>`, its template ends turns with `<|eot_id|>`).
+    """
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _MARK}]
+    text = _render(template, turns, generation_prompt=False)
+    ids = tokenizer(text.rpartition(_MARK)[2].lstrip(), add_special_tokens=False)["input_ids"]
+    special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
+    return ids[0] if ids and ids[0] in special else None
+
+
+def _adds_bos(tokenizer: Any, template: ChatTemplate) -> bool:
+    """Whether programs shall put BOS first: where the tokenizer does, unless chats are rendered without one.
+
+    Programs that render the template themselves drop the second BOS; programs with a template of their own (Ollama)
+    need the first.
+    """
+    chat = _render(template, [{"role": "user", "content": "a"}], generation_prompt=True)
+    return adds_bos(tokenizer) and (not chat or chat.startswith(tokenizer.bos_token))
+
+
+def _render(template: ChatTemplate, messages: list[dict[str, str]], *, generation_prompt: bool) -> str:
+    try:
+        return render(template, messages, generation_prompt=generation_prompt)
+    except BurnishError:
+        return ""

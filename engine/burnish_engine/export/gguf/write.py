@@ -1,0 +1,257 @@
+"""Write a model as a 16-bit GGUF: metadata, vocabulary, and merged tensors, one in memory at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.paths import safe_name
+from burnish_engine.export.aside import Cancelled, never, stop_if
+from burnish_engine.export.folders import Progress, no_progress, to_dtype
+from burnish_engine.export.gguf.families import family_of
+from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
+from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
+from burnish_engine.export.merge import MergedWeights
+from burnish_engine.models.source import ModelSource
+
+_FILE_TYPES = {"F16": 1, "BF16": 32}  # llama_ftype, llama.h
+_NAME_TRAPS = re.compile(r"(phi|modern)[-_ ]?(?=3|bert)", re.IGNORECASE)
+"""Names with phi3, phi-3 or modern-bert switch on token rules in libllama that crash other vocabularies
+(llama-vocab.cpp, "set attributes by model/tokenizer/architecture name")."""
+
+
+@dataclass(frozen=True)
+class GgufPlan:
+    """Everything a file will hold, before any weight is read. The seam where tests put faults in.
+
+    Attributes:
+        architecture: `general.architecture`.
+        general: Keys without prefix, such as `general.name`.
+        metadata: Keys that get the architecture's prefix.
+        vocabulary: Tokenizer.
+        pre_tokenizer: `tokenizer.ggml.pre`; empty for vocabularies without.
+        tensors: All tensors, in order.
+    """
+
+    architecture: str
+    general: Metadata
+    metadata: Metadata
+    vocabulary: Vocabulary
+    pre_tokenizer: str
+    tensors: list[PlannedTensor] = field(default_factory=list)
+
+
+def plan_gguf(
+    source: ModelSource,
+    weights: MergedWeights,
+    tokenizer: Any,
+    name: str,
+    *,
+    expected: Sequence[tuple[str, list[int]]],
+    scratch: Path,
+) -> GgufPlan:
+    """Decide what the file will hold, trying out llama.cpp's pre-tokenizers.
+
+    Args:
+        source: The base model.
+        weights: Its weights, with the adapter merged in.
+        tokenizer: Its tokenizer.
+        name: What to call the model.
+        expected: Texts with their right token ids.
+        scratch: Folder for a small temporary file.
+
+    Raises:
+        UsageError: The family, or something this model uses, cannot be exported to GGUF.
+        FidelityError: llama.cpp has no pre-tokenizer that splits text as this tokenizer does.
+    """
+    family = family_of(str(source.config.get("model_type")))
+    spec = _spec(source)
+    rows = weights.shape("model.embed_tokens.weight")[0]
+    vocabulary = read_vocabulary(tokenizer, rows, _declared_stops(source))
+    plan = GgufPlan(
+        architecture=family.architecture,
+        general=_general(source, weights, name),
+        metadata={**family.metadata(spec, source.config), "vocab_size": rows},
+        vocabulary=vocabulary,
+        pre_tokenizer="",
+        tensors=family.tensors(spec, weights),
+    )
+    if vocabulary.model != "gpt2":
+        return plan
+    return replace(plan, pre_tokenizer=_try_pre_tokenizers(plan, family, expected, scratch))
+
+
+def write_gguf(
+    plan: GgufPlan,
+    path: Path,
+    file_type: str = "F16",
+    *,
+    progress: Progress = no_progress,
+    cancelled: Cancelled = never,
+) -> None:
+    """Write the file. Weights are rounded once, from fp32; one-dimensional tensors stay fp32.
+
+    Args:
+        plan: What to write.
+        path: The file to write; not a final name.
+        file_type: "F16" or "BF16".
+        progress: Told the share of bytes written.
+        cancelled: Polled between tensors.
+
+    Raises:
+        FidelityError: A weight is beyond what the type can hold.
+        NoSpaceError: The disk is full (through the partial folder's guard: an OSError here).
+        StoppedError: Cancelled.
+    """
+    writer = _open_writer(plan, path, file_type)
+    try:
+        sizes = [_add_info(writer, tensor, file_type) for tensor in plan.tensors]
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        done, total = 0, sum(sizes)
+        for tensor, size in zip(plan.tensors, sizes, strict=True):
+            stop_if(cancelled, "The export")
+            value = to_dtype(tensor.name, tensor.make(), "F32" if tensor.full_precision else file_type)
+            if tuple(value.shape) != tensor.shape:
+                raise UsageError(
+                    f"{tensor.name} has the shape {list(value.shape)} where {list(tensor.shape)} was expected.",
+                    "Check that adapter and base belong together.",
+                )
+            writer.write_tensor_data(_array(value))
+            done += size
+            progress("Writing the 16-bit file", done / total)
+    finally:
+        writer.close()
+
+
+def clean_name(name: str) -> str:
+    """A model name that is safe as `general.name`: no path parts, none of the names libllama treats specially."""
+    return _NAME_TRAPS.sub(r"\1 v", safe_name(name, "model"))
+
+
+def _open_writer(plan: GgufPlan, path: Path, file_type: str) -> Any:
+    import gguf
+
+    writer = gguf.GGUFWriter(path, plan.architecture)
+    for key, value in plan.general.items():
+        _add(writer, key, value)
+    writer.add_file_type(_FILE_TYPES[file_type])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    for key, value in plan.metadata.items():
+        _add(writer, f"{plan.architecture}.{key}", value)
+    _add_vocabulary(writer, plan)
+    return writer
+
+
+def _add(writer: Any, key: str, value: float | bool | str) -> None:
+    add: Callable[[str, Any], None]
+    if isinstance(value, bool):
+        add = writer.add_bool
+    elif isinstance(value, int):
+        add = writer.add_uint32
+    elif isinstance(value, float):
+        add = writer.add_float32
+    else:
+        add = writer.add_string
+    add(key, value)
+
+
+def _add_vocabulary(writer: Any, plan: GgufPlan) -> None:
+    vocabulary = plan.vocabulary
+    writer.add_tokenizer_model(vocabulary.model)
+    if plan.pre_tokenizer:
+        writer.add_string(PRE_KEY, plan.pre_tokenizer)
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(vocabulary.types)
+    if vocabulary.merges:
+        writer.add_token_merges(vocabulary.merges)
+    if vocabulary.scores:
+        writer.add_token_scores(vocabulary.scores)
+    for key, token in vocabulary.special.items():
+        writer.add_uint32(f"tokenizer.ggml.{key}", token)
+    writer.add_add_bos_token(vocabulary.add_bos)
+    writer.add_add_eos_token(False)
+    writer.add_add_space_prefix(vocabulary.add_space_prefix)
+    if vocabulary.chat_template:
+        writer.add_chat_template(vocabulary.chat_template)
+
+
+def _try_pre_tokenizers(
+    plan: GgufPlan, family: Family, expected: Sequence[tuple[str, list[int]]], scratch: Path
+) -> str:
+    path = scratch / "vocabulary.gguf"
+    writer = _open_writer(replace(plan, pre_tokenizer="default"), path, "F16")
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+    finally:
+        writer.close()
+    try:
+        return choose_pre_tokenizer(path, expected, family.pre_tokenizers)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _add_info(writer: Any, tensor: PlannedTensor, file_type: str) -> int:
+    """Announce a tensor; its bytes."""
+    import gguf
+
+    width = 4 if tensor.full_precision else 2
+    kind = gguf.GGMLQuantizationType["F32" if tensor.full_precision else file_type]
+    size = int(np.prod(tensor.shape)) * width
+    writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(f"u{width}"), size, raw_dtype=kind)
+    return size
+
+
+def _array(value: torch.Tensor) -> npt.NDArray[Any]:
+    """Little-endian numbers for the writer; numpy has no bf16, so 16-bit types travel as their bits."""
+    value = value.contiguous()
+    array: npt.NDArray[Any] = (value if value.dtype == torch.float32 else value.view(torch.int16)).numpy()
+    return array
+
+
+def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata:
+    from importlib.metadata import version
+
+    keys: Metadata = {
+        "general.type": "model",
+        "general.name": clean_name(name),
+        "general.base_model.count": 1,
+        "general.base_model.0.name": clean_name(source.name),
+        "general.quantized_by": "Burnish",
+        "burnish.version": version("burnish"),
+    }
+    if weights.adapter is not None:
+        keys["burnish.adapter_sha256"] = weights.adapter.digest
+    return keys
+
+
+def _spec(source: ModelSource) -> DecoderSpec:
+    if source.spec is None:
+        raise UsageError(f"The architecture of {source.name} is not known in detail.", "Export as safetensors instead.")
+    return source.spec
+
+
+def _declared_stops(source: ModelSource) -> list[int]:
+    import json
+
+    path = source.folder / "generation_config.json"
+    declared = [source.config.get("eos_token_id")]
+    if path.is_file():
+        declared.append(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
+    flat: list[int] = []
+    for value in declared:
+        flat += value if isinstance(value, list) else [] if value is None else [value]
+    return flat

@@ -1,0 +1,181 @@
+"""Base weights with an adapter merged in, one tensor in memory at a time, in fp32."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.export.adapter import Adapter, read_adapter
+from burnish_engine.models.source import ModelSource
+
+PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""Base tensors of any other type are quantized."""
+_QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")
+
+
+@dataclass(frozen=True)
+class MergedTensor:
+    """One tensor.
+
+    Attributes:
+        name: Name in the base checkpoint.
+        tensor: Merged value, fp32.
+        base_dtype: Type in the base checkpoint: F32, F16 or BF16.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    base_dtype: str
+
+
+class MergedWeights:
+    """The tensors of a base model with an adapter merged in; read when asked for.
+
+    Args:
+        source: The base model's folder.
+        adapter: A PEFT adapter's folder, or None for the base as it is.
+
+    Raises:
+        UsageError: The base is quantized, or the adapter cannot be merged into it.
+        SetupError: A file is missing or damaged, or the adapter belongs to another model.
+    """
+
+    def __init__(self, source: ModelSource, adapter: Path | None) -> None:
+        _refuse_quantized(source)
+        self.source = source
+        self._files = _tensor_files(source.folder)
+        self._open: dict[Path, Any] = {}
+        _refuse_quantized_tensors(source, self._files, self.base_dtype)
+        self.adapter: Adapter | None = read_adapter(adapter) if adapter is not None else None
+        self._unused = set(self.adapter.targets) if self.adapter else set()
+        self._check_targets()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all tensors, in the order of the files."""
+        return list(self._files)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, without reading it."""
+        return tuple(int(size) for size in self._file(name).get_slice(name).get_shape())
+
+    def base_dtype(self, name: str) -> str:
+        """A tensor's type in the checkpoint, such as BF16, without reading it."""
+        return str(self._file(name).get_slice(name).get_dtype())
+
+    def load(self, name: str) -> torch.Tensor:
+        """A merged tensor in fp32.
+
+        Raises:
+            SetupError: The adapter's shapes do not fit the base's.
+        """
+        self._unused.discard(name)
+        if self.adapter is not None and name in self.adapter.replacements:
+            weight = self.adapter.replacements[name].clone()
+        else:
+            weight = self._file(name).get_tensor(name).float()
+        update = self.adapter.updates.get(name) if self.adapter is not None else None
+        return weight if update is None else update.merged(weight)
+
+    def stream(self) -> Iterator[MergedTensor]:
+        """All tensors, one at a time; at the end checks that every adapter tensor was used."""
+        for name in self.names:
+            yield MergedTensor(name, self.load(name), self.base_dtype(name))
+        self.check_all_used()
+
+    def check_all_used(self) -> None:
+        """Check that every tensor of the adapter went into one that was read.
+
+        Raises:
+            SetupError: Some did not: what was made is not the trained model.
+        """
+        if self._unused:
+            raise SetupError(
+                f"{len(self._unused)} tensors of the adapter were not used, first {min(self._unused)}; the "
+                "result would not be the trained model.",
+                "Please report this with the model's name.",
+            )
+
+    def _file(self, name: str) -> Any:
+        from safetensors import SafetensorError, safe_open
+
+        path = self._files[name]
+        if path not in self._open:
+            try:
+                self._open[path] = safe_open(path, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise SetupError(f"{path} cannot be read: {error}.", "Download the file again.") from error
+        return self._open[path]
+
+    def _check_targets(self) -> None:
+        if self.adapter is None:
+            return
+        unknown = sorted(self.adapter.targets - self._files.keys())
+        if unknown:
+            tied = self.source.config.get("tie_word_embeddings") and "lm_head.weight" in unknown
+            raise SetupError(
+                f"The adapter in {self.adapter.folder} changes {len(unknown)} tensors that {self.source.name} does not "
+                f"have, first {unknown[0]}.",
+                "The head of this model is its embedding and cannot be changed alone; train without it."
+                if tied
+                else "Use the adapter with the model it was trained on.",
+            )
+        for name, update in self.adapter.updates.items():
+            shape = (update.b.shape[0], update.a.shape[1])
+            self._check_shape(name, shape[::-1] if update.embedding else shape)
+        for name, tensor in self.adapter.replacements.items():
+            self._check_shape(name, tuple(tensor.shape))
+
+    def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        if self.shape(name) != shape:
+            raise SetupError(
+                f"The adapter's update of {name} has the shape {list(shape)}; {self.source.name} has "
+                f"{list(self.shape(name))} there.",
+                "Use the adapter with the model it was trained on.",
+            )
+
+
+def _tensor_files(folder: Path) -> dict[str, Path]:
+    """Tensor name to the file that holds it."""
+    from safetensors import SafetensorError, safe_open
+
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {name: folder / file for name, file in weights.items()}
+    single = folder / "model.safetensors"
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    found: dict[str, Path] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as opened:
+                found.update(dict.fromkeys(opened.keys(), file))
+        except (SafetensorError, OSError) as error:
+            raise SetupError(f"{file} cannot be read: {error}.", "Download the file again.") from error
+    return found
+
+
+def _refuse_quantized(source: ModelSource) -> None:
+    method = source.config.get("quantization_config")
+    if method:
+        raise UsageError(
+            f"The base model {source.name} is quantized ({method.get('quant_method', 'unknown method')}); merging into "
+            "rounded weights would not give the trained model.",
+            "Export with the same model in 16 bit as the base.",
+        )
+
+
+def _refuse_quantized_tensors(source: ModelSource, files: dict[str, Path], dtype: Any) -> None:
+    for name in files:
+        kind = dtype(name)
+        if kind not in PLAIN_DTYPES or name.endswith(_QUANTIZED_SUFFIXES):
+            raise UsageError(
+                f"The base model {source.name} holds quantized weights ({name} is {kind}).",
+                "Export with the same model in 16 bit as the base.",
+            )

@@ -1,0 +1,77 @@
+"""Specifications read from real configurations."""
+
+import pytest
+from transformers import (
+    Gemma3TextConfig,
+    GPT2Config,
+    Lfm2Config,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
+)
+
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.models.spec import decoder_spec
+
+SIZES = {
+    "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (LlamaConfig(**SIZES, tie_word_embeddings=True), {"head_dim": 16, "tied_embeddings": True, "qk_norm": False}),
+        (MistralConfig(**SIZES, sliding_window=128), {"sliding_window": 128}),
+        (Qwen2Config(**SIZES), {"attention_bias": True}),
+        (Qwen3Config(**SIZES, head_dim=32), {"head_dim": 32, "qk_norm": True, "attention_bias": False}),
+        (Phi3Config(**SIZES, pad_token_id=0), {"num_kv_heads": 2}),
+        (Gemma3TextConfig(**SIZES, head_dim=32), {"qk_norm": True, "tied_embeddings": True}),
+        (SmolLM3Config(**SIZES, pad_token_id=0), {"num_heads": 4}),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_shapes_and_switches(config, expected):
+    spec = decoder_spec(config.to_dict())
+    assert isinstance(spec, DecoderSpec)
+    assert (spec.vocab_size, spec.hidden_size, spec.num_layers) == (1000, 64, 4)
+    for name, value in expected.items():
+        assert getattr(spec, name) == value, name
+    assert DecoderSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_layer_kinds():
+    sliding = decoder_spec(MistralConfig(**SIZES, sliding_window=128).to_dict())
+    assert {layer.kind for layer in sliding.layers} == {"sliding_attention"}
+    lfm2 = decoder_spec(Lfm2Config(**SIZES, layer_types=["conv", "full_attention", "conv", "full_attention"]).to_dict())
+    assert [layer.kind for layer in lfm2.layers] == ["short_convolution", "attention"] * 2
+    assert lfm2.conv_width == 3
+    moe = decoder_spec(Qwen3MoeConfig(**SIZES, num_experts=8, num_experts_per_tok=2).to_dict())
+    assert {layer.feed_forward for layer in moe.layers} == {"mixture_of_experts"}
+    assert (moe.num_experts, moe.experts_per_token) == (8, 2)
+    nope = decoder_spec(SmolLM3Config(**SIZES, pad_token_id=0, no_rope_layers=[1, 1, 1, 0]).to_dict())
+    assert [layer.rope for layer in nope.layers] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("style", ["rope_parameters", "rope_scaling"])
+def test_llama3_rope_in_both_spellings(style):
+    scaling = {
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    config = {**LlamaConfig(**SIZES).to_dict(), "rope_parameters": None}
+    if style == "rope_parameters":
+        config["rope_parameters"] = {**scaling, "rope_theta": 500000.0}
+    else:
+        config.update(rope_scaling=scaling, rope_theta=500000.0)
+    rope = decoder_spec(config).rope
+    assert (rope.theta, rope.scaling, rope.factor, rope.original_context) == (500000.0, "llama3", 32.0, 8192)
+
+
+def test_other_families_have_no_specification():
+    assert decoder_spec(GPT2Config().to_dict()) is None

@@ -1,1 +1,1 @@
-"""The studio: PySide6 windows over the engine. Of our own code it imports `burnish_engine.contract` and nothing else."""
+"""The studio: windows over the engine. Of our own code it imports `burnish_engine.contract` and nothing else."""

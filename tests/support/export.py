@@ -6,16 +6,20 @@ import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.export.fidelity import kl_divergence, probe_texts
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
 from burnish_engine.export.merge import MergedWeights
 from burnish_engine.export.probe_strings import PROBE_STRINGS
 from burnish_engine.models.gguf_runtime import GgufModel
-from burnish_engine.models.plain import attach_adapter, load_adapter, load_base, load_tokenizer
+from burnish_engine.models.plain import attach_adapter, load_adapter, load_base
 from burnish_engine.models.source import open_model
-from support.tiny import CHATML, conversations, make_tokenizer, randomize
+from burnish_engine.models.tokenizer import load_tokenizer
 
+from support.tiny import CHATML, conversations, make_llama, make_tokenizer, randomize
+
+CHATML_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CPU = torch.device("cpu")
 
 
@@ -97,13 +101,36 @@ def rows(source, count=4):
     ]
 
 
+def make_talking(folder):
+    """A tiny Llama trained for a second or two to answer and to stop; returns the opened source."""
+    make_llama(folder, hidden_size=96, intermediate_size=192, num_attention_heads=4)
+    source = open_model(str(folder))
+    model, texts = load_base(source, "fp32", CPU), rows(source, 6)
+    model.requires_grad_(True)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    longest, pad = max(map(len, texts)), load_tokenizer(source).pad_token_id
+    ids = torch.tensor([text + [pad] * (longest - len(text)) for text in texts])
+    labels = torch.tensor([text + [-100] * (longest - len(text)) for text in texts])
+    torch.manual_seed(0)
+    for _ in range(150):
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss.item() < 0.2
+    model.eval().save_pretrained(folder)
+    return source
+
+
 def edit_json(path, **changes):
     """Change keys of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 GPT4 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN = GPT4.replace(r"\p{N}{1,3}", r"\p{N}")
 BACKWARDS = r"[a-m]+|[n-z]+|."  # nobody's
@@ -119,7 +146,7 @@ def byte_level(split):
     return pre_tokenizers.Sequence(parts)
 
 
-def save_tokenizer(folder, split, *, specials=("<|endoftext|>", "<|im_start|>", "<|im_end|>"), template=CHATML, **names):
+def save_tokenizer(folder, split, *, specials=CHATML_SPECIALS, template=CHATML, **names):
     """A byte-BPE tokenizer with a chosen way of splitting, rich in merges of digits and white space."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = byte_level(split)

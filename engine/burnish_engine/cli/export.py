@@ -139,12 +139,14 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
         return
     same = report.token_strings - report.token_mismatches
     out.print(f"Token ids: {same} of {report.token_strings} comparisons equal the model's own tokenizer.")
+    if report.conversion_kl is not None:
+        out.print(f"16-bit file against the trained model: mean KL {report.conversion_kl:.1e} (allowed: 1e-4).")
     table = Table(box=None, pad_edge=False)
-    for title in ("file", "size", "mean KL", "99 % KL", "same top token", "reply", ""):
+    for title in ("type", "size", "mean KL", "99 % KL", "same top token", "reply", ""):
         table.add_column(title)
     for entry in report.files:
         table.add_row(
-            entry.file,
+            entry.quant,
             size(entry.bytes),
             f"{entry.mean_kl:.6f}",
             f"{entry.p99_kl:.4f}",

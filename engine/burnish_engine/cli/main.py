@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import traceback
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from burnish_engine.cli import chat, demo, doctor, export, inspect, recipe, runs
 from burnish_engine.cli.terminal import say_error
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.version import burnish_version
 
 app = typer.Typer(
     name="burnish",
@@ -33,7 +33,7 @@ def options(
 ) -> None:
     """Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF."""
     if version:
-        sys.stdout.write(f"burnish {metadata.version('burnish')}\n")
+        sys.stdout.write(f"burnish {burnish_version()}\n")
         raise typer.Exit
 
 
@@ -100,6 +100,10 @@ def _prepare_process() -> None:
     os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
+    # torch or llama.cpp load it.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
     logging.basicConfig(level=logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

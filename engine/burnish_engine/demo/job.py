@@ -281,8 +281,8 @@ def _report(
         fidelity=fidelity,
         files={
             file.relative_to(out).as_posix(): file.stat().st_size
-            for folder in ("gguf", "adapter")
-            for file in sorted((out / folder).iterdir())
+            for folder, pattern in (("gguf", "*.gguf"), ("adapter", "*.safetensors"))
+            for file in sorted((out / folder).glob(pattern))
         },
         examples=[
             {"prompt": problem, "base": replies["base"][i].text, "tuned": replies["tuned"][i].text}

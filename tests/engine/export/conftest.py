@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from burnish_engine.models.plain import load_base, load_tokenizer
 from burnish_engine.models.source import open_model
-from support.export import CPU, make_adapter, rows, write_16_bit
+
+from support.export import make_adapter, make_talking, write_16_bit
 from support.tiny import conversations, make_llama
 
 
@@ -42,27 +42,7 @@ def wide_f16(wide, wide_adapter, tmp_path_factory):
 @pytest.fixture(scope="session")
 def talking(tmp_path_factory):
     """A tiny Llama that has learned to answer and to stop. Its rows of 96 do not fill blocks of 256."""
-    folder = make_llama(
-        tmp_path_factory.mktemp("talking") / "base", hidden_size=96, intermediate_size=192, num_attention_heads=4
-    )
-    source = open_model(str(folder))
-    model, texts = load_base(source, "fp32", CPU), rows(source, 6)
-    model.requires_grad_(True)
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    batch = max(map(len, texts))
-    pad = load_tokenizer(source).pad_token_id
-    ids = torch.tensor([text + [pad] * (batch - len(text)) for text in texts])
-    labels = torch.tensor([text + [-100] * (batch - len(text)) for text in texts])
-    torch.manual_seed(0)
-    for _ in range(150):
-        loss = model(input_ids=ids, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss.item() < 0.2
-    model.eval().save_pretrained(folder)
-    return source
+    return make_talking(tmp_path_factory.mktemp("talking") / "base")
 
 
 @pytest.fixture

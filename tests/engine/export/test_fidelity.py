@@ -13,8 +13,9 @@ from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.probe_strings import PROBE_CHATS, PROBE_STRINGS
 from burnish_engine.export.quantize import quantize, read_back
 from burnish_engine.export.reference import Probe, choose_documents, compute_reference, render_probes
-from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.models.sampling import Reply, ReplyStream
+from burnish_engine.models.tokenizer import load_tokenizer
+
 from support.export import make_model, rows, source_with, write_16_bit
 
 

@@ -15,8 +15,9 @@ from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.write import clean_name, plan_gguf, write_gguf
 from burnish_engine.export.merge import MergedWeights
 from burnish_engine.models.gguf_runtime import GgufModel
-from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
+
 from support.export import edit_json, gguf_kl, make_adapter, make_model, rows, tuned_model, write_16_bit
 
 LLAMA3 = {
@@ -81,6 +82,14 @@ def test_metadata_says_where_the_file_comes_from(wide, wide_adapter, wide_f16):
     assert keys["general.base_model.0.name"] == "base"
     assert len(keys["burnish.adapter_sha256"]) == 64
     assert keys["tokenizer.ggml.add_bos_token"] is False
+
+
+def test_the_license_of_the_base_goes_along(tmp_path):
+    source = make_model(tmp_path / "base", "llama")
+    (source.folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# Model\nlicense: mine\n")
+    assert read_header(write_16_bit(source, None, tmp_path)).metadata["general.license"] == "apache-2.0"
+    (source.folder / "README.md").write_text("license: mine\n")
+    assert "general.license" not in read_header(write_16_bit(source, None, tmp_path)).metadata
 
 
 def test_vocabulary_is_padded_to_the_rows_of_the_embedding(tmp_path):

@@ -12,6 +12,7 @@ from burnish_engine.export.adapter import read_adapter
 from burnish_engine.export.merge import MergedWeights
 from burnish_engine.models.plain import load_base
 from burnish_engine.models.source import open_model
+
 from support.export import CPU, edit_json, make_adapter, make_model, tuned_model
 
 IDS = torch.arange(40).reshape(1, 40)
@@ -88,7 +89,8 @@ def test_bf16_bases_are_summed_in_fp32(wide, wide_adapter, tmp_path):
     weights = MergedWeights(source, wide_adapter)
     assert weights.base_dtype(name) == "BF16"
     update = read_adapter(wide_adapter).updates[name]
-    exact = load_file(base / "model.safetensors")[name].double() + update.scale * (update.b.double() @ update.a.double())
+    delta = update.scale * (update.b.double() @ update.a.double())
+    exact = load_file(base / "model.safetensors")[name].double() + delta
     assert (weights.load(name).double() - exact).abs().max() < 1e-6
 
 
@@ -159,7 +161,7 @@ def test_quantized_bases_are_refused(wide, tmp_path):
     tensors = load_file(base / "model.safetensors")
     tensors["model.layers.0.mlp.up_proj.weight"] = torch.zeros(4, 4, dtype=torch.uint8)
     save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UsageError, match="up_proj.weight is U8"):
+    with pytest.raises(UsageError, match=r"up_proj\.weight is U8"):
         MergedWeights(open_model(str(base)), None)
 
 

@@ -23,6 +23,7 @@ from burnish_engine.export import quantize as module
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize import FILE_TYPES, predicted_bytes, quantize, read_back
 from burnish_engine.models.gguf_runtime import GgufModel
+
 from support.export import rows, write_16_bit
 
 Usage = namedtuple("Usage", "total used free")
@@ -112,7 +113,7 @@ def worker(monkeypatch, code):
 def test_a_disk_that_fills_on_the_way_is_no_space(wide_f16, tmp_path, monkeypatch):
     answers = iter([Usage(10**9, 0, 10**9), Usage(10**9, 10**9, 7)])
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: next(answers))
-    worker(monkeypatch, "print('{\"error\": \"basic_ios::clear: iostream error\"}'); raise SystemExit(1)")
+    worker(monkeypatch, 'print(\'{"error": "basic_ios::clear: iostream error"}\'); raise SystemExit(1)')
     with pytest.raises(NoSpaceError, match="became full"):
         quantize(wide_f16, tmp_path / "x.gguf", "Q8_0")
     assert not list(tmp_path.iterdir())
@@ -138,7 +139,7 @@ def test_llama_cpps_own_words_reach_the_person(wide_f16, tmp_path):
 def test_stray_output_of_libraries_is_ignored(wide_f16, tmp_path, monkeypatch):
     worker(
         monkeypatch,
-        "import shutil, sys; print('hello\\n[]\\n{\"tensor\": \"x\"}\\n{\"tensor\": 1, \"of\": 2}');"
+        'import shutil, sys; print(\'hello\\n[]\\n{"tensor": "x"}\\n{"tensor": 1, "of": 2}\');'
         "shutil.copy(sys.argv[1], sys.argv[2])",
     )
     shares = []

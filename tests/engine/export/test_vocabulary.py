@@ -15,9 +15,11 @@ from burnish_engine.export.gguf.write import plan_gguf
 from burnish_engine.export.merge import MergedWeights
 from burnish_engine.export.probe_strings import PROBE_STRINGS
 from burnish_engine.models.gguf_runtime import GgufModel
-from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
+
 from support.export import BACKWARDS, GPT4, QWEN, byte_level, make_model, save_tokenizer, source_with, write_16_bit
+
 
 @pytest.mark.parametrize(
     ("split", "names"),

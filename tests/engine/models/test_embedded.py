@@ -35,7 +35,7 @@ def test_a_full_disk_is_told_before_anything_is_written(monkeypatch, burnish_hom
 @installed
 @pytest.mark.slow
 def test_it_is_a_plain_model_folder_that_answers(burnish_home):
-    interrupted = burnish_home / "cache" / "models" / "smollm2-135m-instruct-v1.partial"
+    interrupted = burnish_home / "cache" / "models" / "smollm2-135m-instruct-v2.partial"
     interrupted.mkdir(parents=True)
     (interrupted / "model.safetensors").write_bytes(b"half")
     source = open_model("embedded")
@@ -44,6 +44,7 @@ def test_it_is_a_plain_model_folder_that_answers(burnish_home):
     assert (source.spec.num_layers, source.spec.hidden_size, source.spec.tied_embeddings) == (30, 576, True)
     assert "quantization_config" not in json.loads((source.folder / "config.json").read_text())
     tokenizer = load_tokenizer(source)
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
     assert tokenizer.convert_ids_to_tokens(tokenizer("2026").input_ids) == ["2", "0", "2", "6"]
     model = plain.load_base(source, "bf16", torch.device("cpu"))
     ids = tokenizer("The capital of France is", return_tensors="pt").input_ids

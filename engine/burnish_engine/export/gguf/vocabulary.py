@@ -72,14 +72,15 @@ def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = (
         scores=_scores(tokens, merges) if kind == "llama" else [],
         special=_special(tokenizer, template, declared_stops),
         add_bos=_adds_bos(tokenizer, template),
-        add_space_prefix=kind == "llama" and tokenizer.tokenize("a")[:1] == ["▁a"],
+        add_space_prefix=kind == "llama" and "".join(tokenizer.tokenize("a")).startswith("▁"),
         chat_template=template.source,
     )
 
 
 def _kind(parsed: Mapping[str, Any]) -> str:
     model = parsed["model"]
-    if model.get("type") == "BPE" and model.get("byte_fallback"):
+    # byte_fallback alone says nothing: without byte tokens it never applies, and llama.cpp aborts for want of them.
+    if model.get("type") == "BPE" and model.get("byte_fallback") and any(map(_is_byte, model["vocab"])):
         return "llama"
     if model.get("type") == "BPE" and "ByteLevel" in json.dumps([parsed.get("pre_tokenizer"), parsed.get("decoder")]):
         return "gpt2"

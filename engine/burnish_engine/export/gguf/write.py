@@ -223,7 +223,7 @@ def _array(value: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata:
-    from importlib.metadata import version
+    from burnish_engine.contract.version import burnish_version
 
     keys: Metadata = {
         "general.type": "model",
@@ -231,11 +231,23 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
         "general.base_model.count": 1,
         "general.base_model.0.name": clean_name(source.name),
         "general.quantized_by": "Burnish",
-        "burnish.version": version("burnish"),
+        "burnish.version": burnish_version(),
     }
+    if license_name := _license(source):
+        keys["general.license"] = license_name
     if weights.adapter is not None:
         keys["burnish.adapter_sha256"] = weights.adapter.digest
     return keys
+
+
+def _license(source: ModelSource) -> str:
+    """The license that the front matter of the model's README names, such as apache-2.0; else an empty string."""
+    try:
+        text = (source.folder / "README.md").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    match = re.match(r"---\n(?:.*\n)*?license:[ \t]*([\w.\-+ ]{1,60})\n(?:.*\n)*?---", text)
+    return match.group(1).strip() if match else ""
 
 
 def _spec(source: ModelSource) -> DecoderSpec:

@@ -1,0 +1,13 @@
+"""Burnish's own version."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def burnish_version() -> str:
+    """The installed version; "source" where the code runs from a folder that was never installed."""
+    try:
+        return version("burnish")
+    except PackageNotFoundError:
+        return "source"

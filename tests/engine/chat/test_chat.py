@@ -1,0 +1,106 @@
+"""Chat back ends: base, tuned and GGUF answer alike, with the right template and the right end."""
+
+import pytest
+import torch
+
+from burnish_engine.chat.backend import ChatBackend
+from burnish_engine.chat.gguf_chat import GgufChat
+from burnish_engine.chat.prompt import chat_ids, render, tokenizer_template
+from burnish_engine.chat.torch_chat import TorchChat
+from burnish_engine.contract.errors import DataError, SetupError, UsageError
+from burnish_engine.models.sampling import Sampling
+from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
+
+from support.export import make_adapter, write_16_bit
+from support.tiny import make_llama
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "My lamp is broken."}]
+SHORT = Sampling(max_tokens=10)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return open_model(str(make_llama(tmp_path_factory.mktemp("chat") / "base")))
+
+
+@pytest.fixture(scope="module")
+def adapter(source, tmp_path_factory):
+    return make_adapter(source, tmp_path_factory.mktemp("chat-adapter") / "adapter")
+
+
+@pytest.fixture(scope="module")
+def gguf(source, adapter, tmp_path_factory):
+    return write_16_bit(source, adapter, tmp_path_factory.mktemp("chat-gguf"))
+
+
+def test_the_exported_file_answers_like_the_tuned_model(source, adapter, gguf):
+    base, tuned, file = TorchChat(source), TorchChat(source, adapter), GgufChat(gguf, threads=1)
+    backends: list[ChatBackend] = [base, tuned, file]
+    plain, wanted, got = (backend.stream(CHAT, SHORT).finish() for backend in backends)
+    assert got == wanted
+    assert plain.text != wanted.text
+    assert [backend.name for backend in backends] == ["base", "base (tuned)", "tiny-F16.gguf"]
+    for backend in backends:
+        backend.close()
+
+
+def test_conversations_grow(source, adapter, gguf):
+    tuned, file = TorchChat(source, adapter), GgufChat(gguf, threads=1)
+    chat = list(CHAT)
+    for said in ("And now?", "Why?"):
+        replies = [backend.stream(chat, SHORT).finish().text for backend in (tuned, file)]
+        assert replies[0] == replies[1]
+        chat += [{"role": "assistant", "content": replies[0]}, {"role": "user", "content": said}]
+    file.close()
+
+
+def test_bf16_and_closing(source):
+    chat = TorchChat(source, precision="bf16", device=torch.device("cpu"))
+    assert chat.stream(CHAT, SHORT).finish().tokens > 0
+    chat.close()
+    chat.close()
+    with pytest.raises(UsageError, match="was closed"):
+        chat.stream(CHAT)
+
+
+def test_the_prompt_is_the_trained_one(source):
+    tokenizer = load_tokenizer(source)
+    ids = chat_ids(tokenizer, CHAT)
+    assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
+    assert ids.count(tokenizer.bos_token_id) == 3  # this tokenizer's BOS is <|im_start|>: one a turn, none in front
+    assert ids == tokenizer.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
+
+
+def test_bad_conversations_are_told(source, gguf):
+    for backend in (TorchChat(source), GgufChat(gguf, threads=1)):
+        with pytest.raises(UsageError, match="conversation is empty"):
+            backend.stream([])
+        with pytest.raises(UsageError, match=r"tokens"):
+            backend.stream([{"role": "user", "content": "word " * 3000}])
+        backend.close()
+
+
+def test_a_template_from_outside_stays_in_its_sandbox(source):
+    tokenizer = load_tokenizer(source)
+    tokenizer.chat_template = "{{ ''.__class__.__mro__ }}"
+    with pytest.raises(DataError, match="sandbox"):
+        render(tokenizer_template(tokenizer), CHAT)
+    tokenizer.chat_template = "{{ raise_exception('only users') }}"
+    with pytest.raises(UsageError, match="only users"):
+        render(tokenizer_template(tokenizer), CHAT)
+
+
+def test_files_that_cannot_be_chatted_with(source, adapter, tmp_path):
+    from dataclasses import replace
+
+    bare = write_16_bit(
+        source, adapter, tmp_path,
+        change=lambda plan: replace(plan, vocabulary=replace(plan.vocabulary, chat_template="")),
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="carries no chat template"):
+        GgufChat(bare)
+    with pytest.raises(UsageError, match="cannot be read"):
+        GgufChat(tmp_path / "missing.gguf")
+    with pytest.raises(SetupError, match="holds no adapter"):
+        TorchChat(source, tmp_path)

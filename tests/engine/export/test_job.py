@@ -1,0 +1,224 @@
+"""The whole export: finished files or none, with proof, whatever goes wrong on the way."""
+
+import errno
+import json
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.export import job, quantize
+from burnish_engine.export.aside import partial_folder, sha256
+from burnish_engine.export.job import export_gguf, verify_file
+from burnish_engine.models.gguf_runtime import GgufModel
+
+from support.export import make_adapter, make_model, rows, tuned_model
+
+MOMENTS = ("Writing the 16-bit file", "Running the trained model", "Checking F16", "Making Q8_0")
+Usage = namedtuple("Usage", "total used free")
+
+
+def visible(folder):
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def hidden(folder):
+    return [path.name for path in folder.glob(".partial-*")]
+
+
+@pytest.fixture(scope="module")
+def exported(wide, wide_adapter, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported") / "export"
+    seen = []
+    report = export_gguf(
+        wide, wide_adapter, out, "my model", ["Q8_0", "F16", "Q4_K_M"], held_out=rows(wide),
+        probe_chats=[[{"role": "user", "content": "My lamp is broken?"}]], threads=1,
+        progress=lambda what, share: seen.append((what, share)),
+    )  # fmt: skip
+    return out, report, seen
+
+
+def test_files_have_their_names_and_their_proof(exported, wide):
+    out, report, _ = exported
+    assert visible(out) == ["fidelity.json", "my model-F16.gguf", "my model-Q4_K_M.gguf", "my model-Q8_0.gguf"]
+    assert hidden(out) == []
+    assert report.passed
+    assert [file.quant for file in report.files] == ["Q8_0", "F16", "Q4_K_M"]
+    for file in report.files:
+        assert (out / file.file).stat().st_size == file.bytes
+        assert sha256(out / file.file) == file.sha256
+    assert report.token_mismatches == 0
+    assert report.conversion_kl == report.files[1].mean_kl < 1e-6 < report.files[0].mean_kl
+    assert FidelityReport.model_validate_json((out / "fidelity.json").read_text()) == report
+    assert any("did not end" in note for note in report.notes)  # a random model never stops
+
+
+def test_progress_only_grows_and_names_what_is_done(exported):
+    _, _, seen = exported
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert set(MOMENTS) <= {what for what, _ in seen}
+
+
+def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_path):
+    out = tmp_path / "export"
+    shutil.copytree(exported[0], out)
+    export_gguf(wide, wide_adapter, out, "my model", ["Q4_0"], held_out=rows(wide), threads=1)
+    report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
+    assert [file.quant for file in report.files] == ["Q8_0", "F16", "Q4_K_M", "Q4_0"]
+    (out / "my model-Q8_0.gguf").unlink()
+    other = make_adapter(wide, tmp_path / "other", seed=9)
+    export_gguf(wide, other, out, "my model", ["Q4_0"], held_out=rows(wide), threads=1)
+    report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
+    assert [file.quant for file in report.files] == ["Q4_0"]  # the others were made of another adapter
+
+
+def test_the_16_bit_file_stays_only_where_asked_for(wide, tmp_path):
+    report = export_gguf(wide, None, tmp_path, "base", ["BF16"], held_out=rows(wide), threads=1)
+    assert visible(tmp_path) == ["base-BF16.gguf", "fidelity.json"]
+    assert report.adapter_sha256 == ""
+    export_gguf(wide, None, tmp_path / "b", "base", ["BF16", "Q8_0"], held_out=rows(wide), threads=1)
+    assert visible(tmp_path / "b") == ["base-BF16.gguf", "base-Q8_0.gguf", "fidelity.json"]
+
+
+def test_weights_beyond_f16_go_through_bf16(tmp_path):
+    import torch
+
+    source = make_model(tmp_path / "base", "llama")
+    model = tuned_model(source, None)
+    with torch.no_grad():
+        model.model.layers[0].input_layernorm.weight.mul_(1e-3)
+        model.model.layers[0].self_attn.v_proj.weight.mul_(1e3)
+        model.model.layers[0].self_attn.v_proj.weight[0, 0] = 70000.0
+    model.save_pretrained(source.folder)
+    with pytest.raises(FidelityError, match="F16 cannot hold"):
+        export_gguf(source, None, tmp_path / "a", "x", ["F16"], held_out=rows(source), threads=1)
+    try:
+        export_gguf(source, None, tmp_path / "b", "x", ["Q8_0"], held_out=rows(source), threads=1)
+    except FidelityError as error:
+        assert "cannot hold" not in str(error)  # whether so coarse a file passes is another matter
+
+
+@pytest.mark.parametrize("name", ["../../evil", "con", "a\nb", "", "ünï cödé", "x" * 300, "..", "C:\\x"])
+def test_hostile_names_stay_in_the_folder(wide, tmp_path, name):
+    out = tmp_path / "export"
+    report = export_gguf(wide, None, out, name, ["F16"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == ["export"]
+    assert visible(out) == sorted(["fidelity.json", report.files[0].file])
+    with GgufModel(out / report.files[0].file, vocab_only=True) as model:
+        assert "\n" not in model.metadata["general.name"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, moment):
+    now = []
+    with pytest.raises(StoppedError):
+        export_gguf(
+            wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1,
+            progress=lambda what, _share: now.append(what), cancelled=lambda: moment in now,
+        )  # fmt: skip
+    assert visible(tmp_path) == hidden(tmp_path) == []
+
+
+def test_a_crash_leaves_nothing_and_old_leftovers_go(wide, tmp_path, monkeypatch):
+    leftover = tmp_path / ".partial-abc"
+    leftover.mkdir()
+    (leftover / "F16.gguf").write_bytes(b"half")
+    monkeypatch.setattr(job, "check_file", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == hidden(tmp_path) == []
+
+
+def test_a_worker_that_dies_leaves_nothing(wide, tmp_path, monkeypatch):
+    monkeypatch.setattr(quantize, "worker_command", lambda arguments: ["false"])
+    with pytest.raises(SetupError, match="ended with status 1"):
+        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == hidden(tmp_path) == []
+
+
+def test_too_little_space_is_told_before_anything_is_written(wide, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**9, 10**9, 1000))
+    monkeypatch.setattr(job, "write_gguf", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises(NoSpaceError, match=r"The export \(Q8_0, Q4_0, F16\) needs \d+ bytes.*1000 bytes"):
+        export_gguf(wide, None, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide, 1))
+    assert visible(tmp_path) == hidden(tmp_path) == []
+
+
+def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch):
+    from gguf import GGUFWriter
+
+    def full(self, tensor, **_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(GGUFWriter, "write_tensor_data", full)
+    with pytest.raises(NoSpaceError, match="disk is full"):
+        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == hidden(tmp_path) == []
+
+
+def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, monkeypatch):
+    monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
+    with pytest.raises(FidelityError, match=r"x-F16\.gguf: Its mean KL divergence") as caught:
+        export_gguf(wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1)
+    assert caught.value.exit_code == 14
+    assert visible(tmp_path) == ["fidelity.json"]
+    report = json.loads((tmp_path / "fidelity.json").read_text())
+    assert report["passed"] is False
+    assert report["files"][0]["problems"]
+
+
+def test_one_bad_type_does_not_take_the_good_ones_with_it(wide, tmp_path, monkeypatch):
+    real = job.check_file
+
+    def strict(made, *rest, **options):
+        result, tokens = real(made, *rest, **options)
+        if made.quant == "Q4_0":
+            result = result.model_copy(update={"passed": False, "problems": ["Too coarse."]})
+        return result, tokens
+
+    monkeypatch.setattr(job, "check_file", strict)
+    with pytest.raises(FidelityError, match=r"1 of 2 files.*x-Q4_0\.gguf: Too coarse\..*x-Q8_0\.gguf passed"):
+        export_gguf(wide, None, tmp_path, "x", ["Q4_0", "Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == ["fidelity.json", "x-Q8_0.gguf"]
+
+
+def test_two_exports_do_not_share_a_folder(wide, tmp_path):
+    with partial_folder(tmp_path), pytest.raises(UsageError, match="Another export"):
+        export_gguf(wide, None, tmp_path, "x", ["Q8_0"])
+
+
+@pytest.mark.parametrize("quants", [["Q9_9"], []])
+def test_unknown_types_are_refused(wide, tmp_path, quants):
+    with pytest.raises(UsageError, match="Choose from F16"):
+        export_gguf(wide, None, tmp_path, "x", quants)
+
+
+def test_a_folder_that_cannot_be_written_is_told(wide, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NoSpaceError, match="could not be written"):
+        export_gguf(wide, None, tmp_path / "file" / "out", "x", ["Q8_0"])
+
+
+def test_verify_says_yes_and_no(exported, wide, wide_adapter, tmp_path):
+    out, _, _ = exported
+    for quant in ("F16", "Q4_K_M"):
+        report = verify_file(out / f"my model-{quant}.gguf", wide, wide_adapter, held_out=rows(wide), threads=1)
+        assert report.passed
+        assert report.files[0].quant == quant
+    other = make_adapter(wide, tmp_path / "other", seed=9)
+    report = verify_file(out / "my model-F16.gguf", wide, other, held_out=rows(wide), threads=1)
+    assert not report.passed
+    assert report.files[0].problems
+    assert (out / "my model-F16.gguf").exists()
+
+
+def test_verify_refuses_what_is_no_gguf(wide, tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        verify_file(tmp_path / "missing.gguf", wide, None)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + b"\0" * 10)
+    with pytest.raises(SetupError, match="is damaged"):
+        verify_file(tmp_path / "x.gguf", wide, None)

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -105,6 +106,7 @@ def _prepare_process() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
     logging.basicConfig(level=logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning)  # addressed to the developers of our libraries
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:

@@ -14,10 +14,10 @@ from burnish_engine.contract.facts import DatasetFacts
 @pytest.fixture
 def run(make_tokenizer, monkeypatch):
     """Runs `inspect` with a small tokenizer in place of a model's."""
-    from burnish_engine.models import plain, source
+    from burnish_engine.models import source, tokenizer
 
     monkeypatch.setattr(source, "open_model", lambda path: path)
-    monkeypatch.setattr(plain, "load_tokenizer", lambda _: make_tokenizer())
+    monkeypatch.setattr(tokenizer, "load_tokenizer", lambda _: make_tokenizer())
     app = typer.Typer()
     app.command()(inspect)
 

@@ -63,6 +63,7 @@ def save_adapter(model: Any, folder: Path) -> None:
         (aside / "README.md").unlink(missing_ok=True)  # PEFT's model-card form, empty
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(aside.iterdir()):
+            file.chmod(0o644)  # safetensors writes for the owner only; an adapter is made to be handed on
             replace_with_retry(file, folder / file.name)
         aside.rmdir()
 

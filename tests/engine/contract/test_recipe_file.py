@@ -106,3 +106,8 @@ def test_the_commented_recipe_explains_each_key():
     text = dump_recipe(Recipe(), comments=True)
     assert tomllib.loads(text)["train"]["epochs"] == 2.0
     assert "# Rank of the update. [dimensions]" in text
+
+
+def test_the_page_in_the_repository_is_the_printed_one(assets):
+    """After changing a recipe field: burnish recipe reference > assets/recipe-reference.md."""
+    assert (assets / "recipe-reference.md").read_text(encoding="utf-8") == reference_page()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from burnish_engine.cli import chat, demo, doctor, export, inspect, recipe, runs, train
 from burnish_engine.cli.terminal import say_error
-from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode
+from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.version import burnish_version
 
+_UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+_EXIT_CODES = (
+    "Exit codes: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODE_MEANINGS.items()) + "."
+)
+
 app = typer.Typer(
+    epilog=_EXIT_CODES,
     name="burnish",
     no_args_is_help=True,
     invoke_without_command=True,
@@ -75,6 +85,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _usage_or_bug(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))
+        return ExitCode.NO_SPACE
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")
+        return ExitCode.DOES_NOT_FIT
     format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer carries click
     if type(error).__name__ == "NoArgsIsHelpError" and callable(format_message):
         sys.stderr.write(format_message() + "\n")
@@ -89,8 +105,8 @@ def _usage_or_bug(error: Exception) -> int:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(traceback.format_exc(), encoding="utf-8")
         where = f" The traceback is in {log}; please send it with the command you ran."
-    except OSError:
-        where = " " + traceback.format_exc()
+    except OSError as problem:
+        where = f" The traceback could not be written to {log} ({problem.strerror})."
     say_error(f"This is a bug in Burnish: {type(error).__name__}: {error}.{where}")
     return ExitCode.BUG
 
@@ -101,6 +117,7 @@ def _prepare_process() -> None:
     os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order in which NVML, and so the doctor, counts
     # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
     # torch or llama.cpp load it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")

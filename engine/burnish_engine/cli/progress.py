@@ -84,7 +84,9 @@ def _line(event: Event) -> str:
     match event:
         case RunStarted():
             again = f", going on after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
-            return f"[bold]{event.run}[/] on {event.device} in {event.precision}: {event.total_steps} steps{again}"
+            return (
+                f"[bold]{escape(event.run)}[/] on {event.device} in {event.precision}: {event.total_steps} steps{again}"
+            )
         case DataReady():
             dropped = f", {event.dropped_rows} not used" if event.dropped_rows else ""
             cut = f", {event.truncated_rows} truncated" if event.truncated_rows else ""

@@ -132,7 +132,12 @@ def resume(
     if summary.standing in _ALIVE:
         raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "`burnish runs show` says more.")
     lease.dequeue(paths)
-    return carry_out(paths, queue=queue or wait, force=force)
+    try:
+        return carry_out(paths, queue=queue or wait, force=force)
+    finally:
+        if wait:  # whatever happened, the next one in the queue must not wait for us
+            lease.release(paths)
+            lease.start_waiting()
 
 
 @app.command("queue")

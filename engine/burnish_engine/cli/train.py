@@ -15,6 +15,8 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
 from burnish_engine.runs.store import create_run, read_recipe, read_state
 
+_REFUSALS = (ExitCode.USAGE, ExitCode.DATA, ExitCode.ENVIRONMENT, ExitCode.LEASED)
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
@@ -40,9 +42,10 @@ def train(
 
 
 def never_began(paths: RunPaths) -> bool:
-    """Whether the run made no step and waits for nothing, so that its folder holds nothing of worth."""
+    """Whether the run was refused before its first step, so that its folder holds nothing of worth."""
     state = read_state(paths)
-    return state.status in ("created", "failed") and state.step == 0 and not paths.checkpoints.exists()
+    refused = state.status == "failed" and state.exit_code in _REFUSALS
+    return (refused or state.status == "created") and state.step == 0 and not paths.checkpoints.exists()
 
 
 def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> ExitCode:
@@ -51,7 +54,7 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> E
     from burnish_engine.runs import lease
     from burnish_engine.train.run import run_training
 
-    if not (queue or force):
+    if not force:
         lease.start_waiting()  # whoever waits longer goes first
     with RunProgress() as progress:
         try:

@@ -55,7 +55,7 @@ class PhaseChanged(_Event):
     """What the engine is doing now."""
 
     type: Literal["phase"] = "phase"
-    phase: Literal["loading", "preparing", "training", "evaluating", "saving", "paused", "ending"]
+    phase: Literal["loading", "preparing", "training", "evaluating", "saving", "paused"]
     detail: str = ""
 
 

@@ -29,6 +29,22 @@ def replace_with_retry(source: Path, target: Path) -> None:
             time.sleep(_REPLACE_PAUSE_S)
 
 
+def read_with_retry(path: Path) -> str:
+    """A small text file, read again while its writer replaces it (Windows refuses for a moment).
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    for attempt in range(_REPLACE_ATTEMPTS):
+        try:
+            return path.read_text(encoding="utf-8")
+        except PermissionError:
+            if attempt == _REPLACE_ATTEMPTS - 1:
+                raise
+            time.sleep(_REPLACE_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
 def write_atomic(path: Path, data: str | bytes, *, durable: bool = True) -> None:
     """Write a whole file or leave the old one: temp file beside it, fsync, replace.
 

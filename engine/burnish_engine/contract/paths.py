@@ -93,6 +93,11 @@ class RunPaths:
         return self.root / "notes.json"
 
     @property
+    def held_out(self) -> Path:
+        """Token ids and conversations of the held-out rows that exported files are checked against."""
+        return self.root / "held_out.json"
+
+    @property
     def stdout_log(self) -> Path:
         """Standard output of a detached engine process."""
         return self.root / "stdout.log"

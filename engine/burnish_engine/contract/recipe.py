@@ -29,7 +29,7 @@ def _field(default: Any, help_text: str, *, unit: str = "", **constraints: Any) 
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
 
 
 class ModelSection(_Section):

@@ -16,13 +16,14 @@ from burnish_engine.contract.events import DataReady, EvaluationDone, Event, Run
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, assets_dir
-from burnish_engine.contract.recipe import GgufType, Recipe
+from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import parse_recipe
 from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, Scores, render
 from burnish_engine.models.sampling import Reply, Sampling
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.runs.held_out import load_held_out
 from burnish_engine.runs.store import create_run, read_recipe
 
 BEHAVIOR = (
@@ -201,28 +202,28 @@ def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict
     tokenizer = load_tokenizer(source)
     base = plain.load_base(source, choose_precision("auto", device), device)
     model: Any = plain.load_adapter(base, paths.adapter).eval()
-    tuned = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS)
+    tuned = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS, batch_size=len(prompts))
     with model.disable_adapter():
-        before = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS)
+        before = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS, batch_size=len(prompts))
     return {"base": before, "tuned": tuned}
 
 
 def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
-    from burnish_engine.data.prepare import prepare
     from burnish_engine.export.job import export_gguf
+    from burnish_engine.models.device import choose_device
 
     recipe = read_recipe(paths)
-    prepared = prepare(recipe, load_tokenizer(source))
-    quants: list[GgufType] = recipe.export.quants
+    ids, chats = load_held_out(paths)
     return export_gguf(
         source,
         paths.adapter,
         folder,
         f"{source.name}-{DATASET}",
-        quants,
-        held_out=[document.input_ids.tolist() for document in prepared.validation],
-        probe_chats=[chat[:1] for chat in prepared.validation_conversations[:3]],
+        recipe.export.quants,
+        held_out=ids,
+        probe_chats=chats[:3],
         progress=progress,
+        device=choose_device(recipe.devices),
     )
 
 

@@ -145,7 +145,7 @@ def _fidelity(fidelity: FidelityReport) -> str:
     if fidelity.conversion_kl is not None:
         head += (
             f"<p>The 16-bit file that all others are made from has a mean KL of {fidelity.conversion_kl:.1e} to the "
-            "trained model (allowed: 1e-4).</p>"
+            "trained model.</p>"
         )
     rows = "".join(
         f"<tr><td>{_text(entry.quant)}</td><td>{_text(_types(entry.tensor_types))}</td>"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,7 +51,7 @@ def check_up() -> Checkup:
     """Look at the machine and run kernels on it. Takes some seconds; loads torch only in the child process."""
     machine = probe()
     problems = [f"GPU: {machine.gpu_problem}. Install or repair NVIDIA's driver."] if machine.gpu_problem else []
-    problems += _missing_libraries()
+    problems += [*_missing_libraries(), *(_missing_compiler() if machine.gpus else [])]
     torch, llama = _version("torch"), _version("llama-cpp-python")
     if not torch:
         problems.append("torch is not installed. Run the set-up again.")
@@ -76,6 +79,18 @@ def _missing_libraries() -> list[str]:
         for name, (debian, fedora) in _SYSTEM_LIBRARIES.items()
         if ctypes.util.find_library(name) is None
     ]
+
+
+def _missing_compiler() -> list[str]:
+    """Triton compiles a small launcher for each kernel with the system's C compiler and Python's headers (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return []
+    missing = []
+    if not any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang")):
+        missing.append("No C compiler was found, which Triton needs. Install gcc (Debian, Ubuntu: build-essential).")
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        missing.append("Python.h was not found, which Triton needs. Install python3-dev (Fedora: python3-devel).")
+    return missing
 
 
 def _run_kernels(gpu: bool) -> list[KernelCheck]:

@@ -97,3 +97,10 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return psutil.Process().memory_info().rss
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch or Python ran out of memory; on the CPU torch says so in words only."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

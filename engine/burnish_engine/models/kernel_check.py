@@ -45,7 +45,7 @@ def main() -> None:
     gpu = "--gpu" in sys.argv[1:]
     results = [check("matrix product (CPU)", lambda: _matmul("cpu"), 1e-5)]
     if gpu:
-        results.append(check("matrix product (GPU)", lambda: _matmul("cuda"), 1e-2))
+        results.append(check(f"matrix product (GPU, CUDA {torch.version.cuda})", lambda: _matmul("cuda"), 1e-2))
         results += [check(f"{name} (Triton)", lambda name=name: _triton(name), 1e-2) for name in ops()]  # type: ignore[misc]
     sys.stdout.write(json.dumps(results))
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.models.device import is_out_of_memory
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.tokenizer import first_line, quiet_transformers
 
@@ -44,9 +45,9 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             use_safetensors=True,
             output_loading_info=True,
         )
-    except torch.OutOfMemoryError:
-        raise
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        if is_out_of_memory(error):
+            raise
         raise SetupError(
             f"The model in {source.folder} could not be loaded: {first_line(error)}.",
             "Check that all its files are there and whole.",

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+import psutil
+from filelock import FileLock, Timeout
 
-from burnish_engine.contract.errors import LeasedError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.errors import BurnishError, ExitCode, LeasedError, UsageError
+from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, user_data_dir
-from burnish_engine.runs.process import is_alive, own_identity, start_detached
+from burnish_engine.runs.process import identity, is_alive, own_identity, start_detached
 from burnish_engine.runs.store import open_run, read_state, write_state
 
 
@@ -31,35 +33,65 @@ class QueueEntry:
     device: str
 
 
+@contextmanager
+def owned(run: RunPaths) -> Iterator[None]:
+    """Inside, this process is the only one that carries out the run.
+
+    Raises:
+        UsageError: Another process does.
+        NoSpaceError: The run folder cannot be written.
+    """
+    lock = FileLock(str(run.root / ".owner.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"The run {run.root.name} is already being carried out by another process.",
+            "`burnish runs show` says how far it is.",
+        ) from None
+    except OSError as error:
+        raise cannot_write(run.root, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def acquire(device: str, run: RunPaths, *, force: bool = False) -> None:
     """Take the device for this process.
 
     Args:
         device: Such as "cuda-0" or "cpu".
         run: The run folder that will use it.
-        force: Take it even where another run holds it.
+        force: Use it beside another run; that run stays the holder.
 
     Raises:
         LeasedError: Another live process holds it.
     """
     with _lock():
         holder = _holder(device)
-        pid, created = own_identity()
-        if holder and holder["pid"] != pid and not force:
+        mine = holder is None or holder["pid"] == own_identity()[0] or _reserved_for(holder, run)
+        if not mine and force:
+            return
+        if holder and not mine:
             raise LeasedError(
                 f"The device {device} is in use by the run {holder['run']} (process {holder['pid']}).",
                 "Add --queue to start when it is free, --force to share it, or stop that run first.",
             )
-        record = {"pid": pid, "created": created, "run": str(run.root), "since": time.time()}
-        write_atomic(_lease_file(device), json.dumps(record) + "\n")
+        _hold(device, run, *own_identity())
 
 
-def release(device: str) -> None:
-    """Give the device back if this process holds it."""
+def release(run: RunPaths) -> None:
+    """Give back every device that this process holds, or that is reserved, for the run."""
     with _lock():
-        holder = _holder(device)
-        if holder and holder["pid"] == own_identity()[0]:
-            _lease_file(device).unlink(missing_ok=True)
+        for file in _folder("leases").glob("*.json"):
+            holder = _holder(file.stem)
+            if (
+                holder
+                and holder["run"] == str(run.root)
+                and (holder["pid"] == own_identity()[0] or _reserved_for(holder, run))
+            ):
+                file.unlink(missing_ok=True)
 
 
 def holder_of(device: str) -> str | None:
@@ -95,40 +127,58 @@ def dequeue(run: RunPaths) -> bool:
         mine = [entry for entry in queue() if entry.run == run.root]
         for entry in mine:
             entry.file.unlink(missing_ok=True)
+        state = read_state(run)
+        if mine and state.status == "queued":
+            write_state(run, state.model_copy(update={"status": "stopped"}))
     return bool(mine)
 
 
 def start_waiting() -> list[Path]:
-    """Start, detached, the first waiting run of every device that is free.
+    """Start, detached, the first waiting run of every device that is free. Never raises.
 
     Called by the engine process that ends, and whenever somebody looks at the queue, so that a crash of the process
-    that held the device does not strand the queue.
+    that held the device does not strand the queue. A queued run that cannot start is marked failed and passed over.
 
     Returns:
         The run folders that were started.
     """
     started: list[Path] = []
-    with _lock():
-        taken: set[str] = set()
+    with suppress(Timeout, OSError, BurnishError), _lock():
         for entry in queue():
-            if entry.device in taken or _holder(entry.device):
-                continue
-            taken.add(entry.device)
-            entry.file.unlink(missing_ok=True)
-            run = open_run(entry.run)
-            pid = start_detached(["runs", "resume", str(run.root), "--wait"], run.stdout_log, run.stderr_log)
-            _reserve(entry.device, run, pid)
-            started.append(run.root)
+            if _holder(entry.device) is None:
+                pid = _start(entry)
+                entry.file.unlink(missing_ok=True)
+                if pid is not None:
+                    with suppress(psutil.NoSuchProcess):
+                        _hold(entry.device, RunPaths(entry.run), *identity(pid), reserved=True)
+                    started.append(entry.run)
     return started
 
 
-def _reserve(device: str, run: RunPaths, pid: int) -> None:
-    """Hold the device for a process that was just started, until it takes the lease itself."""
-    import psutil
+def _start(entry: QueueEntry) -> int | None:
+    run = RunPaths(entry.run)
+    try:
+        open_run(entry.run)
+        return start_detached(["runs", "resume", str(run.root), "--wait"], run.stdout_log, run.stderr_log)
+    except (BurnishError, OSError) as error:
+        with suppress(BurnishError, OSError):
+            failed = {
+                "status": "failed",
+                "exit_code": int(ExitCode.BUG),
+                "message": f"It could not be started: {error}",
+            }
+            write_state(run, read_state(run).model_copy(update=failed))
+        return None
 
-    with suppress(psutil.NoSuchProcess):
-        record = {"pid": pid, "created": psutil.Process(pid).create_time(), "run": str(run.root), "since": time.time()}
-        write_atomic(_lease_file(device), json.dumps(record) + "\n")
+
+def _hold(device: str, run: RunPaths, pid: int, created: float, *, reserved: bool = False) -> None:
+    """Write the lease. Reserved: for a process that was just started, until it takes the lease itself."""
+    record = {"pid": pid, "created": created, "run": str(run.root), "reserved": reserved, "since": time.time()}
+    write_atomic(_lease_file(device), json.dumps(record) + "\n")
+
+
+def _reserved_for(holder: dict[str, Any], run: RunPaths) -> bool:
+    return bool(holder.get("reserved")) and holder["run"] == str(run.root)
 
 
 def _holder(device: str) -> dict[str, Any] | None:
@@ -145,7 +195,10 @@ def _lease_file(device: str) -> Path:
 
 def _folder(name: str) -> Path:
     folder = user_data_dir() / name
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
     return folder
 
 

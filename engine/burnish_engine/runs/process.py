@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-_SAME_CREATION_S = 1.0  # psutil's creation times of one process differ by rounding only
+_SAME_CREATION_S = 1.0  # one process's creation time read twice differs by rounding only
 
 
 def own_identity() -> tuple[int, float]:
-    """This process's pid and creation time (seconds since the epoch). Together they survive pid reuse."""
-    process = psutil.Process()
-    return process.pid, process.create_time()
+    """This process's pid and creation time. Together they survive the reuse of a pid."""
+    return identity(os.getpid())
+
+
+def identity(pid: int) -> tuple[int, float]:
+    """A process's pid and creation time (see `_created`).
+
+    Raises:
+        psutil.NoSuchProcess: There is no such process.
+    """
+    return pid, _created(psutil.Process(pid))
 
 
 def is_alive(pid: int | None, created: float | None) -> bool:
@@ -24,7 +33,7 @@ def is_alive(pid: int | None, created: float | None) -> bool:
         return False
     try:
         process = psutil.Process(pid)
-        same = abs(process.create_time() - created) < _SAME_CREATION_S
+        same = abs(_created(process) - created) < _SAME_CREATION_S
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
@@ -32,25 +41,35 @@ def is_alive(pid: int | None, created: float | None) -> bool:
         return True
 
 
+def _created(process: psutil.Process) -> float:
+    """When a process began: on Linux seconds since boot, elsewhere seconds since the epoch.
+
+    On Linux psutil adds the time of boot, which moves whenever the clock is set (after boot, after a suspend), so that
+    a live process would look like another one.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        # Field 22 of /proc/PID/stat, counted after the command name, which may hold spaces: proc(5).
+        stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return process.create_time()
+
+
 def start_detached(arguments: list[str], stdout: Path, stderr: Path) -> int:
     """Start `burnish ARGUMENTS` so that it survives this process; its output goes to files, never to a pipe.
 
     Returns:
-        The pid of the new process.
+        The pid of the new process. In a Windows virtual environment that is the launcher's, which lives as long.
     """
     command = [sys.executable, "-m", "burnish_engine.cli.main", *arguments]
     with stdout.open("ab") as out, stderr.open("ab") as err:
-        if os.name == "nt":
-            flags = (
-                getattr(subprocess, "DETACHED_PROCESS", 0)
-                | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-                | getattr(subprocess, "CREATE_BREAKAWAY_FROM_JOB", 0)
-            )
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, creationflags=flags, close_fds=True
-            )
-        else:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, close_fds=True
-            )
-    return process.pid
+        if os.name != "nt":
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            ).pid
+        detached = getattr(subprocess, "DETACHED_PROCESS", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        for flags in (detached | getattr(subprocess, "CREATE_BREAKAWAY_FROM_JOB", 0), detached):
+            with suppress(PermissionError):  # some jobs forbid breaking away
+                return subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, creationflags=flags
+                ).pid
+    raise OSError("the system refuses to start a detached process")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
@@ -49,15 +50,26 @@ class Recorder:
 
     def emit(self, event: Event) -> None:
         """Append an event, then tell the listener."""
-        written = self._events.write(event)
-        if self._listener:
-            self._listener(written)
+        self._tell(self._events.write(event))
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the state and write it."""
+        """Change fields of the state and write it.
+
+        A write that fails is left to the next heartbeat: a reader that holds the file for a moment (Windows) must not
+        end a run, and a disk that is really full is met by the next event or checkpoint.
+        """
         with self._lock:
             self._state = self._state.model_copy(update={**changes, "heartbeat": time.time()})
-            write_state(self._paths, self._state, durable=False)
+            with suppress(NoSpaceError):
+                write_state(self._paths, self._state)
+
+    def _tell(self, event: Event) -> None:
+        """Show the event. A terminal that went away (closed pipe, lost session) must not take the run with it."""
+        if self._listener:
+            try:
+                self._listener(event)
+            except (Exception, SystemExit):  # noqa: BLE001  rich raises SystemExit on a closed pipe
+                self._listener = None
 
     def sync(self) -> None:
         """Wait until all events are on disk."""
@@ -77,6 +89,7 @@ class Recorder:
             self._state = self._state.model_copy(
                 update={
                     "status": event.outcome,
+                    "step": event.step,
                     "phase": "",
                     "exit_code": event.exit_code,
                     "message": event.message,
@@ -87,14 +100,10 @@ class Recorder:
             )
             write_state(self._paths, self._state)
         except NoSpaceError:
-            if self._listener:
-                self._listener(event)
+            self._tell(event)
         finally:
             self._events.close()
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
-            try:
-                self.update()
-            except NoSpaceError:
-                continue  # the loop meets the full disk itself and reports it
+            self.update()

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
-from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.files import cannot_write, read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_hash
@@ -98,7 +98,7 @@ def read_state(paths: RunPaths) -> RunStateFile:
         UsageError: It was written by another version, or is damaged.
     """
     try:
-        raw = json.loads(paths.state.read_text(encoding="utf-8"))
+        raw = json.loads(read_with_retry(paths.state))
         version = raw.get("v") if isinstance(raw, dict) else None
         if version != STATE_VERSION:
             raise UsageError(
@@ -106,6 +106,10 @@ def read_state(paths: RunPaths) -> RunStateFile:
                 "Open it with the Burnish that made it.",
             )
         return RunStateFile.model_validate(raw)
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no run at {paths.root} any more.", "`burnish runs list` shows the others."
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
         raise UsageError(
             f"{paths.state} is damaged ({str(error).splitlines()[0]}).",

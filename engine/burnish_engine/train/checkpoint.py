@@ -43,6 +43,9 @@ class Position:
         dataset_hash: Fingerprint of the tokenized data; a resumed run must see the same.
         recipe_hash: Fingerprint of the recipe.
         threads: CPU threads; sums depend on it.
+        precision: Precision of the base weights.
+        layout: How rows are laid out in a pass.
+        device: Type of the device, cpu or cuda.
     """
 
     step: int
@@ -51,6 +54,9 @@ class Position:
     dataset_hash: str
     recipe_hash: str
     threads: int
+    precision: str
+    layout: str
+    device: str
 
 
 def save_adapter(model: Any, folder: Path) -> None:
@@ -64,7 +70,9 @@ def save_adapter(model: Any, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(aside.iterdir()):
             file.chmod(0o644)  # safetensors writes for the owner only; an adapter is made to be handed on
+            _sync(file)
             replace_with_retry(file, folder / file.name)
+        sync_folder(folder)
         aside.rmdir()
 
     _guarded(folder, write)
@@ -104,7 +112,7 @@ def save_checkpoint(
 def find_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest whole checkpoint, and the names of newer ones that are not whole."""
     broken: list[str] = []
-    for candidate in sorted(folder.glob("step-*"), reverse=True):
+    for candidate in reversed(_by_step(folder)):
         if _is_whole(candidate):
             return candidate, broken
         broken.append(candidate.name)
@@ -112,10 +120,15 @@ def find_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints, and what an interrupted save left."""
-    for leftover in folder.glob(f".*{_PARTIAL}"):
+    """Delete all but the newest `keep` finished checkpoints, and what interrupted saves left.
+
+    A folder without its marker is such a leftover, whatever its step: it must not push out one that can be used.
+    """
+    finished = [checkpoint for checkpoint in _by_step(folder) if (checkpoint / _MARKER).is_file()]
+    unfinished = [checkpoint for checkpoint in _by_step(folder) if checkpoint not in finished]
+    for leftover in (*folder.glob(f".*{_PARTIAL}"), *unfinished):
         shutil.rmtree(leftover, ignore_errors=True)
-    for old in sorted(folder.glob("step-*"))[:-keep]:
+    for old in finished[:-keep]:
         (old / _MARKER).unlink(missing_ok=True)
         shutil.rmtree(old, ignore_errors=True)
 
@@ -160,6 +173,11 @@ def _guarded(path: Path, write: Callable[[], None]) -> None:
         raise cannot_write(path, OSError(errno.ENOSPC if full else errno.EIO, str(error))) from error
 
 
+def _by_step(folder: Path) -> list[Path]:
+    numbered = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name.removeprefix("step-")))
+
+
 def _torch_rng(device: torch.device) -> dict[str, torch.Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -189,9 +207,13 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _sync_and_hash(path: Path) -> str:
+def _sync(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+
+
+def _sync_and_hash(path: Path) -> str:
+    _sync(path)
     return _sha256(path)
 
 

@@ -86,8 +86,7 @@ class Desk:
             self._signalled.set()
 
         numbers = [signal.SIGINT, signal.SIGTERM]
-        if hasattr(signal, "SIGBREAK"):
-            numbers.append(signal.SIGBREAK)
+        numbers += [getattr(signal, name) for name in ("SIGBREAK", "SIGHUP") if hasattr(signal, name)]
         before = {number: signal.signal(number, request) for number in numbers}
         try:
             yield

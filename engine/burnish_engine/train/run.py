@@ -6,12 +6,10 @@ import time
 import traceback
 from dataclasses import dataclass
 
-import torch
-
 from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
 from burnish_engine.contract.events import RunEnded
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.models.device import choose_device, lease_name
+from burnish_engine.models.device import choose_device, is_out_of_memory, lease_name
 from burnish_engine.runs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
@@ -38,20 +36,28 @@ def run_training(paths: RunPaths, *, listener: Listener | None = None, force: bo
         force: Use the device even where another run holds it.
 
     Raises:
-        LeasedError: Another run holds the device. Other failures are recorded in the run and returned.
+        LeasedError: Another run holds the device.
+        UsageError: Another process carries this run out. Other failures are recorded in the run and returned.
     """
-    recipe = read_recipe(paths)
-    device = choose_device(recipe.devices)
-    name = lease_name(device)
-    lease.acquire(name, paths, force=force)
     try:
-        return _recorded(paths, Session(paths, recipe, device), listener)
+        with lease.owned(paths):
+            recipe = read_recipe(paths)
+            session = Session(paths, recipe)
+            try:
+                session.device = choose_device(recipe.devices)
+            except BurnishError as error:
+                return _carried_out(paths, session, listener, error)
+            lease.acquire(lease_name(session.device), paths, force=force)
+            return _carried_out(paths, session, listener)
     finally:
-        lease.release(name)
+        lease.release(paths)
         lease.start_waiting()
 
 
-def _recorded(paths: RunPaths, session: Session, listener: Listener | None) -> Outcome:
+def _carried_out(
+    paths: RunPaths, session: Session, listener: Listener | None, refusal: BurnishError | None = None
+) -> Outcome:
+    """Run the session and record how it ended; with a refusal, record only that."""
     began = time.perf_counter()
     recorder = Recorder(paths, listener)
 
@@ -68,17 +74,18 @@ def _recorded(paths: RunPaths, session: Session, listener: Listener | None) -> O
         return Outcome(code, session.step, message)
 
     try:
+        if refusal:
+            raise refusal
         ending = session.run(recorder)
     except BurnishError as error:
         _log_traceback(paths)
         return end("failed", error.exit_code, str(error))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        _log_traceback(paths)
-        return end("failed", ExitCode.DOES_NOT_FIT, str(_does_not_fit(session, error)))
     except KeyboardInterrupt:
         return end("stopped", ExitCode.STOPPED, "Stopped at once; the last checkpoint is kept.")
     except BaseException as error:
         _log_traceback(paths)
+        if is_out_of_memory(error):
+            return end("failed", ExitCode.DOES_NOT_FIT, str(_does_not_fit(session, error)))
         end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
         raise
     if ending is None:

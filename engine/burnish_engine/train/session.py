@@ -36,6 +36,7 @@ from burnish_engine.models.generate import generate_replies
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.control import ControlReader
+from burnish_engine.runs.held_out import save_held_out
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train import checkpoint as checkpoints
@@ -56,11 +57,15 @@ class Session:
     Args:
         paths: The run folder.
         recipe: The frozen recipe.
-        device: Where to train.
+
+    Attributes:
+        device: Where to train; set before `run`.
+        step: Optimizer steps done.
     """
 
-    def __init__(self, paths: RunPaths, recipe: Recipe, device: torch.device) -> None:
-        self.paths, self.recipe, self.device = paths, recipe, device
+    def __init__(self, paths: RunPaths, recipe: Recipe) -> None:
+        self.paths, self.recipe = paths, recipe
+        self.device = torch.device("cpu")
         self.step = 0
         self._micro_batches = 0
         self._tokens = 0
@@ -118,18 +123,24 @@ class Session:
         self._data: Prepared = prepare(recipe, tokenizer)
         for message in self._data.facts.warnings:
             self._warn("data", message)
+        if not resume:
+            documents = [document.input_ids.tolist() for document in self._data.validation]
+            save_held_out(self.paths, documents, self._data.validation_conversations)
         self._stream = BatchStream(self._data.train, recipe.train)
         self._budget: Budget = self._stream.budget()
         if self.device.type == "cuda":
             torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)
-        self._precision = choose_precision(recipe.train.precision, self.device)
+        self._precision = position.precision if position else choose_precision(recipe.train.precision, self.device)
         base = plain.load_base(source, self._precision, self.device)
         skipped = plain.skipped_targets(base, recipe.adapter)
         if skipped:
             self._warn("targets", f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
         self._tokenizer = tokenizer
-        self._layout: Layout = choose_layout(base, base.config.vocab_size, self.device, recipe.train.pack)
+        if position:
+            self._layout: Layout = "packed" if position.layout == "packed" else "padded"
+        else:
+            self._layout = choose_layout(base, base.config.vocab_size, self.device, recipe.train.pack)
         if recipe.train.pack and self._layout == "padded":
             self._warn(
                 "padded",
@@ -159,6 +170,12 @@ class Session:
             raise UsageError(
                 f"The recipe in {self.paths.recipe} was changed after the run started.",
                 "Put it back as it was, or start a new run with the changed recipe.",
+            )
+        if position.device != self.device.type:
+            self._warn(
+                "device",
+                f"This run was started on {position.device} and goes on on {self.device.type}: losses will differ in "
+                "their last digits from an uninterrupted run's.",
             )
         checkpoints.restore_training(resume, self._model, self._optimizer, self.device)
         self.step = self._saved_step = position.step
@@ -213,8 +230,8 @@ class Session:
         if not (np.isfinite(total) and np.isfinite(norm)):
             raise DivergedError(
                 f"At step {self.step + 1} the loss is {total} and the gradient norm {norm}; the step was not taken.",
-                f"Lower train.learning_rate (now {section.learning_rate:g}) and resume from the last checkpoint"
-                f"{'' if self._precision == 'fp32' else ', or train in fp32'}.",
+                f"Start a new run with a lower train.learning_rate (now {section.learning_rate:g})"
+                f"{'' if self._precision == 'fp32' else ', or in fp32'}; earlier checkpoints are kept.",
             )
         if supervised:
             for group in self._optimizer.param_groups:
@@ -315,6 +332,9 @@ class Session:
             dataset_hash=self._data.dataset_hash,
             recipe_hash=recipe_hash(self.recipe),
             threads=self._threads,
+            precision=self._precision,
+            layout=self._layout,
+            device=self.device.type,
         )
         self._recorder.sync()
         folder = checkpoints.save_checkpoint(

@@ -66,7 +66,7 @@ class BatchStream:
             DataError: max_tokens does not allow even one micro-batch.
         """
         section, per_epoch = self._section, len(self.first_epoch)
-        count = math.ceil(section.epochs * per_epoch)
+        count = math.ceil(section.epochs * per_epoch - 1e-9)  # 1.1 x 10 is 11, whatever floats say
         if section.max_steps:
             count = min(count, section.max_steps * section.accumulation)
         if section.max_tokens:

@@ -4,14 +4,13 @@ import subprocess
 import sys
 import textwrap
 
-import psutil
 import pytest
 
-from burnish_engine.contract.errors import ExitCode, LeasedError
+from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.runs import lease
 from burnish_engine.runs.control import ControlReader, send
-from burnish_engine.runs.process import is_alive, own_identity
+from burnish_engine.runs.process import identity, is_alive, own_identity
 from burnish_engine.runs.store import create_run, read_state
 
 
@@ -19,7 +18,7 @@ from burnish_engine.runs.store import create_run, read_state
 def other_process():
     """A live process that is not this one, as (pid, creation time)."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process.pid, psutil.Process(process.pid).create_time()
+    yield process.pid, identity(process.pid)[1]
     process.kill()
     process.wait()
 
@@ -63,15 +62,15 @@ def test_a_device_has_one_holder(other_process, monkeypatch):
     assert caught.value.exit_code is ExitCode.LEASED
     assert str(run.root) in str(caught.value)
     lease.acquire("cuda-1", later)
-    lease.acquire("cuda-0", later, force=True)
-    assert lease.holder_of("cuda-0") == str(later.root)
-    lease.release("cuda-0")
-    assert lease.holder_of("cuda-0") is None
+    lease.acquire("cuda-0", later, force=True)  # shares it; the first run stays the holder
+    lease.release(later)
+    assert lease.holder_of("cuda-0") == str(run.root)
+    assert lease.holder_of("cuda-1") is None
 
 
 def test_a_dead_holder_blocks_nobody(monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = process.pid, psutil.Process(process.pid).create_time()
+    owner = process.pid, identity(process.pid)[1]
     run = create_run(Recipe())
     hold("cpu", run, owner, monkeypatch)
     assert lease.holder_of("cpu") == str(run.root)
@@ -84,7 +83,7 @@ def test_a_dead_holder_blocks_nobody(monkeypatch):
 def test_only_the_holder_releases(other_process, monkeypatch):
     run = create_run(Recipe())
     hold("cpu", run, other_process, monkeypatch)
-    lease.release("cpu")
+    lease.release(run)
     assert lease.holder_of("cpu") == str(run.root)
 
 
@@ -103,6 +102,47 @@ def test_the_first_waiting_run_of_each_free_device_starts(other_process, monkeyp
     assert lease.start_waiting() == []  # the started process holds the device until it ends
     assert lease.dequeue(second)
     assert not lease.dequeue(second)
+    assert read_state(second).status == "stopped"
+
+
+def test_a_started_process_takes_over_its_reservation(other_process, monkeypatch):
+    """Also where the pid that was started is not the one that trains (Windows: a launcher stands between)."""
+    monkeypatch.setattr(lease, "start_detached", lambda *_: other_process[0])
+    run = create_run(Recipe())
+    lease.enqueue(run, "cpu")
+    lease.start_waiting()
+    with pytest.raises(LeasedError):
+        lease.acquire("cpu", create_run(Recipe()))
+    lease.acquire("cpu", run)
+    lease.release(run)
+    assert lease.holder_of("cpu") is None
+
+
+def test_a_queued_run_that_cannot_start_is_passed_over(other_process, monkeypatch):
+    broken, good = create_run(Recipe()), create_run(Recipe())
+    lease.enqueue(broken, "cpu")
+    lease.enqueue(good, "cpu")
+    broken.state.write_text("{")
+    monkeypatch.setattr(lease, "start_detached", lambda *_: other_process[0])
+    assert lease.start_waiting() == [good.root]
+    assert lease.queue() == []
+
+
+def test_a_run_has_one_process():
+    run = create_run(Recipe())
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom burnish_engine.contract.paths import RunPaths\n"
+        "from burnish_engine.runs import lease\n"
+        f"with lease.owned(RunPaths(Path({str(run.root)!r}))):\n    print('mine', flush=True)\n    input()\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdout.readline().strip() == b"mine"
+    with pytest.raises(UsageError, match="another process"), lease.owned(run):
+        pass
+    owner.kill()
+    owner.wait()
+    with lease.owned(run):
+        pass
 
 
 def test_own_identity_is_alive_and_a_reused_pid_is_not():

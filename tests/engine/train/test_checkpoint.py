@@ -18,8 +18,9 @@ CPU = torch.device("cpu")
 
 def position(step):
     return checkpoints.Position(
-        step=step, micro_batches=step, tokens=10 * step, dataset_hash="d", recipe_hash="r", threads=1
-    )
+        step=step, micro_batches=step, tokens=10 * step, dataset_hash="d", recipe_hash="r", threads=1,
+        precision="fp32", layout="packed", device="cpu",
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -79,6 +80,20 @@ def test_only_the_newest_are_kept_and_leftovers_go(tmp_path, trained):
     (tmp_path / ".step-000004.partial").mkdir()
     checkpoints.prune_checkpoints(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000003"]
+
+
+def test_an_unfinished_later_checkpoint_never_pushes_out_a_good_one(tmp_path, trained):
+    """A save at step 9 was killed before its marker; the run went on from before and saved at step 4."""
+    (checkpoints.save_checkpoint(tmp_path, *trained, position(9), CPU) / "COMPLETE").unlink()
+    good = checkpoints.save_checkpoint(tmp_path, *trained, position(4), CPU)
+    checkpoints.prune_checkpoints(tmp_path, 1)
+    assert checkpoints.find_checkpoint(tmp_path) == (good, [])
+
+
+def test_steps_are_ordered_by_number(tmp_path, trained):
+    checkpoints.save_checkpoint(tmp_path, *trained, position(999_999), CPU)
+    newest = checkpoints.save_checkpoint(tmp_path, *trained, position(1_000_000), CPU)
+    assert checkpoints.find_checkpoint(tmp_path)[0] == newest
 
 
 def test_a_full_disk_leaves_the_older_checkpoint(tmp_path, trained, monkeypatch):

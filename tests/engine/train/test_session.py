@@ -88,6 +88,15 @@ def test_a_whole_run_tells_everything(made):
     assert lease.holder_of("cpu") is None
 
 
+def test_a_terminal_that_goes_away_does_not_take_the_run_along(made):
+    paths = made(max_steps=3)
+
+    def closed(_event):
+        raise SystemExit(1)
+
+    assert run_training(paths, listener=closed).exit_code == ExitCode.DONE
+
+
 def test_accumulation_does_not_change_the_loss(made):
     """One pass of 512 tokens or two passes over the same rows: the mean over supervised tokens is the same."""
     first = made(micro_batch_tokens=100000, max_steps=1, rows=12, epochs=1.0)

@@ -1,0 +1,40 @@
+"""The held-out rows of a run, kept in its folder so that it can be exported and verified after its data has moved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.paths import RunPaths
+
+MOST_ROWS = 200
+Chat = list[dict[str, str]]
+
+
+def save_held_out(paths: RunPaths, ids: Sequence[Sequence[int]], chats: Sequence[Chat]) -> None:
+    """Keep token ids and conversations of the first held-out rows.
+
+    Raises:
+        NoSpaceError: The file cannot be written.
+    """
+    rows = {"ids": [list(row) for row in ids[:MOST_ROWS]], "chats": list(chats[:MOST_ROWS])}
+    write_atomic(paths.held_out, json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
+    """Token ids of the held-out rows, and their conversations up to the last person's turn.
+
+    Raises:
+        UsageError: The run has none yet, or the file is damaged.
+    """
+    try:
+        rows = json.loads(paths.held_out.read_text(encoding="utf-8"))
+        ids, chats = rows["ids"], rows["chats"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(
+            f"The run {paths.root.name} has no readable held_out.json, which a file is checked against.",
+            "Start the run, or copy the file back.",
+        ) from None
+    return ids, [chat[:-1] for chat in chats if len(chat) > 1 and chat[-1]["role"] == "assistant"]

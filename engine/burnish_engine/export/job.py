@@ -14,7 +14,7 @@ from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.recipe import GgufType
 from burnish_engine.export.adapter import read_adapter
-from burnish_engine.export.aside import Cancelled, never, partial_folder, publish, require_space, stop_if
+from burnish_engine.export.aside import Cancelled, never, partial_folder, require_space, stop_if
 from burnish_engine.export.fidelity import check_file, probe_texts
 from burnish_engine.export.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.gguf.header import read_header
@@ -81,7 +81,8 @@ def export_gguf(
         UsageError: A type or family is unknown, or base or adapter cannot be exported.
         SetupError: A model file is missing or damaged, or the quantizer failed.
         NoSpaceError: It does not fit the disk; checked before anything is written.
-        FidelityError: A file is not the trained model; it was deleted. Files that passed stay.
+        FidelityError: A file is not the trained model; it was deleted, and so was an earlier file of its name. Files
+            that passed stay.
         StoppedError: Cancelled.
     """
     from burnish_engine.models.tokenizer import load_tokenizer
@@ -109,11 +110,13 @@ def export_gguf(
             cancelled=cancelled,
         )
         truth = _Truth(tokenizer, expected, reference)
-        run = _Run(plan, aside, out, safe_name(name, "model"), truth, threads, stages, cancelled)
+        run = _Run(plan, aside, safe_name(name, "model"), truth, threads, stages, cancelled)
         checked = run.check_all(base, wanted)
-    progress("Done", 1.0)
-    digest = weights.adapter.digest if weights.adapter else ""
-    return conclude(out, build_report(source, plan.architecture, digest, checked, reference.probes))
+        digest = weights.adapter.digest if weights.adapter else ""
+        report = build_report(source, plan.architecture, digest, checked, reference.probes)
+        stop_if(cancelled, "The export")
+        progress("Done", 1.0)
+        return conclude(out, report, run.proven(checked), [run.file_name(quant) for quant in wanted])
 
 
 class _Stages:
@@ -135,7 +138,6 @@ class _Stages:
 class _Run:
     plan: GgufPlan
     aside: Path
-    out: Path
     name: str
     truth: _Truth
     threads: int
@@ -143,7 +145,7 @@ class _Run:
     cancelled: Cancelled
 
     def check_all(self, base: Quantized, wanted: list[GgufType]) -> Checked:
-        """Check the 16-bit file, make and check each type, then give what passed its final name."""
+        """Check the 16-bit file, then make and check each type."""
         first, tokens = self._check(base)
         mismatches = list(tokens.mismatches)
         if not first.passed:
@@ -156,11 +158,15 @@ class _Run:
                 mismatches += tokens.mismatches
                 if not results[quant].passed:
                     self._path(quant).unlink(missing_ok=True)
-        stop_if(self.cancelled, "The export")
-        for quant in wanted:
-            if results[quant].passed:
-                publish(self._path(quant), self.out / results[quant].file)
         return Checked([results[quant] for quant in wanted], tokens.strings, mismatches, first.mean_kl)
+
+    def proven(self, checked: Checked) -> dict[str, Path]:
+        """Final name to finished file, of every file that passed."""
+        return {file.file: self.aside / f"{file.quant}.gguf" for file in checked.files if file.passed}
+
+    def file_name(self, quant: GgufType) -> str:
+        """The final name of a type's file."""
+        return f"{self.name}-{quant}.gguf"
 
     def _make(self, base: Quantized, quant: GgufType) -> Quantized:
         path, progress = self._path(quant), self.stages.begin(_MAKE)
@@ -179,8 +185,7 @@ class _Run:
     def _check(self, made: Quantized) -> tuple[QuantFidelity, Any]:
         stop_if(self.cancelled, "The verification")
         self.stages.begin(_CHECK)(f"Checking {made.quant}", 0.0)
-        name = f"{self.name}-{made.quant}.gguf"
-        truth = self.truth
+        name, truth = self.file_name(made.quant), self.truth
         return check_file(made, truth.tokenizer, truth.expected, truth.reference, threads=self.threads, name=name)
 
     def _path(self, quant: GgufType) -> Path:

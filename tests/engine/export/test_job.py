@@ -10,6 +10,7 @@ import pytest
 from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.export import job, quantize
+from burnish_engine.export import report as report_module
 from burnish_engine.export.aside import partial_folder, sha256
 from burnish_engine.export.job import export_gguf, verify_file
 from burnish_engine.models.gguf_runtime import GgufModel
@@ -172,18 +173,87 @@ def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, m
 
 
 def test_one_bad_type_does_not_take_the_good_ones_with_it(wide, tmp_path, monkeypatch):
+    refusing(monkeypatch, "Q4_0")
+    with pytest.raises(FidelityError, match=r"1 of 2 files.*x-Q4_0\.gguf: Too coarse\..*x-Q8_0\.gguf passed"):
+        export_gguf(wide, None, tmp_path, "x", ["Q4_0", "Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == ["fidelity.json", "x-Q8_0.gguf"]
+
+
+def refusing(monkeypatch, quant):
+    """Make the check refuse a type."""
     real = job.check_file
 
     def strict(made, *rest, **options):
         result, tokens = real(made, *rest, **options)
-        if made.quant == "Q4_0":
+        if made.quant == quant:
             result = result.model_copy(update={"passed": False, "problems": ["Too coarse."]})
         return result, tokens
 
     monkeypatch.setattr(job, "check_file", strict)
-    with pytest.raises(FidelityError, match=r"1 of 2 files.*x-Q4_0\.gguf: Too coarse\..*x-Q8_0\.gguf passed"):
-        export_gguf(wide, None, tmp_path, "x", ["Q4_0", "Q8_0"], held_out=rows(wide, 1), threads=1)
-    assert visible(tmp_path) == ["fidelity.json", "x-Q8_0.gguf"]
+
+
+@pytest.mark.parametrize("refused", ["Q4_K_M", "F16"])
+def test_an_earlier_file_is_not_left_in_place_of_a_refused_one(exported, wide, tmp_path, monkeypatch, refused):
+    out = tmp_path / "export"
+    shutil.copytree(exported[0], out)
+    refusing(monkeypatch, refused)
+    with pytest.raises(FidelityError, match=rf"the earlier my model-{refused}\.gguf"):
+        export_gguf(wide, None, out, "my model", [refused], held_out=rows(wide, 1), threads=1)
+    left = {"my model-F16.gguf", "my model-Q4_K_M.gguf", "my model-Q8_0.gguf"} - {f"my model-{refused}.gguf"}
+    assert set(visible(out)) == {"fidelity.json", *left}
+    report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
+    assert [(file.file, file.passed) for file in report.files] == [(f"my model-{refused}.gguf", False)]
+
+
+def test_types_that_were_never_made_leave_no_earlier_file_either(exported, wide, wide_adapter, tmp_path, monkeypatch):
+    out = tmp_path / "export"
+    shutil.copytree(exported[0], out)
+    refusing(monkeypatch, "F16")
+    with pytest.raises(FidelityError, match=r"earlier my model-F16\.gguf, my model-Q8_0\.gguf"):
+        export_gguf(wide, wide_adapter, out, "my model", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(out) == ["fidelity.json", "my model-Q4_K_M.gguf"]
+    report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
+    assert [(file.quant, file.passed) for file in report.files] == [("Q4_K_M", True), ("F16", False)]
+
+
+def test_files_get_their_names_after_their_proof(wide, tmp_path, monkeypatch):
+    real, seen = report_module.publish, []
+
+    def watching(finished, target):
+        listed = FidelityReport.model_validate_json((tmp_path / "fidelity.json").read_text()).files
+        assert sha256(finished) == next(file.sha256 for file in listed if file.file == target.name)
+        seen.append(target.name)
+        real(finished, target)
+
+    monkeypatch.setattr(report_module, "publish", watching)
+    export_gguf(wide, None, tmp_path, "x", ["F16", "Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert seen == ["x-F16.gguf", "x-Q8_0.gguf"]
+
+
+def test_without_a_report_no_file_gets_its_name(wide, tmp_path, monkeypatch):
+    def full(path, *_args, **_options):
+        raise NoSpaceError(f"The disk is full: {path} could not be written.")
+
+    monkeypatch.setattr(report_module, "write_atomic", full)
+    with pytest.raises(NoSpaceError, match=r"fidelity\.json"):
+        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == hidden(tmp_path) == []
+
+
+def test_the_report_forgets_a_file_that_could_not_get_its_name(wide, tmp_path, monkeypatch):
+    real = report_module.publish
+
+    def held(finished, target):
+        if "Q8_0" in target.name:
+            raise NoSpaceError(f"{target} could not be written: held by another program.")
+        real(finished, target)
+
+    monkeypatch.setattr(report_module, "publish", held)
+    with pytest.raises(NoSpaceError, match="held by another"):
+        export_gguf(wide, None, tmp_path, "x", ["F16", "Q8_0"], held_out=rows(wide, 1), threads=1)
+    assert visible(tmp_path) == ["fidelity.json", "x-F16.gguf"]
+    report = FidelityReport.model_validate_json((tmp_path / "fidelity.json").read_text())
+    assert [file.file for file in report.files] == ["x-F16.gguf"]
 
 
 def test_two_exports_do_not_share_a_folder(wide, tmp_path):

@@ -1,5 +1,7 @@
 """Replies of torch models: streamed and batched alike, stopping where they should, training left as it was."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.models.generate import (
     PieceDecoder,
+    _can_drop_rows,
     evaluating,
     generate_replies,
     generate_stream,
@@ -22,7 +25,7 @@ from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 
 from support.export import CPU, make_talking
-from support.tiny import conversations, make_llama, make_tokenizer
+from support.tiny import conversations, make_llama, make_tokenizer, randomize
 
 CHATS = [[{"role": "user", "content": text}] for text in ("Hi", "My lamp number 3 is broken again?", "x " * 40, "Why?")]
 
@@ -104,6 +107,72 @@ def test_replies_that_end_at_different_times_leave_the_batch(tmp_path):
     assert len({reply.tokens for reply in single}) > 2
     assert generate_replies(model, tokenizer, chats, limit) == single
     assert generate_replies(model, tokenizer, chats, limit, batch_size=4) == single
+
+
+@pytest.fixture(scope="module")
+def lfm2(tokenizer):
+    """A tiny hybrid of short convolutions and attention, with weights large enough that context matters."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Lfm2Config(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, layer_types=["conv", "conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = Lfm2ForCausalLM(config).eval()
+    randomize(model)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.ndim > 1:
+                value.normal_(std=0.2)
+    return model
+
+
+def test_short_convolutions_see_no_padding(lfm2, tokenizer):
+    prompts = [[5], [7, 9], [11, 40, 60, 80], [300, 20], [8] * 9, list(range(30, 50))]
+    single = [generate_stream(lfm2, tokenizer, prompt, Sampling(max_tokens=12)).finish() for prompt in prompts]
+    assert len({reply.text for reply in single}) == len(prompts)
+    for batch_size in (2, 16):
+        assert generate_replies(lfm2, tokenizer, prompts, 12, batch_size=batch_size) == single
+
+
+def test_hybrid_caches_keep_finished_rows(lfm2, tokenizer):
+    """Their convolution states cannot drop rows; what finished rows go on to say is not in the replies."""
+    prompts = [[5], [7, 9], [11, 40, 60, 80], [300, 20], [8] * 9, list(range(30, 50))]
+    whole = [_ids_of(lfm2, prompt, 12) for prompt in prompts]
+    lfm2.generation_config.eos_token_id = [whole[0][2], whole[3][6]]  # some rows end, at different times
+    try:
+        single = [generate_stream(lfm2, tokenizer, prompt, Sampling(max_tokens=12)).finish() for prompt in prompts]
+        assert {reply.stopped for reply in single} == {True, False}
+        assert len({reply.tokens for reply in single}) > 2
+        assert generate_replies(lfm2, tokenizer, prompts, 12) == single
+    finally:
+        lfm2.generation_config.eos_token_id = 2
+
+
+def _ids_of(model, prompt, tokens):
+    """Greedy tokens without any cache."""
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(tokens):
+            ids.append(int(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def test_only_caches_whose_every_state_can_drop_rows_do():
+    from transformers import cache_utils
+
+    def of(*layers):
+        return SimpleNamespace(layers=list(layers))
+
+    plain, sliding = cache_utils.DynamicLayer(), cache_utils.DynamicSlidingWindowLayer(sliding_window=8)
+    assert _can_drop_rows(of(plain, sliding))
+    assert not _can_drop_rows(of(plain, cache_utils.LinearAttentionLayer()))
+    # It inherits a method that forgets rows of its keys and values, and not of its other states.
+    assert not _can_drop_rows(of(plain, cache_utils.LinearAttentionAndFullAttentionLayer()))
+    assert not _can_drop_rows(of())
+    assert not _can_drop_rows(object())
 
 
 @pytest.mark.parametrize("name", ["<|im_end|>", "<|endoftext|>"])

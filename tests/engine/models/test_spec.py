@@ -73,5 +73,50 @@ def test_llama3_rope_in_both_spellings(style):
     assert (rope.theta, rope.scaling, rope.factor, rope.original_context) == (500000.0, "llama3", 32.0, 8192)
 
 
+@pytest.mark.parametrize("kind", ["su", "mrope", "proportional", "", 7, None, ["yarn"]])
+@pytest.mark.parametrize("key", ["rope_parameters", "rope_scaling"])
+def test_an_unknown_rope_is_no_specification(kind, key):
+    config = {**LlamaConfig(**SIZES).to_dict(), "rope_parameters": None, key: {"rope_type": kind, "factor": 2.0}}
+    spec = decoder_spec(config)
+    assert spec is None if kind else spec.rope.scaling == "none"
+
+
+NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+WRONG = (None, "many", [1], {}, 0, -4, float("inf"), float("nan"), 10**30)
+
+
+@pytest.mark.parametrize("key", NEEDED)
+def test_missing_and_wrong_sizes_are_no_specification(key):
+    config = LlamaConfig(**SIZES).to_dict()
+    assert decoder_spec({name: value for name, value in config.items() if name != key}) is None
+    for wrong in WRONG:
+        assert decoder_spec({**config, key: wrong}) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layer_types": ["full_attention"]},
+        {"layer_types": 3},
+        {"no_rope_layers": [1]},
+        {"rope_parameters": "llama3"},
+        {"rope_parameters": {"full_attention": 3}},
+        {"rope_parameters": {"rope_type": "yarn", "factor": "big"}},
+        {"sliding_window": "wide"},
+        {"max_position_embeddings": None},
+        {"rms_norm_eps": []},
+        {"num_key_value_heads": "two"},
+    ],
+)
+def test_odd_values_are_no_specification(changes):
+    assert decoder_spec({**LlamaConfig(**SIZES).to_dict(), **changes}) is None
+
+
+def test_a_bare_config_is_no_specification():
+    assert decoder_spec({}) is None
+    assert decoder_spec({"model_type": "llama"}) is None
+    assert decoder_spec({"model_type": ["llama"]}) is None
+
+
 def test_other_families_have_no_specification():
     assert decoder_spec(GPT2Config().to_dict()) is None

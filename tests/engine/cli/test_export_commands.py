@@ -1,0 +1,152 @@
+"""From a trained run to files that are proven, talked to, and found out when they were changed."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.export.job import export_gguf
+from burnish_engine.models.source import open_model
+from burnish_engine.runs.store import open_run
+
+from support.runs import tiny_recipe
+from support.tiny import make_llama
+
+SAY = ["--prompt", "My lamp number 3 is broken?", "--max-tokens", "8"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run with an exported Q8_0, in a home of its own; each test works on a copy of it."""
+    folder = tmp_path_factory.mktemp("trained")
+    # 256 wide: rows fill the blocks of every quantization, as those of real models do.
+    make_llama(folder / "base", hidden_size=256, intermediate_size=512)
+    recipe = folder / "recipe.toml"
+    recipe.write_text(dump_recipe(tiny_recipe(folder, max_steps=10, epochs=10.0)), encoding="utf-8")
+    run = folder / "home" / "runs" / "tuned"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BURNISH_HOME", str(folder / "home"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        assert main(["train", str(recipe), "--run-dir", str(run)]) == 0
+        assert main(["export", str(run), "--to", "gguf", "--quant", "Q8_0"]) == 0
+    return run
+
+
+@pytest.fixture
+def run(trained, burnish_home):
+    """The run as `last` in this test's home."""
+    shutil.copytree(trained, burnish_home / "runs" / "tuned")
+    return open_run("last")
+
+
+@pytest.fixture
+def gguf(run):
+    """Its exported file."""
+    (file,) = run.export.glob("*.gguf")
+    return file
+
+
+def said(capsys, *arguments):
+    """What a command that succeeds prints on stdout."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def one_paragraph(error):
+    """Whether an error is one paragraph, not a traceback; the terminal may have broken it into lines."""
+    return error.strip() and "\n\n" not in error.strip() and "Traceback" not in error and "bug in Burnish" not in error
+
+
+def test_the_export_left_a_file_and_its_proof(run, gguf):
+    report = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
+    assert report.passed
+    assert [(file.file, file.quant, file.bytes) for file in report.files] == [(gguf.name, "Q8_0", gguf.stat().st_size)]
+    assert sorted(path.name for path in run.export.iterdir()) == sorted(["fidelity.json", gguf.name])
+
+
+def test_the_run_and_its_file_are_talked_to(gguf, capsys):
+    by_run = said(capsys, "chat", "last", "--exported", *SAY)
+    by_file = said(capsys, "chat", gguf, *SAY)
+    assert by_run == by_file
+    assert by_run.strip()
+
+
+def test_the_file_is_verified_again(run, gguf, capsys):
+    assert "verified" in said(capsys, "verify", gguf, "--against", "last")
+    report = FidelityReport.model_validate_json(said(capsys, "verify", gguf, "--against", "last", "--json"))
+    written = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
+    assert report.passed
+    assert report.adapter_sha256 == written.adapter_sha256
+    assert report.files[0].sha256 == written.files[0].sha256
+
+
+def test_ollama_gets_a_modelfile(run, capsys):
+    said(capsys, "export", "last", "--to", "ollama", "--quant", "Q8_0")
+    modelfile = run.export / "ollama-Q8_0" / "Modelfile"
+    first, *_ = modelfile.read_text(encoding="utf-8").splitlines()
+    assert (modelfile.parent / first.removeprefix("FROM ./")).is_file()
+    assert 'PARAMETER stop """<|im_end|>"""' in modelfile.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("to", ["gguf", "ollama"])
+def test_json_is_one_document(run, capsys, tmp_path, to):
+    """`json.loads` accepts nothing before or after it."""
+    printed = said(capsys, "export", "last", "--to", to, "--quant", "Q8_0", "--out", tmp_path / "out", "--json")
+    report = FidelityReport.model_validate(json.loads(printed))
+    assert report.passed
+    assert (tmp_path / "out" / report.files[0].file).is_file()
+
+
+def _move_rows(path):
+    """Move rows of a tensor to where they do not belong, as a wrong permutation would."""
+    reader = GGUFReader(path, "r+")
+    for tensor in reader.tensors:
+        if tensor.name.endswith(("attn_q.weight", "ffn_down.weight", "attn_output.weight")):
+            tensor.data[:] = np.roll(tensor.data, len(tensor.data) // 3, axis=0)
+    reader.data.flush()
+
+
+def _swap_layers(path):
+    reader = GGUFReader(path, "r+")
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        first, second = tensors[f"blk.0.{name}.weight"], tensors[f"blk.1.{name}.weight"]
+        kept = first.copy()
+        first[:] = second
+        second[:] = kept
+    reader.data.flush()
+
+
+@pytest.mark.parametrize("sabotage", [_move_rows, _swap_layers], ids=["rows", "layers"])
+def test_a_file_whose_tensors_were_moved_is_refused(run, gguf, capsys, sabotage):
+    sabotage(gguf)
+    assert main(["verify", str(gguf), "--against", "last"]) == 14
+    error = capsys.readouterr().err
+    assert one_paragraph(error)
+    assert "is not the model that tuned trained" in " ".join(error.split())
+    assert gguf.is_file()  # verify changes no file
+    # With --json stdout is still one document, and it says the same.
+    assert main(["verify", str(gguf), "--against", "last", "--json"]) == 14
+    assert json.loads(capsys.readouterr().out)["passed"] is False
+
+
+def test_another_models_file_is_refused(run, capsys, tmp_path):
+    """Every name and size is the same: only the numbers tell."""
+    base = make_llama(tmp_path / "other", seed=9, hidden_size=256, intermediate_size=512)
+    report = export_gguf(
+        open_model(str(base)), None, tmp_path / "out", "x", ["Q8_0"], held_out=[list(range(40))], threads=1
+    )
+    assert main(["verify", str(tmp_path / "out" / report.files[0].file), "--against", "last"]) == 14
+    assert one_paragraph(capsys.readouterr().err)
+
+
+def test_a_cut_file_is_damage_not_infidelity(run, gguf, capsys):
+    gguf.write_bytes(gguf.read_bytes()[: gguf.stat().st_size // 2])
+    assert main(["verify", str(gguf), "--against", "last"]) == 12
+    assert one_paragraph(capsys.readouterr().err)

@@ -23,15 +23,18 @@ PACKAGES = {
 ENGINE_MAY_IMPORT = {
     "contract": set(),
     "hardware": {"contract"},
-    "advise": {"contract", "hardware"},
+    "advise": {"contract", "hardware", "models"},
     "runs": {"contract"},
     "models": {"contract", "hardware"},
     "data": {"contract", "models"},
     "chat": {"contract", "models", "data", "runs"},
     "train": {"contract", "hardware", "models", "data", "runs", "advise"},
     "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat"},
+    "service": {
+        "contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export",
+    },
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
-    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export", "demo"},
+    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export", "demo", "service"},
 }
 TOP_LEVEL = {
     "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",

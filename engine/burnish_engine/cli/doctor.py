@@ -8,7 +8,8 @@ import typer
 
 from burnish_engine.cli.terminal import out, print_json, size
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.hardware.checkup import Checkup, check_up
+from burnish_engine.contract.machine import Checkup
+from burnish_engine.hardware.checkup import check_up
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> int:

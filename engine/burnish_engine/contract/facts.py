@@ -1,4 +1,4 @@
-"""Facts: what was found out about machines, models, datasets and files. Plain data, no torch."""
+"""Facts: what was found out about models, datasets and files. Plain data, no torch."""
 
 from __future__ import annotations
 
@@ -12,34 +12,6 @@ FeedForwardKind = Literal["dense", "mixture_of_experts"]
 
 class _Facts(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class GpuFacts(_Facts):
-    """One NVIDIA GPU as NVML sees it."""
-
-    index: int
-    name: str
-    uuid: str = ""
-    compute_capability: tuple[int, int] | None = None
-    vram_total_bytes: int = 0
-    vram_free_bytes: int = 0
-
-
-class MachineFacts(_Facts):
-    """The machine, without loading torch."""
-
-    os: str
-    architecture: str
-    python: str
-    cpu: str
-    cpu_cores: int
-    ram_total_bytes: int
-    ram_free_bytes: int
-    disk_free_bytes: int = Field(description="Free bytes on the volume of the user data folder.")
-    gpus: list[GpuFacts] = []
-    driver: str | None = Field(default=None, description="NVIDIA driver version, where one answers.")
-    driver_cuda: str | None = Field(default=None, description="Highest CUDA version the driver supports.")
-    gpu_problem: str | None = Field(default=None, description="Why a GPU that seems to be there does not answer.")
 
 
 class LayerSpec(_Facts):

@@ -40,12 +40,35 @@ def user_cache_dir() -> Path:
     return Path(home) / "cache" if home else Path(platformdirs.user_cache_dir("burnish", appauthor=False))
 
 
+def models_dir() -> Path:
+    """Folder of models that were fetched by name."""
+    return user_data_dir() / "models"
+
+
 def runs_dir() -> Path:
     """Folder that holds the run folders made without an explicit `--run-dir`."""
     return user_data_dir() / "runs"
 
 
 _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+
+
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}/[A-Za-z0-9][\w.\-]{0,95}", flags=re.ASCII)
+
+
+def is_model_name(text: str) -> bool:
+    """Whether a recipe's `model.path` is a name such as "Qwen/Qwen3-0.6B" rather than a folder that exists."""
+    return _MODEL_NAME.fullmatch(text) is not None and ".." not in text and not Path(text).exists()
+
+
+def fetched_model_dir(name: str) -> Path:
+    """Folder that holds, or would hold, a model fetched by name.
+
+    Args:
+        name: As in `is_model_name`.
+    """
+    owner, _, model = name.partition("/")
+    return models_dir() / f"{safe_name(owner)}--{safe_name(model)}"
 
 
 def safe_name(text: str, fallback: str = "unnamed") -> str:
@@ -121,3 +144,13 @@ class RunPaths:
     def export(self) -> Path:
         """Finished files with their fidelity report."""
         return self.root / "export"
+
+    @property
+    def export_job(self) -> Path:
+        """State of the newest export, replaced by the export process."""
+        return self.export / "job.json"
+
+    @property
+    def export_cancel(self) -> Path:
+        """Its presence asks a running export to stop."""
+        return self.export / "job.cancel"

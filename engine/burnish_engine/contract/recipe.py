@@ -37,8 +37,9 @@ class ModelSection(_Section):
 
     path: str = _field(
         "embedded",
-        'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish, or a folder with '
-        "config.json, safetensors weights and a tokenizer. Relative paths are taken from the recipe's folder.",
+        'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish; a folder with config.json, '
+        "safetensors weights and a tokenizer (relative paths are taken from the recipe's folder); or the name of a "
+        'model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
         min_length=1,
     )
 

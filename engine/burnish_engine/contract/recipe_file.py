@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from tomlkit.exceptions import TOMLKitError
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe import RECIPE_VERSION, Recipe, field_unit, sections
 
 
@@ -83,7 +84,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
         }
     )
     model = recipe.model
-    if model.path != "embedded":
+    if model.path != "embedded" and not is_model_name(model.path):
         model = model.model_copy(update={"path": absolute(model.path)})
     return recipe.model_copy(update={"data": data, "model": model})
 

@@ -12,39 +12,13 @@ import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
-from burnish_engine.contract.facts import MachineFacts
+from burnish_engine.contract.machine import Checkup, KernelCheck
 from burnish_engine.hardware.probe import probe
 
 _KERNEL_MODULE = "burnish_engine.models.kernel_check"
 _KERNEL_TIMEOUT_S = 180
 # Library the wheels need from the system -> Debian/Ubuntu and Fedora package that holds it.
 _SYSTEM_LIBRARIES = {"gomp": ("libgomp1", "libgomp"), "stdc++": ("libstdc++6", "libstdc++")}
-
-
-class KernelCheck(BaseModel):
-    """Outcome of one kernel that was really run."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    passed: bool
-    detail: str = ""
-
-
-class Checkup(BaseModel):
-    """What `burnish doctor` found."""
-
-    model_config = ConfigDict(frozen=True)
-
-    machine: MachineFacts
-    torch: str | None
-    llama_cpp: str | None
-    kernels: list[KernelCheck]
-    problems: list[str]
-    ready: bool
-    summary: str = ""
 
 
 def check_up() -> Checkup:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from burnish_engine.contract.facts import GpuFacts, MachineFacts
+from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.paths import user_data_dir
 
 _NVIDIA_PCI_VENDOR = "0x10de"

@@ -6,7 +6,7 @@ import psutil
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.facts import MachineFacts
+from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.hardware.probe import probe

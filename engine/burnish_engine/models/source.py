@@ -9,6 +9,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.models import embedded
 from burnish_engine.models.spec import decoder_spec
 
@@ -39,7 +40,7 @@ def open_model(path: str) -> ModelSource:
     """Check a model folder, or unpack the embedded one.
 
     Args:
-        path: "embedded" or a folder.
+        path: "embedded", a folder, or the name of a fetched model.
 
     Raises:
         UsageError: There is no such folder.
@@ -50,6 +51,10 @@ def open_model(path: str) -> ModelSource:
         config = _config(folder)
         return ModelSource(folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE)
     folder = Path(path)
+    if is_model_name(path):
+        folder = fetched_model_dir(path)
+        if not folder.is_dir():
+            raise UsageError(f"The model {path} is not on this machine.", f"Get it: burnish models fetch {path}")
     if not folder.is_dir():
         kind = "is a file, not a folder" if folder.is_file() else "does not exist"
         raise UsageError(

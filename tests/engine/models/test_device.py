@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
-from burnish_engine.contract.facts import GpuFacts, MachineFacts
+from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.models.device import choose_device, choose_precision, choose_threads, lease_name

@@ -1,0 +1,370 @@
+"""The protocol of `burnish serve`: JSON lines over standard input and output, one object a line, UTF-8.
+
+A client writes requests, each with an id of its own choice; the server answers with messages that carry that id. Any
+number of requests may be open. The first line of the server is `hello`. `assets/serve-protocol.md` is made from here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from burnish_engine.contract.advice import ModelFacts, Plan, RankedModel, Suggestion
+from burnish_engine.contract.commands import CommandName
+from burnish_engine.contract.facts import DatasetFacts, FidelityReport
+from burnish_engine.contract.machine import Checkup, MachineFacts
+from burnish_engine.contract.recipe import GgufType, TargetSection
+from burnish_engine.contract.state import RunStateFile, Standing
+
+PROTOCOL_VERSION = 1
+MAX_LINE_BYTES = 8 * 2**20
+"""Longer lines are refused, so that a runaway client cannot fill the memory."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), ser_json_inf_nan="strings")
+
+
+class _Request(_Line):
+    id: str = Field(min_length=1, max_length=64, description="Chosen by the client; carried by every answer.")
+
+
+class DoctorRequest(_Request):
+    """The whole check-up, kernels included (some seconds). Progress: none. Result: `checkup`."""
+
+    method: Literal["doctor"] = "doctor"
+    bandwidth: bool = Field(default=False, description="Also measure copies between GPUs (some seconds more).")
+
+
+class MachineRequest(_Request):
+    """The machine as it is now, quickly. Result: `machine`."""
+
+    method: Literal["machine"] = "machine"
+
+
+class ModelRequest(_Request):
+    """Look at a model. Result: `model`."""
+
+    method: Literal["model"] = "model"
+    path: str = Field(description='"embedded", a folder, or a name of the catalog that was fetched.')
+
+
+class ModelsRequest(_Request):
+    """The catalog, ranked for this machine and target. Result: `models`."""
+
+    method: Literal["models"] = "models"
+    query: str = Field(default="", description="Words that the title, family or purpose must hold.")
+    target: TargetSection = TargetSection()
+
+
+class FetchRequest(_Request):
+    """Download a model by name; progress in bytes; can be canceled and goes on where it stopped. Result: `model`."""
+
+    method: Literal["fetch"] = "fetch"
+    name: str
+    token: str = Field(default="", description="Access token for gated models. Never stored.")
+
+
+class InspectRequest(_Request):
+    """What is in a dataset, with the recipe's model and settings; progress in rows. Result: `dataset`."""
+
+    method: Literal["inspect"] = "inspect"
+    recipe: str = Field(description="TOML. `model` and `data` are used.")
+
+
+class PreviewRequest(_Request):
+    """One row as it would be trained on. Result: `preview`."""
+
+    method: Literal["preview"] = "preview"
+    recipe: str
+    row: int = Field(default=1, ge=1, description="Number of a used training row, from 1.")
+
+
+class EstimateRequest(_Request):
+    """Predicted memory, speed, time and disk against what is free now. Result: `plan`."""
+
+    method: Literal["estimate"] = "estimate"
+    recipe: str
+
+
+class SuggestRequest(_Request):
+    """Propose model and recipe with reasons. Result: `suggestion`."""
+
+    method: Literal["suggest"] = "suggest"
+    model: str = Field(default="", description="Empty: choose one.")
+    data: list[str] = []
+    validation: list[str] = []
+    target: TargetSection = TargetSection()
+
+
+class ChatOptions(_Line):
+    """How to choose tokens."""
+
+    max_tokens: int = Field(default=512, ge=1, le=32768)
+    temperature: float = Field(default=0.0, ge=0.0, le=100.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    seed: int = 0
+
+
+class ChatMessage(_Line):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ChatRequest(_Request):
+    """A reply, streamed as `piece` messages. Loads the model on first use and keeps it. Result: `reply`."""
+
+    method: Literal["chat"] = "chat"
+    target: str = Field(description='A run, a model folder, "embedded", or a .gguf file.')
+    variant: Literal["tuned", "base", "exported"] = Field(default="tuned", description="Of a run: which of its models.")
+    messages: list[ChatMessage] = Field(min_length=1)
+    options: ChatOptions = ChatOptions()
+
+
+class FreeRequest(_Request):
+    """End the chat process and free its memory. Result: `done`."""
+
+    method: Literal["free"] = "free"
+
+
+class RunsRequest(_Request):
+    """All runs, newest first; also starts waiting runs whose device is free. Result: `runs`."""
+
+    method: Literal["runs"] = "runs"
+
+
+class StartRequest(_Request):
+    """Start a run in a process of its own that outlives server and client. Result: `run`.
+
+    It is refused, with the reason, where the plan does not fit (unless `anyway`); it queues where the device is busy.
+    """
+
+    method: Literal["start"] = "start"
+    recipe: str
+    anyway: bool = False
+
+
+class ResumeRequest(_Request):
+    """Go on with a stopped, suspended, interrupted or failed run, or end a pause. Result: `run`."""
+
+    method: Literal["resume"] = "resume"
+    run: str
+
+
+class CommandRequest(_Request):
+    """Send a command to a run; the run acknowledges it in its events. Result: `done`, `detail` is the command's id."""
+
+    method: Literal["command"] = "command"
+    run: str
+    command: CommandName
+
+
+class DeleteRequest(_Request):
+    """Delete a run that is not alive, with all its files. Result: `done`."""
+
+    method: Literal["delete"] = "delete"
+    run: str
+
+
+class ExportRequest(_Request):
+    """Start an export in a process of its own; it reports in the run's `export/job.json`. Result: `run`."""
+
+    method: Literal["export"] = "export"
+    run: str
+    to: Literal["gguf", "safetensors", "adapter", "ollama"] = "gguf"
+    quants: list[GgufType] = Field(default=[], description="Empty: the recipe's.")
+    name: str = ""
+
+
+class CancelExportRequest(_Request):
+    """Ask a running export to stop. Result: `done`."""
+
+    method: Literal["cancel_export"] = "cancel_export"
+    run: str
+
+
+class CancelRequest(_Request):
+    """Stop working on another request, which then ends with `canceled`. Result: `done`."""
+
+    method: Literal["cancel"] = "cancel"
+    request: str = Field(description="Id of the request to stop.")
+
+
+Request = Annotated[
+    DoctorRequest
+    | MachineRequest
+    | ModelRequest
+    | ModelsRequest
+    | FetchRequest
+    | InspectRequest
+    | PreviewRequest
+    | EstimateRequest
+    | SuggestRequest
+    | ChatRequest
+    | FreeRequest
+    | RunsRequest
+    | StartRequest
+    | ResumeRequest
+    | CommandRequest
+    | DeleteRequest
+    | ExportRequest
+    | CancelExportRequest
+    | CancelRequest,
+    Field(discriminator="method"),
+]
+"""Anything a client may send."""
+
+
+class RunSummary(_Line):
+    """One run as it stands."""
+
+    folder: str
+    state: RunStateFile
+    standing: Standing
+    model: str = ""
+    waits_for: str = Field(default="", description="Queued runs: the run that holds the device.")
+    export: ExportJob | None = None
+
+
+class ExportJob(_Line):
+    """Content of a run's `export/job.json`, replaced atomically by the export process."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
+
+    v: Literal[1] = 1
+    status: Literal["running", "finished", "canceled", "failed"]
+    to: str = "gguf"
+    quants: list[str] = []
+    what: str = Field(default="", description="What it is doing, in words.")
+    share: float = Field(default=0.0, description="How far it is, 0 to 1.")
+    pid: int | None = None
+    process_created: float | None = None
+    started: float = 0.0
+    message: str = Field(default="", description="Why it failed, or where the files are.")
+    exit_code: int | None = None
+    report: FidelityReport | None = None
+
+
+class Preview(_Line):
+    """One row as it would be trained on."""
+
+    row: int
+    rows: int = Field(description="Used training rows.")
+    tokens: int
+    pieces: list[tuple[str, bool]] = Field(description="(text, is it learned), in order.")
+    source: str = Field(default="", description="File and row it comes from.")
+
+
+class Reply(_Line):
+    """A finished reply."""
+
+    text: str
+    stopped: bool = Field(description="Whether it ended by itself rather than at the limit.")
+    tokens: int
+    seconds: float
+    name: str = Field(description="What answered.")
+
+
+class Hello(_Line):
+    """First line of the server."""
+
+    type: Literal["hello"] = "hello"
+    protocol: int = PROTOCOL_VERSION
+    burnish: str
+    pid: int
+
+
+class Progress(_Line):
+    """How far a request is."""
+
+    type: Literal["progress"] = "progress"
+    id: str
+    what: str
+    done: int
+    total: int = Field(description="0: not known.")
+
+
+class Piece(_Line):
+    """A piece of a streamed reply."""
+
+    type: Literal["piece"] = "piece"
+    id: str
+    text: str
+
+
+class Result(_Line):
+    """A request is done. Which key is filled depends on the method."""
+
+    type: Literal["result"] = "result"
+    id: str
+    checkup: Checkup | None = None
+    machine: MachineFacts | None = None
+    model: ModelFacts | None = None
+    models: list[RankedModel] | None = None
+    dataset: DatasetFacts | None = None
+    preview: Preview | None = None
+    plan: Plan | None = None
+    suggestion: Suggestion | None = None
+    reply: Reply | None = None
+    runs: list[RunSummary] | None = None
+    run: str | None = Field(default=None, description="A run's folder.")
+    done: bool = True
+    detail: str = ""
+
+
+class Failure(_Line):
+    """A request failed. `id` is empty where the line could not be read as a request."""
+
+    type: Literal["failure"] = "failure"
+    id: str
+    what: str
+    remedy: str = ""
+    exit_code: int = Field(description="As in the table of exit codes.")
+
+
+class Canceled(_Line):
+    """A request was stopped as asked."""
+
+    type: Literal["canceled"] = "canceled"
+    id: str
+
+
+Message = Annotated[Hello | Progress | Piece | Result | Failure | Canceled, Field(discriminator="type")]
+"""Anything the server may send."""
+
+RunSummary.model_rebuild()
+_REQUESTS: TypeAdapter[Any] = TypeAdapter(Request)
+_MESSAGES: TypeAdapter[Any] = TypeAdapter(Message)
+
+
+def parse_request(line: str | bytes) -> Request:
+    """The request on a line.
+
+    Raises:
+        pydantic.ValidationError: It is none.
+    """
+    request: Request = _REQUESTS.validate_json(line)
+    return request
+
+
+def parse_message(line: str | bytes) -> Message:
+    """The server's message on a line.
+
+    Raises:
+        pydantic.ValidationError: It is none.
+    """
+    message: Message = _MESSAGES.validate_json(line)
+    return message
+
+
+def request_classes() -> tuple[type[_Request], ...]:
+    """Every request, for tests and documentation."""
+    return get_args(get_args(Request)[0])
+
+
+def message_classes() -> tuple[type[_Line], ...]:
+    """Every message of the server, for tests and documentation."""
+    return get_args(get_args(Message)[0])

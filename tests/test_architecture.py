@@ -25,16 +25,18 @@ ENGINE_MAY_IMPORT = {
     "hardware": {"contract"},
     "advise": {"contract", "hardware", "models"},
     "runs": {"contract"},
+    "channel": {"contract"},
     "models": {"contract", "hardware"},
+    "hub": {"contract", "models", "advise"},
     "data": {"contract", "models"},
-    "chat": {"contract", "models", "data", "runs"},
+    "chat": {"contract", "channel", "models", "data", "runs"},
     "train": {"contract", "hardware", "models", "data", "runs", "advise"},
     "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat"},
     "service": {
-        "contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export",
+        "contract", "channel", "hardware", "models", "data", "runs", "advise", "chat", "train", "export", "hub",
     },
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
-    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export", "demo", "service"},
+    "cli": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "train", "export", "demo", "service", "hub"},
 }
 TOP_LEVEL = {
     "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",
@@ -118,6 +120,7 @@ def test_no_import_cycles_between_modules():
         "burnish_engine.contract",
         "burnish_engine.hardware",
         "burnish_engine.advise",
+        "burnish_engine.hub",
         "burnish_kernels",
     ],
 )

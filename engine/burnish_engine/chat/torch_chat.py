@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class TorchChat:
     """A `ChatBackend` on a base model, or a base model with an adapter.
 
+    With an adapter one loaded model serves both: `use_adapter` says which of the two answers from then on.
+
     Args:
         source: The base model.
         adapter: A PEFT adapter's folder, or None for the base.
@@ -46,22 +48,36 @@ class TorchChat:
         self._template = tokenizer_template(self._tokenizer)
         model = load_base(source, precision, device or torch.device("cpu"))
         self._model: Any = load_adapter(model, adapter).eval() if adapter is not None else model
-        self._name = f"{source.name} (tuned)" if adapter is not None else source.name
+        self._base_name = source.name
+        self._has_adapter = self._adapted = adapter is not None
         self._context = source.spec.max_context if source.spec is not None else None
 
     @property
     def name(self) -> str:
         """The model's name, and whether it is tuned."""
-        return self._name
+        return f"{self._base_name} (tuned)" if self._adapted else self._base_name
+
+    def use_adapter(self, use: bool) -> None:
+        """Answer from now on with the adapter, or as the base model without it. Not while a reply is streamed.
+
+        Raises:
+            UsageError: There is no adapter to use.
+        """
+        if use and not self._has_adapter:
+            raise UsageError(f"{self._base_name} was opened without an adapter.", "Open it with one.")
+        if self._has_adapter and self._model is not None and use != self._adapted:
+            tuner = self._model.base_model
+            (tuner.enable_adapter_layers if use else tuner.disable_adapter_layers)()
+        self._adapted = use
 
     def stream(self, messages: Messages, options: Sampling | None = None) -> ReplyStream:
         """Stream the reply to a conversation."""
         if self._model is None:
-            raise UsageError(f"{self._name} was closed.", "Open it again.")
+            raise UsageError(f"{self.name} was closed.", "Open it again.")
         ids = chat_ids(self._tokenizer, messages, self._template)
         if self._context is not None and len(ids) >= self._context:
             raise UsageError(
-                f"The conversation has {len(ids)} tokens and {self._name} was made for {self._context}.",
+                f"The conversation has {len(ids)} tokens and {self.name} was made for {self._context}.",
                 "Start a new conversation.",
             )
         return generate_stream(self._model, self._tokenizer, ids, options)

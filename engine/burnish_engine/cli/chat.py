@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from burnish_engine.chat.backend import ChatBackend
+from burnish_engine.chat.target import FileTarget, find_target
 from burnish_engine.cli.terminal import out
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.models.sampling import Sampling
-from burnish_engine.models.source import ModelSource, open_model
-from burnish_engine.runs.store import open_run, read_recipe
+from burnish_engine.models.source import open_model
 
 
 def chat(
@@ -58,36 +57,21 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
         UsageError: It names nothing that can be talked to.
         SetupError: The model cannot be loaded.
     """
-    from burnish_engine.chat.gguf_chat import GgufChat
+    if device not in ("auto", "cuda", "cpu"):
+        raise UsageError(f"--device is {device!r}.", "Give auto, cuda or cpu.")
+    found = find_target(target, "exported" if exported else "base" if base else "tuned")
+    if isinstance(found, FileTarget):
+        from burnish_engine.chat.gguf_chat import GgufChat
+        from burnish_engine.models.gguf_trial import try_file
 
-    if target.lower().endswith(".gguf"):
-        return GgufChat(Path(target))
-    if target == "embedded" or (Path(target) / "config.json").is_file():
-        return _torch_chat(open_model(target), None, device)
-    paths = open_run(target)
-    if exported:
-        files = sorted(paths.export.glob("*.gguf"), key=lambda file: file.stat().st_mtime)
-        if not files:
-            raise UsageError(
-                f"The run {paths.root.name} has no exported GGUF.", f"Make one: burnish export {paths.root.name}"
-            )
-        return GgufChat(files[-1])
-    if not base and not paths.adapter.is_dir():
-        raise UsageError(
-            f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
-            "Wait for the run, or talk to the base model with --base.",
-        )
-    return _torch_chat(open_model(read_recipe(paths).model.path), None if base else paths.adapter, device)
-
-
-def _torch_chat(source: ModelSource, adapter: Path | None, device: str) -> ChatBackend:
+        try_file(found.path)
+        return GgufChat(found.path)
     from burnish_engine.chat.torch_chat import TorchChat
     from burnish_engine.models.device import choose_device, choose_precision
 
-    if device not in ("auto", "cuda", "cpu"):
-        raise UsageError(f"--device is {device!r}.", "Give auto, cuda or cpu.")
     chosen = choose_device(DevicesSection.model_validate({"kind": device}))
-    return TorchChat(source, adapter, precision=choose_precision("auto", chosen), device=chosen)
+    adapter = found.adapter if found.tuned else None
+    return TorchChat(open_model(found.model), adapter, precision=choose_precision("auto", chosen), device=chosen)
 
 
 def _lines(interactive: bool) -> list[str] | _Asking:

@@ -2,50 +2,136 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from burnish_engine.cli.terminal import out, print_json, size
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.machine import Checkup
+from burnish_engine.contract.machine import Checkup, GpuFacts, LinkFacts, MachineFacts, ParallelSettings, PcieFacts
 from burnish_engine.hardware.checkup import check_up
 
+_LABEL = 11  # width of the left column
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> int:
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    bandwidth: Annotated[
+        bool, typer.Option("--bandwidth", help="Also measure copies between host and GPUs and an all-reduce.")
+    ] = False,
+) -> int:
     """Name the hardware, find what is missing, and run a real kernel before saying "ready"."""
-    result = check_up()
+    result = check_up(bandwidth=bandwidth)
     if json:
         print_json(result.model_dump_json(indent=2))
     else:
-        _show(result)
+        show(result)
     return ExitCode.DONE if result.ready else ExitCode.ENVIRONMENT
 
 
-def _show(result: Checkup) -> None:
-    machine = result.machine
-    for label, value in (
-        ("system", f"{machine.os} ({machine.architecture}), Python {machine.python}"),
-        ("processor", f"{machine.cpu}, {machine.cpu_cores} cores"),
-        ("memory", f"{size(machine.ram_free_bytes)} free of {size(machine.ram_total_bytes)}"),
-        ("disk", f"{size(machine.disk_free_bytes)} free"),
-        ("torch", result.torch or "missing"),
-        ("llama.cpp", result.llama_cpp or "missing"),
-    ):
-        out.print(f"{label:<11}{value}")
-    for gpu in machine.gpus:
-        capability = f"sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}" if gpu.compute_capability else "?"
-        memory = f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}"
-        out.print(f"{'GPU ' + str(gpu.index):<11}{gpu.name} ({capability}), {memory}")
-    if machine.gpus:
-        out.print(f"{'driver':<11}{machine.driver}, CUDA up to {machine.driver_cuda}")
-    else:
-        out.print(f"{'GPU':<11}{machine.gpu_problem or 'none found'}")
+def show(result: Checkup) -> None:
+    """Print a check-up for people, in short lines."""
+    for label, value in (*_system(result), *_gpus(result.machine), *_links(result.machine)):
+        _line(label, value)
     for kernel in result.kernels:
         mark = "[green]ok[/]" if kernel.passed else "[red]failed[/]"
-        out.print(f"{'kernel':<11}{kernel.name}: {mark} {kernel.detail}")
+        out.print(f"[dim]{'kernel':<{_LABEL}}[/]{escape(kernel.name)}: {mark} {escape(kernel.detail)}")
+    if result.settings and len(result.machine.gpus) > 1:
+        for label, value in _settings(result.settings):
+            _line(label, value)
+    for note in result.notes:
+        _line("note", note, style="yellow")
     for problem in result.problems:
-        out.print(f"[red]problem[/]    {problem}")
-    out.print(
-        f"[bold]{'Ready' if result.ready else 'Not ready'}[/]" + (f": {result.summary}" if result.summary else "")
-    )
+        _line("problem", problem, style="red")
+    verdict = "Ready" if result.ready else "Not ready"
+    out.print(f"[bold]{verdict}[/]" + (f": {escape(result.summary)}" if result.summary else ""))
+
+
+def _line(label: str, value: str, *, style: str = "dim") -> None:
+    """A label and its text; on a terminal the text is broken so that it stays in its column."""
+    width = max(40, out.width - _LABEL) if out.is_terminal else len(value) + 1
+    first, *rest = textwrap.wrap(value, width, break_on_hyphens=False) or [""]
+    out.print(f"[{style}]{label:<{_LABEL}}[/]{escape(first)}")
+    for line in rest:
+        out.print(f"{'':<{_LABEL}}{escape(line)}")
+
+
+def _system(result: Checkup) -> Iterator[tuple[str, str]]:
+    machine = result.machine
+    yield "system", f"{machine.os} ({machine.architecture}), Python {machine.python}"
+    bf16 = {True: ", bf16", False: "", None: ""}[machine.bf16_cpu]
+    yield "processor", f"{machine.cpu}, {machine.cpu_cores} usable cores{bf16}"
+    yield "memory", f"{size(machine.ram_free_bytes)} free of {size(machine.ram_total_bytes)}"
+    yield "disk", f"{size(machine.disk_free_bytes)} free"
+    yield "torch", result.torch or "missing"
+    yield "llama.cpp", result.llama_cpp or "missing"
+
+
+def _gpus(machine: MachineFacts) -> Iterator[tuple[str, str]]:
+    if not machine.gpus:
+        yield "GPU", machine.gpu_problem or "none found"
+        return
+    yield "driver", f"{machine.driver or 'unknown'}, CUDA up to {machine.driver_cuda or 'unknown'}"
+    for gpu in machine.gpus:
+        capability = f"sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}" if gpu.compute_capability else "sm_?"
+        kind = " (shared with the system)" if gpu.unified_memory else ""
+        yield f"GPU {gpu.index}", f"{gpu.name} ({capability})"
+        yield "", f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}{kind}"
+        state = ", ".join(_state(gpu))
+        if state:
+            yield "", state
+        if gpu.pcie:
+            yield "", pcie_words(gpu.pcie)
+
+
+def _state(gpu: GpuFacts) -> Iterator[str]:
+    if gpu.power_w is not None:
+        limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
+        yield f"{gpu.power_w:.0f}{limit} W"
+    if gpu.temperature_c is not None:
+        yield f"{gpu.temperature_c} °C"
+    if gpu.clock_mhz is not None:
+        best = f" of {gpu.best_clock_mhz}" if gpu.best_clock_mhz else ""
+        yield f"{gpu.clock_mhz}{best} MHz"
+
+
+def pcie_words(pcie: PcieFacts) -> str:
+    """A connection to the host in words: what it does, what it could, what was measured."""
+    now = f"PCIe {pcie.generation or '?'} x{pcie.width or '?'}"
+    if pcie.to_gpu_gb_s and pcie.from_gpu_gb_s:
+        return f"{now} under load: {pcie.to_gpu_gb_s:.1f} GB/s to the GPU, {pcie.from_gpu_gb_s:.1f} GB/s from it"
+    best = f"PCIe {pcie.best_generation or '?'} x{pcie.best_width or '?'}"
+    return now if best in {now, "PCIe ? x?"} else f"{now} when idle, up to {best}"
+
+
+def _links(machine: MachineFacts) -> Iterator[tuple[str, str]]:
+    for link in machine.links:
+        yield f"{link.first} and {link.second}", ", ".join(_link(link))
+    if machine.all_reduce_gb_s:
+        yield "all-reduce", f"{machine.all_reduce_gb_s:.1f} GB/s over all GPUs, measured"
+
+
+def _link(link: LinkFacts) -> Iterator[str]:
+    if link.nvlinks:
+        rate = f" of {link.nvlink_gb_s:.0f} GB/s each way" if link.nvlink_gb_s else ""
+        yield f"{link.nvlinks} NVLinks{rate}"
+    if link.p2p_read is not None and not link.nvlinks:
+        problem = f" ({link.p2p_problem})" if link.p2p_problem else ""
+        yield "peer-to-peer over PCIe" if link.p2p_read and link.p2p_write else f"no peer-to-peer{problem}"
+    if link.common_ancestor and not link.nvlinks:
+        yield f"common ancestor: {link.common_ancestor}"
+    if link.measured:
+        both = f", {link.measured.both_ways_gb_s:.1f} both ways" if link.measured.both_ways_gb_s else ""
+        yield f"measured {link.measured.copy_gb_s:.1f} GB/s{both}"
+    elif not link.nvlinks and link.p2p_read is None:
+        yield "the driver does not say how they are connected"
+
+
+def _settings(settings: ParallelSettings) -> Iterator[tuple[str, str]]:
+    words = {"single": "one GPU", "data_parallel": "data-parallel", "sharded": "sharded"}[settings.strategy]
+    yield "best use", f"{words}, GPU {', '.join(map(str, settings.gpus))}"
+    for reason in settings.reasons:
+        yield "", reason

@@ -16,8 +16,9 @@ from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import GgufType, Recipe
 from burnish_engine.models.source import open_model
+from burnish_engine.runs.export_job import ExportReporter
 from burnish_engine.runs.held_out import load_held_out
-from burnish_engine.runs.store import open_run, read_recipe
+from burnish_engine.runs.store import adapter_of, open_run, read_recipe
 
 Kind = Literal["gguf", "safetensors", "adapter", "ollama"]
 
@@ -31,53 +32,83 @@ def export(
     json: Annotated[bool, typer.Option("--json", help="Print the fidelity report as JSON.")] = False,
 ) -> int:
     """Make files of a trained model. A GGUF is called done only after its fidelity report."""
-    from burnish_engine.export.folders import export_adapter, export_safetensors
-    from burnish_engine.export.job import export_gguf
-    from burnish_engine.models.device import choose_device
-
     if json and to not in ("gguf", "ollama"):
         raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
     paths = open_run(run)
+    adapter_of(paths)
     recipe = read_recipe(paths)
-    adapter = _adapter_of(paths)
-    source = open_model(recipe.model.path)
-    label = name or recipe.name or f"{source.name}-tuned"
+    quants = _types(quant, recipe) if to in ("gguf", "ollama") else []
     folder = out_dir or paths.export
-    if to == "adapter":
-        out.print(f"Wrote {export_adapter(adapter, folder / 'adapter')}")
-        return ExitCode.DONE
-    with _ProgressBar(quiet=json) as bar:
-        if to == "safetensors":
-            merged = export_safetensors(
-                source, adapter, folder / "safetensors", progress=bar.show, cancelled=bar.cancelled
-            )
-            bar.stop()
-            out.print(f"Wrote {merged}")
-            return ExitCode.DONE
-        ids, chats = load_held_out(paths)
-        report = export_gguf(
+    with ExportReporter(paths, to, quants) as reporter, _ProgressBar(quiet=json, reporter=reporter) as bar:
+        if to in ("adapter", "safetensors"):
+            written = _export_folder(paths, recipe, folder / to, bar)
+            report = None
+        else:
+            report = _export_files(paths, recipe, folder, name, quants, bar, reporter)
+            written = folder
+        if to == "ollama" and report is not None:
+            _write_modelfiles(report, folder, quiet=json)
+        reporter.finished(str(written), report)
+        bar.stop()
+    if report is None:
+        out.print(f"Wrote {written}")
+    else:
+        show_report(report, folder, json=json)
+    return ExitCode.DONE
+
+
+def _export_folder(paths: RunPaths, recipe: Recipe, target: Path, bar: _ProgressBar) -> Path:
+    """The adapter, or base and adapter merged, as a folder."""
+    from burnish_engine.export.folders import export_adapter, export_safetensors
+
+    if target.name == "adapter":
+        return export_adapter(adapter_of(paths), target)
+    source = open_model(recipe.model.path)
+    return export_safetensors(source, adapter_of(paths), target, progress=bar.show, cancelled=bar.cancelled)
+
+
+def _export_files(
+    paths: RunPaths,
+    recipe: Recipe,
+    folder: Path,
+    name: str,
+    quants: list[GgufType],
+    bar: _ProgressBar,
+    reporter: ExportReporter,
+) -> FidelityReport:
+    from burnish_engine.chat.device import undisturbing_device
+    from burnish_engine.export.job import export_gguf
+    from burnish_engine.export.report import read_report
+
+    source = open_model(recipe.model.path)
+    ids, chats = load_held_out(paths)
+    try:
+        return export_gguf(
             source,
-            adapter,
+            adapter_of(paths),
             folder,
-            label,
-            _types(quant, recipe),
+            name or recipe.name or f"{source.name}-tuned",
+            quants,
             held_out=ids,
             probe_chats=chats[:3],
             progress=bar.show,
             cancelled=bar.cancelled,
-            device=choose_device(recipe.devices),
+            device=undisturbing_device(recipe.devices)[0],
         )
-    show_report(report, folder, json=json)
-    if to == "ollama":
-        from burnish_engine.export.ollama import export_ollama
+    except FidelityError:
+        reporter.attach(read_report(folder))
+        raise
 
-        for entry in report.files:
-            result = export_ollama(folder / entry.file, folder / f"ollama-{entry.quant}")
-            if not json:
-                out.print(f"Wrote {result.modelfile}")
-                for note in result.notes:
-                    out.print(f"note: {note}")
-    return ExitCode.DONE
+
+def _write_modelfiles(report: FidelityReport, folder: Path, *, quiet: bool) -> None:
+    from burnish_engine.export.ollama import export_ollama
+
+    for entry in report.files:
+        result = export_ollama(folder / entry.file, folder / f"ollama-{entry.quant}")
+        if not quiet:
+            out.print(f"Wrote {result.modelfile}")
+            for note in result.notes:
+                out.print(f"note: {note}")
 
 
 def verify(
@@ -86,8 +117,8 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
     """Prove again that a GGUF file is the model that a run trained."""
+    from burnish_engine.chat.device import undisturbing_device
     from burnish_engine.export.job import verify_file
-    from burnish_engine.models.device import choose_device
 
     paths = open_run(against)
     recipe = read_recipe(paths)
@@ -97,12 +128,12 @@ def verify(
         report = verify_file(
             file,
             source,
-            _adapter_of(paths),
+            adapter_of(paths),
             held_out=ids,
             probe_chats=chats[:3],
             progress=bar.show,
             cancelled=bar.cancelled,
-            device=choose_device(recipe.devices),
+            device=undisturbing_device(recipe.devices)[0],
         )
     show_report(report, file.parent, json=json)
     if not report.passed:
@@ -140,15 +171,6 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     out.print(f"In {folder}")
 
 
-def _adapter_of(paths: RunPaths) -> Path:
-    if not (paths.adapter / "adapter_model.safetensors").is_file():
-        raise UsageError(
-            f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
-            f"Finish it: burnish runs resume {paths.root.name}",
-        )
-    return paths.adapter
-
-
 def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:
     known: dict[str, GgufType] = {name: name for name in get_args(GgufType)}
     odd = [name for name in asked or () if name.upper() not in known]
@@ -158,9 +180,10 @@ def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:
 
 
 class _ProgressBar:
-    """Shows (what, share) on a terminal; Ctrl-C asks the work to stop cleanly."""
+    """Shows (what, share) on a terminal and to the reporter; Ctrl-C, or its cancel, asks the work to stop cleanly."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, reporter: ExportReporter | None = None) -> None:
+        self._reporter = reporter
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
@@ -192,7 +215,9 @@ class _ProgressBar:
     def show(self, what: str, share: float) -> None:
         """The `progress` callback."""
         self._bar.update(self._task, description=what, completed=share)
+        if self._reporter:
+            self._reporter.progress(what, share)
 
     def cancelled(self) -> bool:
         """The `cancelled` callback."""
-        return self._interrupted.is_set()
+        return self._interrupted.is_set() or (self._reporter is not None and self._reporter.cancelled())

@@ -13,12 +13,27 @@ from typing import Annotated, Any
 
 import typer
 
-from burnish_engine.cli import chat, demo, doctor, export, inspect, recipe, runs, train
+from burnish_engine.cli import (
+    chat,
+    demo,
+    doctor,
+    export,
+    inspect,
+    models,
+    plan,
+    recipe,
+    runs,
+    serve,
+    studio,
+    suggest,
+    train,
+)
 from burnish_engine.cli.terminal import say_error
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.hub.offline import keep_persons_choice
 
 _UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -48,15 +63,20 @@ def options(
         raise typer.Exit
 
 
+app.command("studio")(studio.studio)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
+app.add_typer(models.app, name="models")
 app.command("inspect")(inspect.inspect)
+app.command("suggest")(suggest.suggest)
+app.command("plan")(plan.plan)
 app.command("train")(train.train)
 app.add_typer(runs.app, name="runs")
 app.command("chat")(chat.chat)
 app.command("export")(export.export)
 app.command("verify")(export.verify)
 app.add_typer(recipe.app, name="recipe")
+app.command("serve")(serve.serve)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,7 +132,9 @@ def _usage_or_bug(error: Exception) -> int:
 
 
 def _prepare_process() -> None:
-    # Nothing here may reach the network by itself: models and data are what lies on disk.
+    # Nothing here may reach the network by itself: models and data are what lies on disk. `models fetch` alone may,
+    # where the person has not set the same.
+    keep_persons_choice()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -121,6 +143,11 @@ def _prepare_process() -> None:
     # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
     # torch or llama.cpp load it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if sys.platform.startswith("linux"):
+        # Passes differ in length; without growing segments torch's allocator keeps up to twice the memory it uses
+        # (measured, tests/bench/LOG.md). Windows has none.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # torch before 2.9
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
     logging.basicConfig(level=logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning)  # addressed to the developers of our libraries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Annotated
@@ -13,18 +12,15 @@ from rich.table import Table
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.cli.train import carry_out
 from burnish_engine.contract.commands import CommandName
-from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.events import CommandDone, EvaluationDone, StepDone, Warned
-from burnish_engine.contract.state import Standing
-from burnish_engine.runs import lease
-from burnish_engine.runs.control import send
+from burnish_engine.runs import actions, lease
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
 
 app = typer.Typer(help="See runs, command them, go on with them.", no_args_is_help=True)
 
 RunArgument = Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')]
-_ALIVE: tuple[Standing, ...] = ("running", "paused", "not responding")
 _ACK_TIMEOUT_S = 60.0
 
 
@@ -120,20 +116,16 @@ def resume(
     run: RunArgument,
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Go on even if the plan says that it does not fit.")] = False,
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:
     """Go on: end a pause, or start again from the last checkpoint."""
     paths = open_run(run)
-    summary = summarize(paths)
-    if summary.standing == "paused":
+    if actions.require_resumable(paths) == "paused":
         return _command(run, "resume")
-    if summary.standing == "finished":
-        raise UsageError(f"The run {summary.state.run} is finished; there is nothing to resume.")
-    if summary.standing in _ALIVE:
-        raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "`burnish runs show` says more.")
     lease.dequeue(paths)
     try:
-        return carry_out(paths, queue=queue or wait, force=force)
+        return carry_out(paths, queue=queue or wait, force=force, anyway=anyway)
     finally:
         if wait:  # whatever happened, the next one in the queue must not wait for us
             lease.release(paths)
@@ -155,36 +147,28 @@ def queue_() -> None:
 @app.command()
 def delete(run: RunArgument, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Delete a run with all its files."""
-    summary = summarize(open_run(run))
-    if summary.standing in _ALIVE:
-        raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "Stop it first.")
+    paths = open_run(run)
+    actions.require_deletable(paths)
     if not yes:
-        typer.confirm(f"Delete {summary.paths.root} and everything in it?", abort=True)
-    lease.dequeue(summary.paths)
-    # The state goes first: what is left after an interrupted deletion is no run any more.
-    summary.paths.state.unlink(missing_ok=True)
-    shutil.rmtree(summary.paths.root)
-    out.print(f"Deleted {summary.state.run}.")
+        typer.confirm(f"Delete {paths.root} and everything in it?", abort=True)
+    actions.delete(paths)
+    out.print(f"Deleted {paths.root.name}.")
 
 
 def _command(run: str, name: CommandName) -> int:
     paths = open_run(run)
-    summary = summarize(paths)
-    if summary.standing == "queued" and name in ("stop", "stop_now"):
-        lease.dequeue(paths)
-        out.print(f"{summary.state.run} is no longer queued.")
+    sent = actions.command(paths, name)
+    if sent is None:
+        out.print(f"{paths.root.name} is no longer queued.")
         return ExitCode.DONE
-    if summary.standing not in _ALIVE:
-        raise UsageError(f"The run {summary.state.run} is {summary.standing}; no process takes the command {name}.")
-    sent = send(paths, name)
     deadline = time.monotonic() + _ACK_TIMEOUT_S
     while time.monotonic() < deadline:
         for event in read_events(paths.events):
             if isinstance(event, CommandDone) and event.id == sent.id:
-                out.print(f"{summary.state.run}: {name} {'done' if event.accepted else 'refused: ' + event.detail}")
+                out.print(f"{paths.root.name}: {name} {'done' if event.accepted else 'refused: ' + event.detail}")
                 return ExitCode.DONE if event.accepted else ExitCode.USAGE
         time.sleep(0.2)
-    out.print(f"{summary.state.run} has not answered yet; it takes commands between steps.")
+    out.print(f"{paths.root.name} has not answered yet; it takes commands between steps.")
     return ExitCode.DONE
 
 

@@ -15,7 +15,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
 from burnish_engine.runs.store import create_run, read_recipe, read_state
 
-_REFUSALS = (ExitCode.USAGE, ExitCode.DATA, ExitCode.ENVIRONMENT, ExitCode.LEASED)
+_REFUSALS = (ExitCode.USAGE, ExitCode.DATA, ExitCode.ENVIRONMENT, ExitCode.LEASED, ExitCode.DOES_NOT_FIT)
 
 
 def train(
@@ -23,6 +23,7 @@ def train(
     run_dir: Annotated[Path | None, typer.Option(help="New folder for the run.")] = None,
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Start even if the plan says that it does not fit.")] = False,
 ) -> int:
     """Train what the recipe describes."""
     parsed = load_recipe(recipe)
@@ -34,7 +35,7 @@ def train(
     paths = create_run(parsed, run_dir)
     code = ExitCode.BUG
     try:
-        code = carry_out(paths, queue=queue, force=force)
+        code = carry_out(paths, queue=queue, force=force, anyway=anyway)
     finally:
         if run_dir is None and code is not ExitCode.DONE and never_began(paths):
             shutil.rmtree(paths.root, ignore_errors=True)  # a mistake in recipe or data leaves nothing in the list
@@ -48,8 +49,15 @@ def never_began(paths: RunPaths) -> bool:
     return (refused or state.status == "created") and state.step == 0 and not paths.checkpoints.exists()
 
 
-def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> ExitCode:
-    """Train a run folder's recipe here and now, or queue it where its device is busy."""
+def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False) -> ExitCode:
+    """Train a run folder's recipe here and now, or queue it where its device is busy.
+
+    Args:
+        paths: The run folder.
+        queue: Wait in the queue where the device is busy.
+        force: Share the device.
+        anyway: Start although the plan says that it does not fit.
+    """
     from burnish_engine.models.device import choose_device, lease_name
     from burnish_engine.runs import lease
     from burnish_engine.train.run import run_training
@@ -58,7 +66,7 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False) -> E
         lease.start_waiting()  # whoever waits longer goes first
     with RunProgress() as progress:
         try:
-            outcome = run_training(paths, listener=progress.show, force=force)
+            outcome = run_training(paths, listener=progress.show, force=force, anyway=anyway)
         except LeasedError as error:
             if not queue:
                 raise

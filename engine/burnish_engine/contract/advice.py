@@ -31,6 +31,10 @@ class CatalogModel(_Advice):
     languages: str = ""
     released: str = Field(description="Year and month, such as 2025-04.")
     exports: bool = Field(description="Whether this version exports it to GGUF.")
+    download_bytes: int = Field(default=0, description="Size of its weight files.")
+    merit: float = Field(
+        default=1.0, description="Judgment: how good a base it is for its size, Qwen3 of the same size being 1."
+    )
 
 
 class MemoryPart(_Advice):
@@ -112,5 +116,8 @@ class ModelFacts(_Advice):
     max_context: int | None = None
     chat: bool = Field(default=False, description="Whether it has a chat template.")
     license: str = ""
+    file_bytes: dict[GgufType, int] = Field(
+        default={}, description="Predicted size of the exported file of each type; empty where it cannot be exported."
+    )
     note: str = ""
     warnings: list[str] = []

@@ -73,6 +73,17 @@ class DataReady(_Event):
     fill: Number = Field(description="Share of the token budget that packing filled, 0 to 1.")
 
 
+class PlanMade(_Event):
+    """What the run was predicted to take, against what was free at that moment."""
+
+    type: Literal["plan"] = "plan"
+    memory_bytes: int = Field(description="Predicted peak of the training device's memory.")
+    memory_free_bytes: int
+    tokens_per_s: Number
+    seconds: Number = Field(description="Predicted training time.")
+    fits: bool
+
+
 class StepDone(_Event):
     """One optimizer step."""
 
@@ -153,6 +164,7 @@ Event = Annotated[
     RunStarted
     | PhaseChanged
     | DataReady
+    | PlanMade
     | StepDone
     | EvaluationDone
     | SampleDone
@@ -183,6 +195,7 @@ def event_classes() -> tuple[type[_Event], ...]:
         RunStarted,
         PhaseChanged,
         DataReady,
+        PlanMade,
         StepDone,
         EvaluationDone,
         SampleDone,

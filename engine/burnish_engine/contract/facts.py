@@ -91,6 +91,7 @@ class DatasetFacts(_Facts):
     lengths: LengthStats | None = None
     micro_batches: int = 0
     fill: float = Field(default=0.0, description="Share of the token budget that packing filled, 0 to 1.")
+    most_supervised: int = Field(default=0, description="Most learned tokens in one pass of the first epoch.")
     example: list[tuple[str, bool]] = Field(
         default=[], description="One rendered row as (text, is it learned) pieces, in order."
     )

@@ -30,6 +30,8 @@ class PcieFacts(_Facts):
     under_load: bool = Field(
         default=False, description="Whether it was read during a copy. Idle cards show a lower generation."
     )
+    to_gpu_gb_s: float | None = Field(default=None, description="Measured copy from pinned host memory, 10^9 bytes/s.")
+    from_gpu_gb_s: float | None = Field(default=None, description="Measured copy to pinned host memory, 10^9 bytes/s.")
 
 
 class MemoryUser(_Facts):

@@ -56,9 +56,14 @@ _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com"
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}/[A-Za-z0-9][\w.\-]{0,95}", flags=re.ASCII)
 
 
+def is_hub_name(text: str) -> bool:
+    """Whether it has the form of a model's name on a hub, such as "Qwen/Qwen3-0.6B"."""
+    return _MODEL_NAME.fullmatch(text) is not None and ".." not in text
+
+
 def is_model_name(text: str) -> bool:
     """Whether a recipe's `model.path` is a name such as "Qwen/Qwen3-0.6B" rather than a folder that exists."""
-    return _MODEL_NAME.fullmatch(text) is not None and ".." not in text and not Path(text).exists()
+    return is_hub_name(text) and not Path(text).exists()
 
 
 def fetched_model_dir(name: str) -> Path:
@@ -154,3 +159,8 @@ class RunPaths:
     def export_cancel(self) -> Path:
         """Its presence asks a running export to stop."""
         return self.export / "job.cancel"
+
+    @property
+    def export_log(self) -> Path:
+        """Everything that a detached export prints."""
+        return self.export / "job.log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,26 @@ def parse_recipe(text: str, source: str = "recipe") -> Recipe:
             f"{source} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: {'; '.join(problems)}.",
             "`burnish recipe reference` lists every key with its range.",
         ) from None
+
+
+def recipe_problems(document: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with a recipe that is being edited, place by place.
+
+    Args:
+        document: The recipe as nested tables.
+
+    Returns:
+        Dotted key, such as train.epochs, to what is wrong there; the empty key holds what concerns several keys. Empty
+        where the recipe is valid.
+    """
+    try:
+        Recipe.model_validate(document)
+    except ValidationError as error:
+        found: dict[str, str] = {}
+        for detail in error.errors(include_url=False):
+            found.setdefault(".".join(str(part) for part in detail["loc"][:2]), _explain(detail))
+        return found
+    return {}
 
 
 def resolve_paths(recipe: Recipe, base: Path) -> Recipe:

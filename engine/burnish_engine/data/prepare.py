@@ -230,6 +230,7 @@ def _facts(
         lengths=length_stats(found.lengths),
         micro_batches=len(plan),
         fill=plan.fill,
+        most_supervised=max((sum(train[row].supervised_tokens for row in group) for group in plan.groups), default=0),
         example=example,
         warnings=warnings,
     )

@@ -24,6 +24,7 @@ from burnish_engine.export.probe_strings import PROBE_CHATS
 from burnish_engine.export.quantize import FILE_TYPES, Quantized, quantize, read_back
 from burnish_engine.export.reference import Reference, compute_reference, render_probes
 from burnish_engine.export.report import Checked, build_report, conclude
+from burnish_engine.models.gguf_trial import try_file
 from burnish_engine.models.source import ModelSource
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ def verify_file(
     """
     from burnish_engine.models.tokenizer import load_tokenizer
 
+    try_file(gguf)
     header = read_header(gguf)
     ftypes = {number: quant for quant, number in FILE_TYPES.items()}
     quant = ftypes.get(header.metadata.get("general.file_type", -1), "Q4_0")

@@ -80,6 +80,14 @@ def conclude(
     return report
 
 
+def read_report(out: Path) -> FidelityReport | None:
+    """The newest report of a folder; None where there is none that can be read."""
+    try:
+        return FidelityReport.model_validate_json((out / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None
+
+
 def _write(out: Path, report: FidelityReport) -> None:
     write_atomic(out / REPORT, report.model_dump_json(indent=2) + "\n")
 
@@ -130,9 +138,8 @@ def build_report(
 
 def _with_earlier(out: Path, report: FidelityReport, stale: Collection[str]) -> FidelityReport:
     """The report with what an earlier export of the same model found about files that are there and stay."""
-    try:
-        earlier = FidelityReport.model_validate_json((out / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValidationError, UnicodeDecodeError):
+    earlier = read_report(out)
+    if earlier is None:
         return report
     if (earlier.model, earlier.adapter_sha256) != (report.model, report.adapter_sha256):
         return report

@@ -12,19 +12,36 @@ import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from burnish_engine.contract.machine import Checkup, KernelCheck
+from burnish_engine.contract.machine import Checkup, KernelCheck, MachineFacts
+from burnish_engine.hardware.bandwidth import measure
+from burnish_engine.hardware.interconnect import settings
+from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 
 _KERNEL_MODULE = "burnish_engine.models.kernel_check"
 _KERNEL_TIMEOUT_S = 180
+# What NVML's words contain -> what helps.
+_DRIVER_REMEDIES = {
+    "mismatch": "The driver was updated while its old version is still running: restart the computer.",
+    "library not found": "A card is there without NVIDIA's driver: install it.",
+    "not loaded": "Restart the computer. If that does not help, install NVIDIA's driver again; with Secure Boot its "
+    "kernel module must be signed.",
+    "lost": "The card fell off the bus: restart the computer, and check its power cables, seat and temperature.",
+    "did not answer": "The driver hangs: restart the computer.",
+}
+_DRIVER_REMEDY = "Install or repair NVIDIA's driver."
 # Library the wheels need from the system -> Debian/Ubuntu and Fedora package that holds it.
 _SYSTEM_LIBRARIES = {"gomp": ("libgomp1", "libgomp"), "stdc++": ("libstdc++6", "libstdc++")}
 
 
-def check_up() -> Checkup:
-    """Look at the machine and run kernels on it. Takes some seconds; loads torch only in the child process."""
+def check_up(bandwidth: bool = False) -> Checkup:
+    """Look at the machine and run kernels on it. Takes some seconds; loads torch only in child processes.
+
+    Args:
+        bandwidth: Also measure copies and all-reduces, some seconds more.
+    """
     machine = probe()
-    problems = [f"GPU: {machine.gpu_problem}. Install or repair NVIDIA's driver."] if machine.gpu_problem else []
+    problems = [driver_problem(machine.gpu_problem)] if machine.gpu_problem else []
     problems += [*_missing_libraries(), *(_missing_compiler() if machine.gpus else [])]
     torch, llama = _version("torch"), _version("llama-cpp-python")
     if not torch:
@@ -33,16 +50,40 @@ def check_up() -> Checkup:
         problems.append("llama-cpp-python is not installed; export and GGUF chat need it. Run the set-up again.")
     kernels = _run_kernels(bool(machine.gpus)) if torch else []
     problems += [f"kernel {check.name}: {check.detail}" for check in kernels if not check.passed]
-    ready = not problems
-    if not ready:
-        summary = "see the problems above"
-    elif machine.gpus:
-        summary = f"training runs on {machine.gpus[0].name}"
-    else:
-        summary = "training runs on the CPU, which suits small models only"
+    found_by_measuring = []
+    if bandwidth and torch and machine.gpus:
+        measured = measure(machine, settings(machine).environment)
+        machine, found_by_measuring = measured.machine, measured.problems
+    use = settings(machine)
     return Checkup(
-        machine=machine, torch=torch, llama_cpp=llama, kernels=kernels, problems=problems, ready=ready, summary=summary
+        machine=machine,
+        torch=torch,
+        llama_cpp=llama,
+        kernels=kernels,
+        problems=problems,
+        ready=not problems,
+        summary=_summary(machine, ready=not problems),
+        notes=[*found_by_measuring, *notes(machine, use)],
+        settings=use,
     )
+
+
+def _summary(machine: MachineFacts, *, ready: bool) -> str:
+    if not ready:
+        return "see the problems above"
+    if machine.gpus:
+        return f"training runs on {machine.gpus[0].name}"
+    return "training runs on the CPU, which suits small models only"
+
+
+def driver_problem(words: str) -> str:
+    """What is wrong with the driver, and what to do.
+
+    Args:
+        words: `MachineFacts.gpu_problem`.
+    """
+    remedy = next((remedy for sign, remedy in _DRIVER_REMEDIES.items() if sign in words.lower()), _DRIVER_REMEDY)
+    return f"GPU: {words.rstrip('.')}. {remedy}"
 
 
 def _missing_libraries() -> list[str]:
@@ -71,7 +112,9 @@ def _run_kernels(gpu: bool) -> list[KernelCheck]:
     command = [sys.executable, "-m", _KERNEL_MODULE, *(["--gpu"] if gpu else [])]
     name = "kernels"
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_KERNEL_TIMEOUT_S, check=False)
+        # CUDA counts the fastest GPU first unless told to count as the driver does.
+        environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        done = subprocess.run(command, capture_output=True, timeout=_KERNEL_TIMEOUT_S, check=False, env=environment)
     except subprocess.TimeoutExpired:
         return [KernelCheck(name=name, passed=False, detail=f"no answer within {_KERNEL_TIMEOUT_S} s")]
     try:

@@ -1,102 +1,99 @@
-"""The machine as it is now: GPUs through NVML, CPU, memory, disk. Loads no torch and never fails."""
+"""The machine as it is now: GPUs through NVML, processor, memory, disk. Loads no torch, never fails, never hangs."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
+import threading
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
-import psutil
+from burnish_engine.contract.machine import GpuFacts, LinkFacts, MachineFacts
+from burnish_engine.hardware.links import read_links
+from burnish_engine.hardware.nvml import LIBRARY_NOT_FOUND, Driver, read_gpu
+from burnish_engine.hardware.system import SystemFacts, process_name, read_system
 
-from burnish_engine.contract.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.paths import user_data_dir
-
-_NVIDIA_PCI_VENDOR = "0x10de"
-_PCI_DISPLAY_CLASS = "0x03"  # PCI class code: display controller
+DRIVER_TIMEOUT_S = 8.0
+"""A driver that no one uses loads on the first call, 1 to 3 s a GPU (NVIDIA, "Driver Persistence"); more is a hang."""
 
 
-def probe() -> MachineFacts:
-    """Facts about this machine. What cannot be read is left empty; a GPU that does not answer is named as a problem."""
-    gpus, driver, cuda, problem = _gpus()
-    folder = user_data_dir()
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    memory = psutil.virtual_memory()
+@dataclass
+class _Findings:
+    """What the driver said, filled while it answers."""
+
+    gpus: list[GpuFacts] = field(default_factory=list)
+    links: list[LinkFacts] = field(default_factory=list)
+    driver: str | None = None
+    cuda: str | None = None
+    problem: str | None = None
+    done: bool = False
+
+
+def probe(
+    nvml: Any = None,
+    *,
+    system: SystemFacts | None = None,
+    name_of: Callable[[int], str] = process_name,
+    timeout_s: float = DRIVER_TIMEOUT_S,
+) -> MachineFacts:
+    """Facts about this machine. What cannot be read is left empty; a GPU that does not answer is named as a problem.
+
+    Args:
+        nvml: pynvml, or an object with its functions, such as a recording. Not given: pynvml.
+        system: Facts beside the GPUs; read when not given.
+        name_of: Name of a process id.
+        timeout_s: How long the driver may take in all.
+    """
+    system = system or read_system()
+    found = _Findings()
+    # A wedged driver blocks inside its call for good. The thread is left behind then; it holds no lock of ours.
+    reader = threading.Thread(target=_read, args=(found, nvml, system, name_of), name="nvml", daemon=True)
+    reader.start()
+    reader.join(timeout_s)
+    if not found.done:
+        found = _Findings(problem=f"the driver did not answer within {timeout_s:g} s")
     return MachineFacts(
-        os=f"{platform.system()} {platform.release()}",
-        architecture=platform.machine(),
-        python=platform.python_version(),
-        cpu=_cpu_name(),
-        cpu_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
-        ram_total_bytes=memory.total,
-        ram_free_bytes=memory.available,
-        disk_free_bytes=shutil.disk_usage(folder).free,
-        gpus=gpus,
-        driver=driver,
-        driver_cuda=cuda,
-        gpu_problem=problem,
+        **system.model_dump(exclude={"nvidia_on_bus"}),
+        gpus=found.gpus,
+        links=found.links,
+        driver=found.driver,
+        driver_cuda=found.cuda,
+        gpu_problem=found.problem,
     )
 
 
-def _gpus() -> tuple[list[GpuFacts], str | None, str | None, str | None]:
-    """GPUs, driver version, the driver's highest CUDA version, and what is wrong."""
-    import pynvml
+def _read(found: _Findings, nvml: Any, system: SystemFacts, name_of: Callable[[int], str]) -> None:
+    try:
+        _read_driver(found, Driver(nvml or import_module("pynvml")), system, name_of)
+    except Exception as problem:  # noqa: BLE001  whatever the library throws is the finding; no answer would read as a hang
+        found.problem = f"NVML: {type(problem).__name__}: {problem}"
+    found.done = True
 
+
+def _read_driver(found: _Findings, driver: Driver, system: SystemFacts, name_of: Callable[[int], str]) -> None:
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return [], None, None, _silent_gpu(str(error))
+        driver.nvml.nvmlInit()
+    except driver.error as error:
+        # Without a view of the bus a library that is installed and fails speaks for a card; a missing one does not.
+        missing = getattr(error, "value", None) == LIBRARY_NOT_FOUND
+        card = system.nvidia_on_bus if system.nvidia_on_bus is not None else not missing
+        found.problem = str(error) if card else None
+        return
     try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        cuda = f"{number // 1000}.{number % 1000 // 10}"
-        gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return gpus, driver, cuda, None if gpus else _silent_gpu("the driver lists no GPU")
-    except pynvml.NVMLError as error:
-        return [], None, None, f"NVML: {error}"
+        found.driver = driver.text("nvmlSystemGetDriverVersion") or None
+        number = driver.integer("nvmlSystemGetCudaDriverVersion_v2")
+        found.cuda = f"{number // 1000}.{number % 1000 // 10}" if number else None
+        count = driver.integer("nvmlDeviceGetCount") or 0
+        if not count and system.nvidia_on_bus:
+            found.problem = "the driver lists no GPU"
+        memory = system.ram_total_bytes, system.ram_free_bytes
+        for index in range(count):
+            try:
+                found.gpus.append(read_gpu(driver, index, system_memory=memory, process_name=name_of))
+            except driver.error as error:
+                found.problem = f"GPU {index}: {error}"
+        found.links = read_links(driver, found.gpus)
     finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
-def _gpu(nvml: Any, index: int) -> GpuFacts:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    capability = None
-    with suppress(nvml.NVMLError):
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        capability = (int(major), int(minor))
-    return GpuFacts(
-        index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        compute_capability=capability,
-        vram_total_bytes=int(memory.total),
-        vram_free_bytes=int(memory.free),
-    )
-
-
-def _silent_gpu(reason: str) -> str | None:
-    """The reason, if the PCI bus shows an NVIDIA display device; None where it shows none or cannot be read."""
-    for device in Path("/sys/bus/pci/devices").glob("*"):
-        with suppress(OSError):
-            vendor = (device / "vendor").read_text(encoding="ascii").strip()
-            kind = (device / "class").read_text(encoding="ascii").strip()
-            if vendor == _NVIDIA_PCI_VENDOR and kind.startswith(_PCI_DISPLAY_CLASS):
-                return reason
-    return None
-
-
-def _cpu_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+        with suppress(driver.error):
+            driver.nvml.nvmlShutdown()

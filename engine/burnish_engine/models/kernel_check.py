@@ -45,7 +45,10 @@ def main() -> None:
     gpu = "--gpu" in sys.argv[1:]
     results = [check("matrix product (CPU)", lambda: _matmul("cpu"), 1e-5)]
     if gpu:
-        results.append(check(f"matrix product (GPU, CUDA {torch.version.cuda})", lambda: _matmul("cuda"), 1e-2))
+        # At least one, so that a torch that sees no GPU fails here and says why.
+        for index in range(max(1, torch.cuda.device_count())):
+            name = f"matrix product (GPU {index}, CUDA {torch.version.cuda})"
+            results.append(check(name, lambda device=f"cuda:{index}": _matmul(device), 1e-2))  # type: ignore[misc]
         results += [check(f"{name} (Triton)", lambda name=name: _triton(name), 1e-2) for name in ops()]  # type: ignore[misc]
     sys.stdout.write(json.dumps(results))
 

@@ -141,7 +141,24 @@ def _check_weights(folder: Path) -> None:
     )
 
 
+def opens_without_torch(path: str) -> bool:
+    """Whether `open_model` loads no torch for this model: it is unpacked, and of a family with a specification.
+
+    Args:
+        path: As for `open_model`.
+    """
+    if path == "embedded":
+        return embedded.is_unpacked()
+    folder = fetched_model_dir(path) if is_model_name(path) else Path(path)
+    try:
+        return decoder_spec(_config(folder)) is not None
+    except SetupError:
+        return True  # open_model will say the same, as early
+
+
 def _check_architecture(folder: Path, config: dict[str, Any]) -> None:
+    if decoder_spec(config) is not None:
+        return  # transformers knows these; asking it would load torch
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     family = config.get("model_type")

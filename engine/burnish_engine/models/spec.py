@@ -31,6 +31,22 @@ def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
         return None
 
 
+def rough_spec(config: dict[str, Any]) -> DecoderSpec | None:
+    """A specification good enough to predict memory and speed, from the keys that most families share.
+
+    Never build or export from it. None where even those keys are missing.
+
+    Args:
+        config: The checkpoint's `config.json`; a multimodal wrapper's text part is used.
+    """
+    inner = config.get("text_config")
+    chosen = inner if isinstance(inner, dict) else config
+    try:
+        return _read({**chosen, "rope_parameters": {}, "rope_scaling": {}}, str(chosen.get("model_type", "unknown")))
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        return None
+
+
 def _read(config: dict[str, Any], family: str) -> DecoderSpec:
     heads = _size(config, "num_attention_heads")
     hidden = _size(config, "hidden_size")
@@ -39,7 +55,7 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         family=family,
         vocab_size=_size(config, "vocab_size"),
         hidden_size=hidden,
-        intermediate_size=_size(config, "intermediate_size"),
+        intermediate_size=_feed_forward_width(config, family, experts),
         num_heads=heads,
         num_kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(config.get("head_dim") or hidden // heads),
@@ -63,6 +79,20 @@ def _size(config: dict[str, Any], key: str, most: int = 2**31) -> int:
     if not 0 < size <= most:
         raise ValueError(f"{key} is {size}")
     return size
+
+
+def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> int:
+    """Width of a feed-forward, in a mixture that of one expert."""
+    if experts and config.get("moe_intermediate_size"):
+        return _size(config, "moe_intermediate_size")
+    if family != "lfm2":
+        return _size(config, "intermediate_size")
+    # transformers' Lfm2MLP: LFM2's files give the width before it is cut to two thirds and rounded up.
+    width = _size(config, "block_ff_dim" if "block_ff_dim" in config else "intermediate_size")
+    if not config.get("block_auto_adjust_ff_dim", True):
+        return width
+    multiple = int(config.get("block_multiple_of") or 256)
+    return -(-int(float(config.get("block_ffn_dim_multiplier") or 1.0) * (2 * width // 3)) // multiple) * multiple
 
 
 def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec]:

@@ -86,6 +86,20 @@ def open_run(reference: str | Path) -> RunPaths:
     raise UsageError(f"There is no run {str(reference)!r}.", "`burnish runs list` shows the runs there are.")
 
 
+def adapter_of(paths: RunPaths) -> Path:
+    """The folder of the run's trained adapter.
+
+    Raises:
+        UsageError: There is none yet.
+    """
+    if not (paths.adapter / "adapter_model.safetensors").is_file():
+        raise UsageError(
+            f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
+            f"Wait for it, or finish it: burnish runs resume {paths.root.name}",
+        )
+    return paths.adapter
+
+
 def read_recipe(paths: RunPaths) -> Recipe:
     """The run's frozen recipe."""
     return load_recipe(paths.recipe)

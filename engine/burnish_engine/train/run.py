@@ -27,13 +27,16 @@ class Outcome:
     message: str = ""
 
 
-def run_training(paths: RunPaths, *, listener: Listener | None = None, force: bool = False) -> Outcome:
+def run_training(
+    paths: RunPaths, *, listener: Listener | None = None, force: bool = False, anyway: bool = False
+) -> Outcome:
     """Start a run, or go on with it from its newest whole checkpoint.
 
     Args:
         paths: The run folder.
         listener: Gets every event as it is written.
         force: Use the device even where another run holds it.
+        anyway: Train although the plan says that it does not fit.
 
     Raises:
         LeasedError: Another run holds the device.
@@ -42,7 +45,7 @@ def run_training(paths: RunPaths, *, listener: Listener | None = None, force: bo
     try:
         with lease.owned(paths):
             recipe = read_recipe(paths)
-            session = Session(paths, recipe)
+            session = Session(paths, recipe, anyway=anyway)
             try:
                 session.device = choose_device(recipe.devices)
             except BurnishError as error:

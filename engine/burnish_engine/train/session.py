@@ -42,6 +42,7 @@ from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train.commands import Desk, Ending
 from burnish_engine.train.evaluate import held_out_loss
+from burnish_engine.train.fit import check_fit
 from burnish_engine.train.optimizer import make_optimizer
 from burnish_engine.train.plain_step import Layout, choose_layout, summed_loss
 from burnish_engine.train.schedule import learning_rate
@@ -57,14 +58,16 @@ class Session:
     Args:
         paths: The run folder.
         recipe: The frozen recipe.
+        anyway: Train although the plan says that it does not fit.
 
     Attributes:
         device: Where to train; set before `run`.
         step: Optimizer steps done.
     """
 
-    def __init__(self, paths: RunPaths, recipe: Recipe) -> None:
+    def __init__(self, paths: RunPaths, recipe: Recipe, *, anyway: bool = False) -> None:
         self.paths, self.recipe = paths, recipe
+        self._anyway = anyway
         self.device = torch.device("cpu")
         self.step = 0
         self._micro_batches = 0
@@ -128,6 +131,7 @@ class Session:
             save_held_out(self.paths, documents, self._data.validation_conversations)
         self._stream = BatchStream(self._data.train, recipe.train)
         self._budget: Budget = self._stream.budget()
+        check_fit(recipe, self._data.facts, recorder, anyway=self._anyway)
         if self.device.type == "cuda":
             torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)

@@ -58,6 +58,20 @@ def test_layer_kinds():
     assert [layer.rope for layer in nope.layers] == [True, True, True, False]
 
 
+def test_the_width_of_a_feed_forward_is_the_one_in_effect():
+    from transformers import Lfm2ForCausalLM
+
+    config = Lfm2Config(**{**SIZES, "intermediate_size": 640}, layer_types=["conv", "full_attention"] * 2)
+    real = Lfm2ForCausalLM(config).model.layers[0].feed_forward.w1.out_features
+    assert decoder_spec(config.to_dict()).intermediate_size == real == 512
+    older = {key: value for key, value in config.to_dict().items() if key != "intermediate_size"}
+    assert decoder_spec({**older, "block_ff_dim": 640}).intermediate_size == 512
+    as_given = Lfm2Config(**SIZES, layer_types=["conv"] * 4, block_auto_adjust_ff_dim=False)
+    assert decoder_spec(as_given.to_dict()).intermediate_size == 128
+    moe = Qwen3MoeConfig(**SIZES, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=48)
+    assert decoder_spec(moe.to_dict()).intermediate_size == 48
+
+
 @pytest.mark.parametrize("style", ["rope_parameters", "rope_scaling"])
 def test_llama3_rope_in_both_spellings(style):
     scaling = {

@@ -1,0 +1,97 @@
+"""Dropping things on the window: what they are, and the veil that says what may be dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.theme import TITLE_PX, UNIT, colors_of, font
+
+DATA_ENDINGS = (".jsonl", ".json", ".csv", ".parquet", ".txt")
+DATA_WORDS = "JSONL, JSON, CSV, Parquet or TXT"
+
+
+@dataclass(frozen=True)
+class Drop:
+    """What was dropped.
+
+    Attributes:
+        page: Key of the page it belongs to; empty: it was refused.
+        paths: What that page gets.
+        what: Why something was refused; empty: nothing was.
+        remedy: What to drop instead.
+    """
+
+    page: str
+    paths: list[str]
+    what: str = ""
+    remedy: str = ""
+
+
+def judge_drop(paths: list[str]) -> Drop:
+    """Where dropped paths belong: data files to Data, a model's folder to Model, anything else nowhere.
+
+    Args:
+        paths: Absolute paths; empty texts stand for what is no local file.
+    """
+    files = [path for path in paths if path and Path(path).suffix.lower() in DATA_ENDINGS and Path(path).is_file()]
+    folders = [path for path in paths if path and Path(path).is_dir()]
+    others = [path for path in paths if path not in files and path not in folders]
+    remedy = f"A dataset is one or several files: {DATA_WORDS}. A model is a folder that holds config.json."
+    if files:
+        left_out = [Path(path).name or "something that is no local file" for path in (*folders, *others)]
+        return Drop("data", files, f"Left out: {', '.join(left_out)}." if left_out else "", remedy if left_out else "")
+    if len(folders) == 1 and (Path(folders[0]) / "config.json").is_file():
+        return Drop("model", folders)
+    if folders:
+        name = Path(folders[0]).name
+        return Drop("", [], f"The folder {name} is no model: it has no config.json.", remedy)
+    if others and Path(others[0]).suffix.lower() == ".gguf":
+        return Drop(
+            "", [], f"{Path(others[0]).name} is a finished GGUF file; training starts from a model's folder.", remedy
+        )
+    if others and Path(others[0]).suffix:
+        return Drop("", [], f"Files of the type {Path(others[0]).suffix} are not read.", remedy)
+    return Drop("", [], "That is neither a dataset nor a model's folder.", remedy)
+
+
+class DropVeil(QWidget):
+    """Covers the window while something is dragged over it and says what may be dropped."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._over = parent
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.hide()
+
+    def cover(self) -> None:
+        """Show over the whole parent."""
+        self.setGeometry(self._over.rect())
+        self.raise_()
+        self.show()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """A dashed frame, the action, and the accepted types."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        ground = QColor(colors.window)
+        ground.setAlpha(235)
+        painter.fillRect(self.rect(), ground)
+        pen = QPen(QColor(colors.accent), 2)
+        pen.setDashPattern([6, 4])
+        painter.setPen(pen)
+        painter.drawRoundedRect(self.rect().adjusted(3 * UNIT, 3 * UNIT, -3 * UNIT, -3 * UNIT), 12, 12)
+        middle = self.height() / 2
+        center = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter
+        painter.setPen(QColor(colors.text))
+        painter.setFont(font(TITLE_PX, bold=True))
+        painter.drawText(QRectF(0, middle - 40, self.width(), 40), center, "Drop it here")
+        painter.setPen(QColor(colors.muted))
+        painter.setFont(font())
+        words = f"A dataset ({DATA_WORDS}) or a model's folder"
+        painter.drawText(QRectF(0, middle + 4, self.width(), 28), center, words)

@@ -1,0 +1,92 @@
+"""What the figures of a fidelity report and the file types mean, in plain words. Pure functions, no Qt."""
+
+from __future__ import annotations
+
+from burnish_app.words import bytes_in_words, percent, plural, sentence_list
+from burnish_engine.contract.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.recipe import GgufType, TargetSection
+
+_CLOSENESS = (
+    (0.002, "practically identical to the trained model"),
+    (0.02, "very close to the trained model"),
+    (0.1, "close to the trained model"),
+    (0.3, "noticeably different from the trained model"),
+)
+"""Mean KL in nats below which the words hold. Measured on SmolLM2: Q8_0 0.001, Q6_K 0.01, Q4_K_M 0.06, Q4_0 0.3."""
+_FAR = "far from the trained model"
+
+TYPE_WORDS: dict[GgufType, str] = {
+    "F16": "Full precision, largest; to convert further",
+    "BF16": "Full precision, largest; range of the training format",
+    "Q8_0": "Practically as good as the trained model",
+    "Q6_K": "Very good, a quarter smaller than Q8_0",
+    "Q5_K_M": "Good, for when Q4_K_M loses too much",
+    "Q5_K_S": "Like Q5_K_M, slightly smaller",
+    "Q5_0": "Older 5-bit type, runs everywhere",
+    "Q4_K_M": "The usual choice for larger models",
+    "Q4_K_S": "Like Q4_K_M, slightly smaller",
+    "Q4_0": "Small, fast on phones",
+    "Q4_1": "Like Q4_0, a little better and larger",
+    "IQ4_NL": "Small, fast on phones, better than Q4_0",
+    "IQ4_XS": "Smallest",
+}
+"""A plain word for each type."""
+
+_SMALL_MODEL = 400_000_000
+"""Parameters below which 4 bits cost too much."""
+_PHONE_TYPES: tuple[GgufType, ...] = ("IQ4_NL", "Q4_0")
+
+
+def recommended_type(target: TargetSection, parameters: int | None, widths_fill_blocks: bool) -> GgufType:
+    """The file type to recommend for a target.
+
+    Args:
+        target: Where the file shall run.
+        parameters: Weights of the model; None where not known.
+        widths_fill_blocks: Whether the model's rows divide by 256, which the K types need.
+    """
+    if parameters is not None and parameters < _SMALL_MODEL:
+        return "Q8_0"
+    if target.kind == "phone" or not widths_fill_blocks:
+        return _PHONE_TYPES[0]
+    return "Q8_0" if target.kind in ("desktop", "server") else "Q4_K_M"
+
+
+def closeness(mean_kl: float) -> str:
+    """How close a file is to the trained model.
+
+    Args:
+        mean_kl: Mean KL(trained model || file), nats.
+    """
+    return next((words for limit, words in _CLOSENESS if mean_kl < limit), _FAR)
+
+
+def file_in_words(file: QuantFidelity) -> str:
+    """One file's outcome as a sentence."""
+    if not file.passed:
+        return f"{file.quant} was refused. {' '.join(file.problems) or 'It does not do what the trained model does.'}"
+    agreement = percent(file.top1_agreement, 1)
+    where = f"{agreement} of {file.positions:,} positions"
+    return f"{file.quant} is {closeness(file.mean_kl)}: same most likely token in {where}."
+
+
+def report_in_words(report: FidelityReport) -> str:
+    """The whole report as one sentence."""
+    good = [file for file in report.files if file.passed]
+    refused = [file.quant for file in report.files if not file.passed]
+    if report.token_mismatches:
+        return (
+            f"The tokenizer in the file reads {plural(report.token_mismatches, 'string')} of {report.token_strings} "
+            "differently from the trained model. Do not ship these files."
+        )
+    if not good:
+        return "No file passed. Nothing here should be shipped."
+    words = f"{sentence_list([file.quant for file in good])} {'is' if len(good) == 1 else 'are'} proven: "
+    words += f"{report.token_strings} test strings give the same tokens, and the predictions match."
+    return words + (f" {sentence_list(refused)} was refused." if refused else "")
+
+
+def type_in_words(quant: GgufType, file_bytes: int | None) -> str:
+    """A type with its predicted size and what it is good for."""
+    size = f"about {bytes_in_words(file_bytes)}. " if file_bytes else ""
+    return f"{size}{TYPE_WORDS[quant]}"

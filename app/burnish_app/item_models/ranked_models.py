@@ -1,0 +1,125 @@
+"""The ranked catalog as a table."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QPainter
+from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
+
+from burnish_app.theme import colors_of
+from burnish_app.words import bytes_in_words, count_in_words
+from burnish_engine.contract.advice import RankedModel
+
+Index = QModelIndex | QPersistentModelIndex
+Verdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
+
+VERDICT_WORDS: dict[Verdict, str] = {
+    "good": "Good fit",
+    "tight": "Tight",
+    "small": "Small",
+    "too_big_to_train": "Too big to train",
+    "too_big_for_target": "Too big for it",
+}
+_LOOKS: dict[Verdict, str] = {
+    "good": "success",
+    "tight": "warning",
+    "small": "muted",
+    "too_big_to_train": "faint",
+    "too_big_for_target": "faint",
+}
+_HEADINGS = ("Model", "Size", "Verdict", "File", "License", "")
+_HINTS = (
+    "",
+    "Weights: B is a billion, M a million",
+    "For training here and running on the target",
+    "Size of the finished file on the target",
+    "What the license asks is shown below when you choose a model",
+    "here: its files are on this machine. sign-in: its page asks to accept terms before the download",
+)
+_NUMBERS = (1, 3)
+VERDICT_COLUMN = 2
+
+
+class RankedModelTable(QAbstractTableModel):
+    """One row a model, best first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._models: list[RankedModel] = []
+
+    def show(self, models: list[RankedModel]) -> None:
+        """Show other models."""
+        self.beginResetModel()
+        self._models = list(models)
+        self.endResetModel()
+
+    def at(self, row: int) -> RankedModel | None:
+        """The model of a row."""
+        return self._models[row] if 0 <= row < len(self._models) else None
+
+    def row_of(self, name: str) -> int:
+        """The row of a model by its catalog name; -1 where there is none."""
+        return next((row for row, ranked in enumerate(self._models) if ranked.model.name == name), -1)
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's name and default
+        """Models shown."""
+        return 0 if parent.isValid() else len(self._models)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's name and default
+        """Columns shown."""
+        return 0 if parent.isValid() else len(_HEADINGS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Headings and their hints."""
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            side = Qt.AlignmentFlag.AlignRight if section in _NUMBERS else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignVCenter
+        return {Qt.ItemDataRole.DisplayRole: _HEADINGS, Qt.ItemDataRole.ToolTipRole: _HINTS}.get(
+            Qt.ItemDataRole(role), ("",) * len(_HEADINGS)
+        )[section] or None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Texts, alignment, hints, and the name of the verdict's color (UserRole)."""
+        ranked = self.at(index.row())
+        if ranked is None:
+            return None
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
+            return _texts(ranked)[index.column()]
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return ranked.reason
+        if role == Qt.ItemDataRole.UserRole and index.column() == VERDICT_COLUMN:
+            return _LOOKS[ranked.verdict]
+        if role == Qt.ItemDataRole.TextAlignmentRole and index.column() in _NUMBERS:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+
+class LookDelegate(QStyledItemDelegate):
+    """Draws a cell's text in the theme's color that its UserRole names."""
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        """Draw a cell."""
+        look = index.data(Qt.ItemDataRole.UserRole)
+        widget = option.widget
+        if look and widget is not None:
+            palette = option.palette
+            color = QColor(getattr(colors_of(widget), look))
+            palette.setColor(palette.ColorRole.Text, color)
+            palette.setColor(palette.ColorRole.HighlightedText, color)
+        super().paint(painter, option, index)
+
+
+def _texts(ranked: RankedModel) -> tuple[str, ...]:
+    model = ranked.model
+    return (
+        model.title,
+        count_in_words(model.parameters),
+        VERDICT_WORDS[ranked.verdict],
+        bytes_in_words(ranked.file_bytes),
+        model.license,
+        "here" if ranked.here else "sign-in" if model.gated else "",
+    )

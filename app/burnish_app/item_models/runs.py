@@ -1,0 +1,149 @@
+"""The table of runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor
+
+from burnish_app.run_words import STANDING_WORDS, TONES, Tone
+from burnish_app.theme import Colors, font
+from burnish_engine.contract.protocol import RunSummary
+
+Index = QModelIndex | QPersistentModelIndex
+_ROOT = QModelIndex()
+_STANDING = "Standing"
+
+
+class _ColumnSpec(NamedTuple):
+    title: str
+    number: bool
+    words: Callable[[RunSummary], str]
+
+
+def when_in_words(t: float, now: float) -> str:
+    """A moment as "14:05", "Tue 14:05" or "2026-03-02".
+
+    Args:
+        t: Seconds since the epoch; 0: unknown.
+        now: Seconds since the epoch.
+    """
+    if t <= 0:
+        return ""
+    moment = datetime.fromtimestamp(t)
+    days = (datetime.fromtimestamp(now).date() - moment.date()).days
+    if days == 0:
+        return f"{moment:%H:%M}"
+    return f"{moment:%a %H:%M}" if 0 < days < 7 else f"{moment:%Y-%m-%d}"
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _hint(run: RunSummary) -> str:
+    if run.standing == "queued" and run.waits_for:
+        return f"Waits for {Path(run.waits_for).name}"
+    return run.state.message or run.folder
+
+
+def _steps(run: RunSummary) -> str:
+    return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
+
+
+COLUMNS = (
+    _ColumnSpec("Run", False, lambda run: run.state.name or run.state.run),
+    _ColumnSpec(_STANDING, False, lambda run: STANDING_WORDS[run.standing]),
+    _ColumnSpec("Model", False, lambda run: run.model),
+    _ColumnSpec("Step", True, _steps),
+    _ColumnSpec("Loss", True, lambda run: _loss(run.state.loss)),
+    _ColumnSpec("Held out", True, lambda run: _loss(run.state.evaluation_loss)),
+    _ColumnSpec("Started", True, lambda run: when_in_words(run.state.created, time.time())),
+)
+
+
+class RunsModel(QAbstractTableModel):
+    """Runs, newest first. Keeps rows in place while only their values change, so that a selection stays."""
+
+    def __init__(self, colors: Colors, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._runs: list[RunSummary] = []
+        self._colors = colors
+
+    def set_colors(self, colors: Colors) -> None:
+        """Show the standings in other colors."""
+        self._colors = colors
+        if self._runs:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(self._runs) - 1, len(COLUMNS) - 1))
+
+    def set_runs(self, runs: list[RunSummary]) -> None:
+        """Show these runs."""
+        if [run.folder for run in runs] != [run.folder for run in self._runs]:
+            self.beginResetModel()
+            self._runs = runs
+            self.endResetModel()
+            return
+        for row, run in enumerate(runs):
+            if run != self._runs[row]:
+                self._runs[row] = run
+                self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
+
+    def run(self, row: int) -> RunSummary | None:
+        """The run of a row."""
+        return self._runs[row] if 0 <= row < len(self._runs) else None
+
+    def row_of(self, folder: str) -> int:
+        """The row of a run; -1 where there is none."""
+        return next((row for row, run in enumerate(self._runs) if run.folder == folder), -1)
+
+    def rowCount(self, parent: Index = _ROOT) -> int:
+        """How many runs there are."""
+        return 0 if parent.isValid() else len(self._runs)
+
+    def columnCount(self, parent: Index = _ROOT) -> int:
+        """How many columns there are."""
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """What a cell shows."""
+        run = self.run(index.row())
+        if run is None:
+            return None
+        column = COLUMNS[index.column()]
+        answers: dict[int, Callable[[], Any]] = {
+            Qt.ItemDataRole.DisplayRole: lambda: column.words(run),
+            Qt.ItemDataRole.ToolTipRole: lambda: _hint(run),
+            Qt.ItemDataRole.ForegroundRole: lambda: self._ink(run, column),
+            Qt.ItemDataRole.TextAlignmentRole: lambda: _alignment(column),
+            Qt.ItemDataRole.FontRole: font,
+        }
+        return answers[role]() if role in answers else None
+
+    def _ink(self, run: RunSummary, column: _ColumnSpec) -> QColor:
+        tone = TONES.get(run.standing, "plain") if column.title == _STANDING else "plain"
+        inks: dict[Tone, str] = {
+            "plain": self._colors.text,
+            "live": self._colors.accent_ink,
+            "success": self._colors.success,
+            "warning": self._colors.warning,
+            "error": self._colors.error,
+        }
+        return QColor(inks[tone])
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """The columns' names."""
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            return COLUMNS[section].title
+        return _alignment(COLUMNS[section]) if role == Qt.ItemDataRole.TextAlignmentRole else None
+
+
+def _alignment(column: _ColumnSpec) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column.number else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter

@@ -1,0 +1,96 @@
+"""What the facts of a machine mean, in plain words. Pure functions, no Qt."""
+
+from __future__ import annotations
+
+from burnish_app.words import bytes_in_words
+from burnish_engine.contract.machine import GpuFacts, LinkFacts, MachineFacts, MemoryUser, PcieFacts
+
+_ANCESTORS = {
+    "internal": "on one board",
+    "single": "at one PCIe switch",
+    "multiple": "over several PCIe switches",
+    "hostbridge": "over the host bridge",
+    "node": "within one processor",
+    "system": "across processors",
+}
+
+
+def memory_in_words(gpu: GpuFacts) -> str:
+    """Free and total memory of a GPU."""
+    shared = ", shared with the system" if gpu.unified_memory else ""
+    return f"{bytes_in_words(gpu.vram_free_bytes)} free of {bytes_in_words(gpu.vram_total_bytes)}{shared}"
+
+
+def users_in_words(users: list[MemoryUser], most: int = 3) -> str:
+    """Who holds a GPU's memory, largest first.
+
+    Args:
+        users: As found.
+        most: How many to name.
+    """
+    if not users:
+        return ""
+    named = [_user(user) for user in users[:most]]
+    rest = len(users) - len(named)
+    return f"Used by {', '.join(named)}{f' and {rest} more' if rest else ''}"
+
+
+def pcie_in_words(pcie: PcieFacts) -> tuple[str, str]:
+    """(the connection as it is, a hint where it is less than it could be or empty)."""
+    if pcie.generation is None or pcie.width is None:
+        return "not reported", ""
+    now = f"PCIe {pcie.generation}.0 x{pcie.width}"
+    best = (pcie.best_generation or pcie.generation, pcie.best_width or pcie.width)
+    if best == (pcie.generation, pcie.width):
+        return now, ""
+    could = f"PCIe {best[0]}.0 x{best[1]}"
+    if pcie.width < best[1]:
+        return now, f"The card could use {best[1]} lanes; it has {pcie.width}. Another slot may be faster."
+    if pcie.under_load:
+        return now, f"It could reach {could}."
+    return could, f"Idle now at {now}: cards save power while they have nothing to do."
+
+
+def link_in_words(link: LinkFacts) -> str:
+    """How two GPUs are connected, in one line."""
+    if link.nvlinks:
+        rate = f", {link.nvlink_gb_s:.0f} GB/s each way" if link.nvlink_gb_s else ""
+        text = f"{link.nvlinks} NVLink {'link' if link.nvlinks == 1 else 'links'}{rate}"
+    else:
+        text = f"PCIe, {_ANCESTORS[link.common_ancestor]}" if link.common_ancestor else "PCIe"
+        if link.p2p_read is False:
+            text += f", no direct copies{f' ({link.p2p_problem})' if link.p2p_problem else ''}"
+        elif link.p2p_read:
+            text += ", direct copies"
+    if link.measured:
+        text += f"; measured {link.measured.copy_gb_s:.0f} GB/s"
+    return text
+
+
+def sleep_in_words(machine: MachineFacts) -> str:
+    """Whether the machine may fall asleep during a run; empty where it will not or nothing is known."""
+    if machine.sleep_note:
+        return machine.sleep_note
+    if machine.sleep_after_s:
+        return (
+            f"This machine goes to sleep after {machine.sleep_after_s // 60} idle minutes, which interrupts a run. "
+            "Switch that off in the system's power settings for long runs."
+        )
+    return ""
+
+
+def training_device_in_words(machine: MachineFacts) -> str:
+    """What a run would use, as the page's one-line answer."""
+    if machine.gpu_problem:
+        return "There seems to be a GPU, but it does not answer."
+    if not machine.gpus:
+        return "No NVIDIA GPU: training runs on the processor."
+    names: dict[str, int] = {}
+    for gpu in machine.gpus:
+        names[gpu.name] = names.get(gpu.name, 0) + 1
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())
+
+
+def _user(user: MemoryUser) -> str:
+    size = f" {bytes_in_words(user.bytes)}" if user.bytes else ""
+    return f"{user.name or f'process {user.pid}'}{size}"

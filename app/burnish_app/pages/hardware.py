@@ -1,0 +1,242 @@
+"""What have I got? The machine at once, the check-up with real kernels in the background."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.machine_words import link_in_words, sleep_in_words, training_device_in_words
+from burnish_app.pages.base import Page
+from burnish_app.preferences import studio_dir
+from burnish_app.theme import UNIT
+from burnish_app.widgets.banner import BusyLine
+from burnish_app.widgets.card import Card, EmptyState
+from burnish_app.widgets.gpu_card import GpuCard
+from burnish_app.widgets.layouts import clear, fact_line
+from burnish_app.widgets.text import Value, body, caption
+from burnish_app.words import bytes_in_words, plural
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.machine import Checkup, MachineFacts
+from burnish_engine.contract.protocol import DoctorRequest, Failure, MachineRequest, Result
+
+_LOG = logging.getLogger(__name__)
+_ON_THE_CPU = (
+    "Training works here, slowly: a small model such as the embedded one takes minutes, a model of a billion weights "
+    "days. An NVIDIA GPU with 6 GiB or more makes it 20 to 100 times faster."
+)
+
+
+class HardwarePage(Page):
+    """GPUs, links, processor, memory and disk; whether everything that training needs really runs."""
+
+    key, title, question = "hardware", "Hardware", "What have I got?"
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(client, bench)
+        self._machine: MachineFacts | None = None
+        self._checkup: Checkup | None = None
+        self._checked_at = 0.0
+        self._machine_request = ""
+        self._doctor_request = ""
+        self._busy = BusyLine("Looking at this machine ...", can_cancel=False)
+        self._checking = BusyLine("Checking that training works here ...", can_cancel=True)
+        self._checking.cancel.connect(lambda: self.client.cancel(self._doctor_request))
+        self._content = QVBoxLayout()
+        self._content.setSpacing(2 * UNIT)
+        self.column.addWidget(self._busy)
+        self.column.addWidget(self._checking)
+        self.column.addLayout(self._content)
+        self._busy.hide()
+        self._checking.hide()
+        self.add_secondary("Look again", self._look)
+        self._check_button = self.add_secondary("Check again", self.check)
+        self.set_primary("Next: choose a model", lambda: self.go_to.emit("model"))
+        self._restore()
+
+    @property
+    def checkup_file(self) -> Path:
+        """Where the last check-up is kept."""
+        return studio_dir() / "checkup.json"
+
+    def shown(self) -> None:
+        """Look at the machine; check it thoroughly where that was never done."""
+        self._look()
+        if self._checkup is None:
+            self.check()
+
+    def check(self) -> None:
+        """Run the whole check-up."""
+        if self.client.is_open(self._doctor_request):
+            return
+        self.clear_banner()
+        self._checking.show()
+        self._check_button.setEnabled(False)
+        self.set_status("busy")
+        several = self._machine is not None and len(self._machine.gpus) > 1
+        self._doctor_request = self.client.send(
+            DoctorRequest,
+            bandwidth=several,
+            owner=self,
+            on_result=self._checked,
+            on_failure=self._check_failed,
+            on_progress=lambda progress: self._checking.set_progress(progress.what, progress.done, progress.total),
+            on_canceled=self._check_ended,
+        )
+
+    def _look(self) -> None:
+        if self.client.is_open(self._machine_request):
+            return
+        self._busy.setVisible(self._machine is None)
+        self._machine_request = self.client.send(
+            MachineRequest, owner=self, on_result=self._found, on_failure=self._look_failed
+        )
+
+    def _found(self, result: Result) -> None:
+        self._busy.hide()
+        self._machine = result.machine
+        self._show()
+
+    def _look_failed(self, failure: Failure) -> None:
+        self._busy.hide()
+        self.failed(failure)
+        self.set_status("attention")
+
+    def _checked(self, result: Result) -> None:
+        self._check_ended()
+        self._checkup = result.checkup
+        self._checked_at = time.time()
+        if result.checkup is not None:
+            self._machine = result.checkup.machine
+            self._save(result.checkup)
+        self._show()
+
+    def _check_failed(self, failure: Failure) -> None:
+        self._check_ended()
+        self.failed(failure)
+        self.set_status("attention")
+
+    def _check_ended(self) -> None:
+        self._checking.hide()
+        self._check_button.setEnabled(True)
+        self._show_status()
+
+    def _show_status(self) -> None:
+        if self.client.is_open(self._doctor_request):
+            self.set_status("busy")
+        elif self._checkup is not None:
+            self.set_status("done" if self._checkup.ready else "attention")
+        else:
+            self.set_status("ready" if self._machine else "empty")
+
+    def _show(self) -> None:
+        machine = self._machine
+        clear(self._content)
+        self._show_status()
+        if machine is None:
+            return
+        self._busy.hide()
+        self.set_subtitle(training_device_in_words(machine))
+        if self._checkup is not None:
+            self._content.addWidget(_verdict_card(self._checkup, self._checked_at))
+        if machine.gpu_problem:
+            card = Card("The GPU does not answer")
+            card.body.addWidget(body(machine.gpu_problem, "error"))
+            self._content.addWidget(card)
+        cards = QGridLayout()
+        cards.setSpacing(2 * UNIT)
+        for number, gpu in enumerate(machine.gpus):
+            cards.addWidget(GpuCard(gpu, machine), number // 2, number % 2)
+        self._content.addLayout(cards)
+        if not machine.gpus and not machine.gpu_problem:
+            card = Card()
+            card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
+            self._content.addWidget(card)
+        self._content.addWidget(_host_card(machine))
+        if machine.links:
+            self._content.addWidget(_links_card(machine))
+        if self._checkup is not None and self._checkup.settings is not None and machine.gpus:
+            card = Card("How a run would use it")
+            for reason in self._checkup.settings.reasons:
+                card.body.addWidget(body(reason))
+            self._content.addWidget(card)
+
+    def _save(self, checkup: Checkup) -> None:
+        try:
+            self.checkup_file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.checkup_file, checkup.model_dump_json(), durable=False)
+        except (OSError, BurnishError) as error:  # it is only shown earlier next time
+            _LOG.warning("The check-up could not be kept: %s", error)
+
+    def _restore(self) -> None:
+        try:
+            self._checkup = Checkup.model_validate_json(read_with_retry(self.checkup_file))
+            self._checked_at = self.checkup_file.stat().st_mtime
+        except (OSError, ValidationError):
+            return  # never checked, or by another version: it is checked again
+        self._machine = self._checkup.machine
+        self._show()
+
+
+def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
+    """Ready or not, with what is wrong, what ran, and what to know."""
+    failed = [check for check in checkup.kernels if not check.passed]
+    card = Card("Ready to train" if checkup.ready else "Not ready to train")
+    when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
+    when.setWordWrap(False)
+    card.corner.addWidget(when)
+    if checkup.summary:
+        card.body.addWidget(body(checkup.summary, "success" if checkup.ready else "error"))
+    for problem in checkup.problems:
+        card.body.addWidget(body(f"✕  {problem}", "error"))
+    for check in failed:
+        card.body.addWidget(body(f"✕  {check.name} failed. {check.detail}", "error"))
+    passed = [check.name for check in checkup.kernels if check.passed]
+    if passed:
+        label = caption(f"{plural(len(passed), 'kernel')} ran and gave the right numbers")
+        label.setToolTip("\n".join(passed))
+        card.body.addWidget(label)
+    for note in [*checkup.notes, sleep_in_words(checkup.machine)]:
+        if note and note not in checkup.problems:
+            card.body.addWidget(body(f"!  {note}", "warning"))
+    return card
+
+
+def _host_card(machine: MachineFacts) -> QWidget:
+    card = Card("The rest of the machine")
+    figures = QHBoxLayout()
+    figures.setSpacing(5 * UNIT)
+    for label, amount, hint in (
+        ("Memory free", machine.ram_free_bytes, f"of {bytes_in_words(machine.ram_total_bytes)}"),
+        ("Disk free", machine.disk_free_bytes, "where runs and models are kept"),
+    ):
+        value = Value(label, hint)
+        value.set(bytes_in_words(amount))
+        figures.addWidget(value)
+    cores = Value("Processor cores", "physical")
+    cores.set(str(machine.cpu_cores))
+    figures.addWidget(cores)
+    figures.addStretch(1)
+    card.body.addLayout(figures)
+    bf16 = ", bf16" if machine.bf16_cpu else ""
+    card.body.addWidget(fact_line("Processor", f"{machine.cpu} ({machine.architecture}{bf16})"))
+    card.body.addWidget(fact_line("System", f"{machine.os}{', in a container or WSL' if machine.container else ''}"))
+    if machine.driver:
+        cuda = f", CUDA up to {machine.driver_cuda}" if machine.driver_cuda else ""
+        card.body.addWidget(fact_line("NVIDIA driver", f"{machine.driver}{cuda}"))
+    return card
+
+
+def _links_card(machine: MachineFacts) -> QWidget:
+    card = Card("Between the GPUs")
+    for link in machine.links:
+        card.body.addWidget(fact_line(f"GPU {link.first} and {link.second}", link_in_words(link)))
+    if machine.all_reduce_gb_s:
+        card.body.addWidget(fact_line("All together", f"measured all-reduce {machine.all_reduce_gb_s:.0f} GB/s"))
+    return card

@@ -1,0 +1,217 @@
+"""What do I start from? The embedded model, a folder, or one of the catalog, seen with where it shall run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.pages.base import Page
+from burnish_app.preferences import Preferences
+from burnish_app.theme import UNIT
+from burnish_app.widgets.banner import BusyLine
+from burnish_app.widgets.buttons import row, secondary
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.catalog_view import CatalogView
+from burnish_app.widgets.layouts import clear
+from burnish_app.widgets.target_selector import TargetSelector
+from burnish_app.widgets.text import ElidedLabel, Value, body, caption
+from burnish_app.words import bytes_in_words, count_in_words
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.advice import ModelFacts
+from burnish_engine.contract.protocol import Failure, ModelRequest, Result
+
+_EMBEDDED = "embedded"
+_WAYS_PX = 288
+
+
+class ModelPage(Page):
+    """Three ways to a model, side by side, and what the chosen one is."""
+
+    key, title, question = "model", "Model", "What do I start from?"
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(client, bench)
+        self._preferences = Preferences()
+        self._request = ""
+        self._asked_for = ""
+        self.set_subtitle("The model that will learn from your data. Smaller ones train faster and run anywhere.")
+        self._chosen = Card("Chosen model")
+        self._busy = BusyLine("Looking at the model ...")
+        self._busy.hide()
+        self._facts = QVBoxLayout()
+        self._facts.setSpacing(UNIT)
+        self._chosen.body.addWidget(self._busy)
+        self._chosen.body.addLayout(self._facts)
+        self.column.addWidget(self._chosen)
+        self.target = TargetSelector()
+        self.target.chosen.connect(bench.set_target)
+        self.catalog = CatalogView(client)
+        self.catalog.chosen.connect(self.choose)
+        self.catalog.failed.connect(self.failed)
+        self.folder = QComboBox()
+        self.column.addLayout(self._make_ways())
+        self.set_primary("Next: add data", lambda: self.go_to.emit("data"))
+        bench.changed.connect(self._bench_changed)
+        self._show_choice()
+
+    def shown(self) -> None:
+        """Rank the catalog for what is free now, and look at the chosen model where that was not done."""
+        self.target.show_target(self.bench.target)
+        self.catalog.show_for(self.bench.target)
+        self._look()
+
+    def take_drop(self, paths: list[str]) -> None:
+        """A model's folder was dropped."""
+        self.choose(paths[0])
+
+    def choose(self, path: str) -> None:
+        """Start from this model.
+
+        Args:
+            path: "embedded", a folder, or a name of the catalog that was fetched.
+        """
+        self.clear_banner()
+        self._asked_for = ""
+        self.bench.set_model_path(path)
+        self._look()
+
+    def _make_ways(self) -> QHBoxLayout:
+        embedded = Card("Comes with Burnish", "Works now, without a network.")
+        embedded.body.addWidget(
+            body("SmolLM2 135M. Small enough to learn your data on any computer in minutes; good for a first try.")
+        )
+        embedded.body.addWidget(row(secondary("Use it", lambda: self.choose(_EMBEDDED)), None))
+        folder = Card("A folder on this machine", "Any drive. It holds config.json, safetensors and a tokenizer.")
+        self.folder.setEditable(True)
+        self.folder.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.folder.setAccessibleName("Folder of a model")
+        self.folder.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.folder.addItems(self._preferences.recent("model"))
+        self.folder.setCurrentIndex(-1)
+        edit = self.folder.lineEdit()
+        assert edit is not None  # the box is editable
+        edit.setPlaceholderText("Paste a path, or drop the folder here")
+        edit.returnPressed.connect(self._use_folder)
+        self.folder.activated.connect(lambda _index: self._use_folder())
+        folder.body.addWidget(self.folder)
+        folder.body.addWidget(row(secondary("Use it", self._use_folder), secondary("Browse ...", self._browse), None))
+        catalog = Card("From the catalog", "Ranked for training on this machine and running on the target.")
+        catalog.corner.addWidget(self.target)
+        catalog.body.addWidget(self.catalog)
+        ways = QHBoxLayout()
+        ways.setSpacing(2 * UNIT)
+        left = QWidget()
+        left.setFixedWidth(_WAYS_PX)
+        column = QVBoxLayout(left)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2 * UNIT)
+        column.addWidget(embedded)
+        column.addWidget(folder)
+        column.addStretch(1)
+        ways.addWidget(left, alignment=Qt.AlignmentFlag.AlignTop)
+        ways.addWidget(catalog, 1)
+        return ways
+
+    def _use_folder(self) -> None:
+        text = self.folder.currentText().strip().strip('"')
+        if not text:
+            return
+        self.choose(str(Path(text).expanduser().absolute()))
+
+    def _browse(self) -> None:
+        dialog = QFileDialog(self, "Choose a model's folder")
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self.choose)
+        dialog.open()
+
+    def _look(self) -> None:
+        path = self.bench.model_path
+        if self.bench.model is not None or path == self._asked_for:
+            return
+        self.client.cancel(self._request)
+        self._asked_for = path
+        self._busy.show()
+        self.set_status("busy")
+        self._request = name = self.client.send(
+            ModelRequest,
+            path=path,
+            owner=self,
+            on_result=lambda result: self._found(name, result),
+            on_failure=lambda failure: self._look_failed(name, failure),
+        )
+
+    def _found(self, name: str, result: Result) -> None:
+        if name != self._request:
+            return
+        self._busy.hide()
+        self.bench.set_model(result.model)
+        path = self.bench.model_path
+        if path != _EMBEDDED and Path(path).is_absolute():
+            self._preferences.add_recent("model", path)
+            if self.folder.findText(path) < 0:
+                self.folder.insertItem(0, path)
+
+    def _look_failed(self, name: str, failure: Failure) -> None:
+        if name != self._request:
+            return
+        self._busy.hide()
+        self._asked_for = ""
+        self.set_status("attention")
+        self.banner("error", failure.what, failure.remedy, [("Use the embedded model", lambda: self.choose(_EMBEDDED))])
+
+    def _bench_changed(self, name: str) -> None:
+        if name in ("model", "model_path"):
+            self._show_choice()
+        elif name == "target":
+            self.target.show_target(self.bench.target)
+            if self.isVisible():
+                self.catalog.show_for(self.bench.target)
+
+    def _show_choice(self) -> None:
+        facts = self.bench.model
+        clear(self._facts)
+        if self.primary is not None:
+            self.primary.setEnabled(facts is not None)
+        if facts is None:
+            self._chosen.set_heading("Chosen model")
+            self._facts.addWidget(ElidedLabel(self.bench.model_path, look="muted"))
+            self.set_status("empty")
+            return
+        self.set_status("done")
+        self._chosen.set_heading(facts.name)
+        self._facts.addLayout(_figures(facts))
+        if facts.folder:
+            self._facts.addWidget(ElidedLabel(facts.folder, look="muted"))
+        if facts.note:
+            self._facts.addWidget(caption(facts.note))
+        for warning in facts.warnings:
+            self._facts.addWidget(body(f"!  {warning}", "warning"))
+        self.catalog.select(facts.path)
+
+
+def _figures(facts: ModelFacts) -> QHBoxLayout:
+    line = QHBoxLayout()
+    line.setSpacing(5 * UNIT)
+    figures = [
+        (
+            "Weights",
+            count_in_words(facts.parameters) if facts.parameters else "unknown",
+            "",
+            "Numbers it is made of.",
+        ),
+        ("On disk", bytes_in_words(facts.bytes), "", ""),
+        ("Reads up to", f"{facts.max_context:,}" if facts.max_context else "unknown", "tokens", "Its context length."),
+        ("Made for", "chat" if facts.chat else "plain text", "", "Whether it has a chat template."),
+        ("Family", facts.family, "", ""),
+        ("License", facts.license or "not stated", "", ""),
+    ]
+    for label, figure, unit, hint in figures:
+        value = Value(label, unit, hint, large=False)
+        value.set(figure)
+        line.addWidget(value)
+    line.addStretch(1)
+    return line

@@ -1,0 +1,300 @@
+"""Will it fit? The suggested recipe with its reasons, editable, and what it takes while it is edited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QFileDialog, QPlainTextEdit
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.inspection import Inspection
+from burnish_app.pages.base import Page
+from burnish_app.suggested import suggested_recipe, with_suggestion
+from burnish_app.theme import SMALL_PX, font
+from burnish_app.widgets.banner import Action, BusyLine
+from burnish_app.widgets.buttons import quiet
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.fit_card import FitCard, plan_in_a_line
+from burnish_app.widgets.recipe_form import RecipeForm
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.protocol import EstimateRequest, Failure, Result, StartRequest, SuggestRequest
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+
+_ESTIMATE_AFTER_MS = 150
+_INSPECT_AFTER_MS = 900
+
+
+class RecipePage(Page):
+    """Asks for a suggestion when the choices before it changed, and for a plan with every edit."""
+
+    key, title, question = "recipe", "Recipe", "Will it fit?"
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(client, bench)
+        self._suggested: Recipe | None = None
+        self._inputs: tuple[object, ...] = ()
+        self._suggest_request = self._estimate_request = self._start_request = ""
+        self._writing = False
+        self._inspection = Inspection(client, bench, self)
+        self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
+        self._estimate_timer.timeout.connect(self._estimate)
+        self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
+        self._inspect_timer.timeout.connect(self._inspection.look)
+        self.fit = FitCard()
+        self._busy = BusyLine("Choosing a recipe for this machine and data ...", can_cancel=True)
+        self._busy.cancel.connect(lambda: self.client.cancel(self._suggest_request))
+        self._busy.hide()
+        self.form = RecipeForm()
+        self.form.edited.connect(self._edited)
+        self._card = Card(
+            "Recipe", "Suggested for this machine, your data and the target. Hover over a name to read more."
+        )
+        self._card.corner.addWidget(quiet("Take all suggestions", self._take_all))
+        self._card.corner.addWidget(quiet("Import ...", self._import))
+        self._card.corner.addWidget(quiet("Export ...", self._export))
+        self._toml_button = quiet("View as TOML", self._toggle_toml)
+        self._card.corner.addWidget(self._toml_button)
+        self._toml = QPlainTextEdit()
+        self._toml.setReadOnly(True)
+        self._toml.setFont(font(SMALL_PX, mono=True))
+        self._toml.setMinimumHeight(420)
+        self._toml.setAccessibleName("The recipe as TOML")
+        self._toml.hide()
+        for widget in (self._busy, self._toml, self.form):
+            self._card.body.addWidget(widget)
+        self.column.addWidget(self.fit)
+        self.column.addWidget(self._card)
+        self.set_primary("Start training", self.start)
+        if bench.suggestion is not None:
+            self._suggested = suggested_recipe(bench.suggestion)
+            self._inputs = self._wanted_inputs()
+        self._refresh_form()
+        bench.changed.connect(self._bench_changed)
+        self._show_state()
+
+    def shown(self) -> None:
+        """Suggest where the choices before it changed; plan anew, since free memory changes."""
+        self._refresh_form()
+        if not self.bench.data_files:
+            self.banner(
+                "info",
+                "There is no data to learn from yet.",
+                "The recipe is suggested once there is.",
+                [("Add data", lambda: self.go_to.emit("data"))],
+            )
+        elif self._inputs != self._wanted_inputs():
+            self._suggest()
+        self._estimate()
+
+    def start(self, *, anyway: bool = False) -> None:
+        """Start the run as it is shown, in a process of its own.
+
+        Args:
+            anyway: Although the plan says that it does not fit.
+        """
+        if self.client.is_open(self._start_request) or self.form.recipe() is None:
+            return
+        self.clear_banner()
+        self._start_request = self.client.send(
+            StartRequest,
+            recipe=self.bench.recipe_toml,
+            anyway=anyway,
+            owner=self,
+            on_result=self._started,
+            on_failure=self._start_failed,
+        )
+        self._show_state()
+
+    def _wanted_inputs(self) -> tuple[object, ...]:
+        bench = self.bench
+        return bench.model_path, bench.data_files, bench.validation_files, bench.target.kind, bench.target.ram_gib
+
+    def _suggest(self) -> None:
+        self.client.cancel(self._suggest_request)
+        self._inputs = self._wanted_inputs()
+        self._busy.set_progress("Choosing a recipe for this machine and data ...")
+        self._busy.show()
+        bench = self.bench
+        self._suggest_request = name = self.client.send(
+            SuggestRequest,
+            model=bench.model_path,
+            data=bench.data_files,
+            validation=bench.validation_files,
+            target=bench.target,
+            owner=self,
+            on_result=lambda result: self._suggested_now(name, result),
+            on_failure=lambda failure: self._suggest_failed(name, failure),
+            on_progress=lambda progress: self._busy.set_progress(progress.what, progress.done, progress.total),
+            on_canceled=lambda: self._suggest_over(name),
+        )
+        self._show_state()
+
+    def _suggested_now(self, name: str, result: Result) -> None:
+        if name != self._suggest_request or result.suggestion is None:
+            return
+        self._suggest_over(name)
+        suggested = suggested_recipe(result.suggestion)
+        before, self._suggested = self._suggested, suggested
+        if suggested is not None:
+            self._write(with_suggestion(self.bench.recipe, before, suggested))
+        self.bench.set_suggestion(result.suggestion)
+        self._inputs = self._wanted_inputs()
+        self._refresh_form()
+        for warning in result.suggestion.warnings[:1]:
+            self.banner("warning", warning, " ".join(result.suggestion.warnings[1:]))
+
+    def _suggest_failed(self, name: str, failure: Failure) -> None:
+        if name != self._suggest_request:
+            return
+        self._suggest_over(name)
+        self._inputs = ()
+        self.banner("error", failure.what, failure.remedy, [("Try again", self._suggest)])
+
+    def _suggest_over(self, name: str) -> None:
+        if name == self._suggest_request:
+            self._suggest_request = ""
+            self._busy.hide()
+            self._show_state()
+
+    def _edited(self) -> None:
+        recipe = self.form.recipe()
+        if recipe is not None:
+            self._write(recipe)
+        self._show_state()
+
+    def _write(self, recipe: Recipe) -> None:
+        """Change the workbench's recipe without the form being filled anew; the suggestion stays."""
+        suggestion = self.bench.suggestion
+        self._writing = True
+        self.bench.set_recipe(recipe)
+        self._writing = False
+        if suggestion is not None and self.bench.suggestion is None:
+            self.bench.set_suggestion(suggestion)
+
+    def _take_all(self) -> None:
+        if self._suggested is not None:
+            self._write(with_suggestion(self.bench.recipe, None, self._suggested, all_of_it=True))
+            self._refresh_form()
+
+    def _bench_changed(self, name: str) -> None:
+        if name == "recipe":
+            if not self._writing:
+                self._refresh_form()
+            if self.isVisible():
+                self.fit.show_stale()
+                self._estimate_timer.start()
+                self._inspect_timer.start()
+        elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
+            self._estimate_timer.start()
+
+    def _refresh_form(self) -> None:
+        self.form.show_recipe(self.bench.recipe)
+        suggestion = self.bench.suggestion
+        reasons = {choice.key: choice.reason for choice in suggestion.choices} if suggestion else {}
+        self.form.show_suggestion(self._suggested, reasons)
+        if not self._toml.isHidden():
+            self._toml.setPlainText(self.bench.recipe_toml)
+
+    def _estimate(self) -> None:
+        if self.form.recipe() is None:
+            return
+        self.client.cancel(self._estimate_request)
+        self._estimate_request = name = self.client.send(
+            EstimateRequest,
+            recipe=self.bench.recipe_toml,
+            owner=self,
+            on_result=lambda result: self._planned(name, result),
+            on_failure=lambda failure: self._plan_failed(name, failure),
+        )
+
+    def _planned(self, name: str, result: Result) -> None:
+        if name == self._estimate_request and result.plan is not None:
+            self.bench.set_plan(result.plan)
+            self.fit.show_plan(result.plan)
+            self._show_state()
+
+    def _plan_failed(self, name: str, failure: Failure) -> None:
+        if name == self._estimate_request:
+            self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
+            self._show_state()
+
+    def _started(self, result: Result) -> None:
+        if result.run:
+            self.bench.set_run(result.run)
+            self.go_to.emit("train")
+        self._show_state()
+
+    def _start_failed(self, failure: Failure) -> None:
+        actions: list[Action] = []
+        if failure.exit_code == ExitCode.DOES_NOT_FIT:
+            actions = [("Start anyway", lambda: self.start(anyway=True))]
+        self.banner("error", failure.what, failure.remedy, actions)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        recipe, plan = self.form.recipe(), self.bench.plan
+        starting, suggesting = self.client.is_open(self._start_request), self.client.is_open(self._suggest_request)
+        if self.primary is not None:
+            self.primary.setEnabled(recipe is not None and bool(self.bench.data_files) and not starting)
+            self.primary.setText("Starting ..." if starting else "Start training")
+        if recipe is None:
+            self.set_foot_note("Something in the recipe needs a look.")
+        elif plan is not None:
+            self.set_foot_note(plan_in_a_line(plan))
+        if suggesting or starting:
+            self.set_status("busy")
+        elif recipe is None or (plan is not None and not plan.fits):
+            self.set_status("attention")
+        elif self.bench.suggestion is not None:
+            self.set_status("done" if self.bench.run else "ready")
+        else:
+            self.set_status("ready" if self.bench.data_files else "empty")
+
+    def _toggle_toml(self) -> None:
+        show = self._toml.isHidden()
+        if show:
+            self._toml.setPlainText(self.bench.recipe_toml)
+        self._toml.setVisible(show)
+        self.form.setVisible(not show)
+        self._toml_button.setText("View as form" if show else "View as TOML")
+
+    def _import(self) -> None:
+        dialog = self._file_dialog("Import a recipe", QFileDialog.AcceptMode.AcceptOpen)
+        dialog.fileSelected.connect(lambda path: self.import_file(Path(path)))
+        dialog.open()
+
+    def _export(self) -> None:
+        dialog = self._file_dialog("Export the recipe", QFileDialog.AcceptMode.AcceptSave)
+        dialog.fileSelected.connect(lambda path: self.export_file(Path(path)))
+        dialog.open()
+
+    def _file_dialog(self, title: str, mode: QFileDialog.AcceptMode) -> QFileDialog:
+        dialog = QFileDialog(self, title, "", "Recipes (*.toml)")
+        dialog.setAcceptMode(mode)
+        dialog.setDefaultSuffix("toml")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        return dialog
+
+    def import_file(self, path: Path) -> None:
+        """Take everything from a recipe file: model, data and settings."""
+        try:
+            recipe = load_recipe(path)
+        except BurnishError as error:
+            self.banner("error", error.what, error.remedy)
+            return
+        self.clear_banner()
+        self.bench.set_recipe(recipe)
+        self._suggest()
+
+    def export_file(self, path: Path) -> None:
+        """Write the recipe with every key explained."""
+        try:
+            write_atomic(path, dump_recipe(self.bench.recipe, comments=True))
+        except BurnishError as error:
+            self.banner("error", error.what, error.remedy)
+            return
+        self.banner("success", f"Written to {path}.", "`burnish train` takes it as it is.")

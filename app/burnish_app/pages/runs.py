@@ -1,0 +1,160 @@
+"""Runs: what has been trained here, how each stands, and what can be done with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, Qt, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.item_models.runs import RunsModel
+from burnish_app.pages.base import Page
+from burnish_app.run_words import STANDING_WORDS
+from burnish_app.runs_watch import ALIVE
+from burnish_app.theme import colors_of
+from burnish_app.widgets.card import Card, EmptyState
+from burnish_app.words import plural
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.protocol import CommandRequest, DeleteRequest, ResumeRequest, RunSummary
+
+_RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
+_STOPPABLE = ("queued", "running", "paused")
+_KEPT = ("running", "paused", "not responding")
+_ROW_PX = 40
+
+
+class RunsPage(Page):
+    """A table of all runs, newest first."""
+
+    key, title, question = "runs", "Runs", "What has been trained here?"
+    wants_runs = True
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(client, bench)
+        self.model = RunsModel(colors_of(self), self)
+        self.table = self._make_table()
+        self.nothing = EmptyState("runs", "No run yet.", "Go to the recipe", lambda: self.go_to.emit("recipe"))
+        self._card = Card()
+        self._card.body.addWidget(self.table)
+        self._card.hide()
+        self.column.addWidget(self.nothing)
+        self.column.addWidget(self._card)
+        self.delete = self.add_secondary("Delete", self._ask_delete)
+        self.reveal = self.add_secondary("Show folder", self._reveal)
+        self.stop = self.add_secondary("Stop and save", self._stop)
+        self.resume = self.add_secondary("Resume", self._resume)
+        self.open = self.set_primary("Open", self._open)
+        self._offer()
+
+    @property
+    def selected(self) -> RunSummary | None:
+        """The run that the actions are about."""
+        rows = self.table.selectionModel().selectedRows()
+        return self.model.run(rows[0].row()) if rows else None
+
+    def changeEvent(self, event: QEvent) -> None:
+        """The table follows the theme."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "model"):
+            self.model.set_colors(colors_of(self))
+
+    def shown(self) -> None:
+        """Find out how runs stand."""
+        self.ask_runs.emit()
+
+    def runs_changed(self, runs: list[RunSummary]) -> None:
+        """Show how runs stand; what was selected stays selected."""
+        chosen = self.selected.folder if self.selected else self.bench.run
+        self.model.set_runs(runs)
+        if self.selected is None and runs:
+            self.table.selectRow(max(self.model.row_of(chosen), 0))
+        self.nothing.setVisible(not runs)
+        self._card.setVisible(bool(runs))
+        self.table.setFixedHeight((len(runs) + 1) * _ROW_PX + 4)
+        alive = sum(run.standing in ALIVE for run in runs)
+        self.set_subtitle(f"{plural(len(runs), 'run')}, {alive} going on" if runs else "")
+        self.set_status("busy" if alive else "done" if runs else "empty")
+        self._offer()
+
+    def _make_table(self) -> QTableView:
+        table = QTableView()
+        table.setModel(self.model)
+        table.setAccessibleName("Runs")
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setShowGrid(False)
+        table.setWordWrap(False)
+        table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        table.setTabKeyNavigation(False)
+        table.verticalHeader().hide()
+        table.verticalHeader().setDefaultSectionSize(_ROW_PX)
+        header = table.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setFixedHeight(_ROW_PX)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        table.selectionModel().selectionChanged.connect(self._offer)
+        table.activated.connect(self._open)
+        return table
+
+    def _offer(self, *_selection: object) -> None:
+        run = self.selected
+        stands = run.standing if run else ""
+        for button in (self.open, self.delete, self.reveal):
+            button.setVisible(run is not None)
+        self.delete.setEnabled(stands not in _KEPT)
+        self.delete.setToolTip("Stop it first." if stands in _KEPT else "")
+        self.stop.setVisible(stands in _STOPPABLE)
+        self.resume.setVisible(stands in _RESUMABLE)
+        self.fit_foot()
+
+    def _open(self, *_index: object) -> None:
+        if self.selected is not None:
+            self.bench.set_run(self.selected.folder)
+            self.go_to.emit("train")
+
+    def _resume(self) -> None:
+        if self.selected is not None:
+            self.client.send(
+                ResumeRequest, run=self.selected.folder, on_result=self._done, on_failure=self.failed, owner=self
+            )
+
+    def _stop(self) -> None:
+        if self.selected is not None:
+            self.client.send(
+                CommandRequest,
+                run=self.selected.folder,
+                command="stop",
+                on_result=self._done,
+                on_failure=self.failed,
+                owner=self,
+            )
+
+    def _reveal(self) -> None:
+        if self.selected is not None:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(self.selected.folder))
+
+    def _ask_delete(self) -> None:
+        run = self.selected
+        if run is None:
+            return
+        self.banner(
+            "warning",
+            f"Delete {run.state.name or Path(run.folder).name} ({STANDING_WORDS[run.standing].lower()})?",
+            "Its checkpoints, adapter and exported files go with it. This cannot be undone.",
+            [("Delete it", lambda: self._delete(run.folder))],
+            close_text="Keep it",
+        )
+
+    def _delete(self, folder: str) -> None:
+        self.clear_banner()
+        self.client.send(DeleteRequest, run=folder, on_result=self._done, on_failure=self.failed, owner=self)
+        if self.bench.run == folder:
+            self.bench.set_run("")
+
+    def _done(self, _result: object) -> None:
+        self.ask_runs.emit()

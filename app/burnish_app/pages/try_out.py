@@ -1,0 +1,190 @@
+"""Is it good? The model before and after training answer the same question, side by side."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QPlainTextEdit, QSpinBox
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.pages.base import Page
+from burnish_app.run_folder import RunFolder, look_into
+from burnish_app.theme import UNIT
+from burnish_app.widgets.buttons import quiet, row
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.chat_pane import ChatPane, PromptBox
+from burnish_app.widgets.text import body, caption
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.protocol import ChatMessage, ChatOptions, ChatRequest, Failure, FreeRequest, Result
+
+_ANSWERERS = (("Before training (base)", "base"), ("After training (tuned)", "tuned"), ("Exported file", "exported"))
+_DEFAULTS = ChatOptions()
+
+
+class TryOutPage(Page):
+    """Sends one message to two models, one after the other, and streams both replies."""
+
+    key, title, question = "try_out", "Try it", "Is it good?"
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(client, bench)
+        self._open: dict[str, ChatPane] = {}
+        self._folder = RunFolder()
+        self.left = ChatPane("First model", _ANSWERERS)
+        self.right = ChatPane("Second model", _ANSWERERS)
+        self.right.choose("tuned")
+        sides = QHBoxLayout()
+        sides.setSpacing(2 * UNIT)
+        sides.addWidget(self.left, 1)
+        sides.addWidget(self.right, 1)
+        self.column.addLayout(sides)
+        self.prompt = PromptBox()
+        self.column.addWidget(self.prompt)
+        self._how = self._make_options()
+        self._how_button = quiet("▸  How they answer", self._toggle_options)
+        self.column.addWidget(row(self._how_button, None, quiet("New conversation", self._begin_anew)))
+        self.column.addWidget(self._how)
+        self.add_secondary("Free the memory", self._free)
+        self.set_primary("Send", self.send)
+        bench.changed.connect(self._bench_changed)
+        self._show_run()
+
+    def shown(self) -> None:
+        """What the run has may have changed."""
+        self._show_run()
+        self.prompt.setFocus()
+
+    def send(self) -> None:
+        """Send the message to both, or stop them while they answer."""
+        if self._open:
+            for request in list(self._open):
+                self.client.cancel(request)
+            return
+        text = self.prompt.toPlainText().strip()
+        if not text:
+            return
+        self.clear_banner()
+        self.prompt.clear()
+        for pane in (self.left, self.right):
+            if self._can_answer(pane.variant):
+                self._ask(pane, text)
+        self._show_state()
+
+    def _ask(self, pane: ChatPane, text: str) -> None:
+        pane.say(text)
+        system = self.system.toPlainText().strip()
+        before = [ChatMessage(role="system", content=system)] if system else []
+        target = self.bench.run or self.bench.model_path
+        name = self.client.send(
+            ChatRequest,
+            target=target,
+            variant=pane.variant if self.bench.run else "base",
+            messages=[*before, *pane.messages],
+            options=ChatOptions(max_tokens=self.longest.value(), temperature=self.temperature.value()),
+            owner=self,
+            on_piece=pane.stream,
+            on_result=lambda result: self._answered(name, pane, result),
+            on_failure=lambda failure: self._failed(name, pane, failure),
+            on_progress=lambda progress: pane.state.setText(progress.what),
+            on_canceled=lambda: self._stopped(name, pane),
+        )
+        self._open[name] = pane
+
+    def _answered(self, name: str, pane: ChatPane, result: Result) -> None:
+        self._open.pop(name, None)
+        if result.reply is not None:
+            pane.finish(result.reply)
+        self._show_state()
+
+    def _failed(self, name: str, pane: ChatPane, failure: Failure) -> None:
+        self._open.pop(name, None)
+        pane.stop(f"{failure.what} {failure.remedy}".strip())
+        self._show_state()
+
+    def _stopped(self, name: str, pane: ChatPane) -> None:
+        self._open.pop(name, None)
+        pane.stop("stopped")
+        self._show_state()
+
+    def _can_answer(self, variant: str) -> bool:
+        if variant == "base":
+            return True
+        return self._folder.has_adapter if variant == "tuned" else bool(self._folder.exported)
+
+    def _make_options(self) -> Card:
+        card = Card()
+        self.system = QPlainTextEdit()
+        self.system.setFixedHeight(8 * UNIT)
+        self.system.setTabChangesFocus(True)
+        self.system.setPlaceholderText("System prompt: who the model is and how it shall answer. May stay empty.")
+        self.system.setAccessibleName("System prompt")
+        self.temperature = QDoubleSpinBox()
+        self.temperature.setRange(0.0, 2.0)
+        self.temperature.setSingleStep(0.1)
+        self.temperature.setValue(_DEFAULTS.temperature)
+        self.temperature.setAccessibleName("Temperature")
+        self.temperature.setToolTip("0 always takes the most likely word; higher values vary more.")
+        self.longest = QSpinBox()
+        self.longest.setRange(1, 32768)
+        self.longest.setValue(_DEFAULTS.max_tokens)
+        self.longest.setAccessibleName("Longest reply, tokens")
+        card.body.addWidget(self.system)
+        card.body.addWidget(
+            row(
+                _word("Variety (temperature)"), self.temperature, _word("Longest reply"), self.longest,
+                caption("tokens"), None,
+            )
+        )  # fmt: skip
+        card.hide()
+        return card
+
+    def _toggle_options(self) -> None:
+        show = self._how.isHidden()
+        self._how.setVisible(show)
+        self._how_button.setText(f"{'▾' if show else '▸'}  How they answer")
+
+    def _begin_anew(self) -> None:
+        for request in list(self._open):
+            self.client.cancel(request)
+        self._open.clear()
+        for pane in (self.left, self.right):
+            pane.clear()
+        self._show_state()
+
+    def _free(self) -> None:
+        self.client.send(
+            FreeRequest,
+            owner=self,
+            on_result=lambda _result: self.set_foot_note("The models' memory is free."),
+            on_failure=self.failed,
+        )
+
+    def _bench_changed(self, name: str) -> None:
+        if name in ("run", "model_path"):
+            self._begin_anew()
+            self._show_run()
+
+    def _show_run(self) -> None:
+        self._folder = look_into(self.bench.run)
+        if not self.bench.run:
+            words = "There is no run yet, so only the model before training answers."
+        elif not self._folder.has_adapter:
+            words = "This run has no trained adapter yet: it appears with the first checkpoint."
+        else:
+            words = f"The run {self._folder.name}: before and after training, the same question to both."
+        self.set_subtitle(words)
+        for pane in (self.left, self.right):
+            pane.offer(self._can_answer)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        busy = bool(self._open)
+        if self.primary is not None:
+            self.primary.setText("Stop" if busy else "Send")
+        self.set_status("busy" if busy else "ready" if self._folder.has_adapter else "empty")
+        if busy:
+            self.set_foot_note("")
+
+
+def _word(text: str) -> QLabel:
+    label = body(text)
+    label.setWordWrap(False)
+    return label

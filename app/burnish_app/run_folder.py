@@ -1,0 +1,39 @@
+"""What a run's folder holds, as far as Try it and Export need to know. A few looks at names; reads no contents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish_engine.contract.paths import RunPaths
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What lies in a run's folder.
+
+    Attributes:
+        name: Of the folder; empty: no run.
+        has_adapter: Whether there is something trained to talk to or to export.
+        exported: Names of finished GGUF files.
+    """
+
+    name: str = ""
+    has_adapter: bool = False
+    exported: tuple[str, ...] = ()
+
+
+def look_into(folder: str) -> RunFolder:
+    """What a run's folder holds now.
+
+    Args:
+        folder: Of the run; empty: no run.
+    """
+    if not folder:
+        return RunFolder()
+    paths = RunPaths(Path(folder))
+    return RunFolder(
+        name=paths.root.name,
+        has_adapter=(paths.adapter / "adapter_model.safetensors").is_file(),
+        exported=tuple(sorted(path.name for path in paths.export.glob("*.gguf"))),
+    )

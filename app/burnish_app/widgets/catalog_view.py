@@ -1,0 +1,209 @@
+"""The catalog: search, ranked list, what the chosen one is, and fetching it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.item_models.ranked_models import LookDelegate, RankedModelTable
+from burnish_app.theme import UNIT
+from burnish_app.widgets.banner import BusyLine
+from burnish_app.widgets.buttons import row, secondary
+from burnish_app.widgets.layouts import clear, fact_line
+from burnish_app.widgets.text import body, caption, heading, set_look
+from burnish_app.words import bytes_in_words, rate_in_words
+from burnish_engine.contract.advice import RankedModel
+from burnish_engine.contract.protocol import Failure, FetchRequest, ModelsRequest, Result
+from burnish_engine.contract.recipe import TargetSection
+
+_SEARCH_AFTER_MS = 200
+
+
+class CatalogView(QWidget):
+    """Shows the catalog for a target.
+
+    Attributes:
+        chosen: Emits the name of a model that is on this machine and shall be used.
+        failed: Emits a `protocol.Failure` that is not about fetching.
+    """
+
+    chosen = Signal(str)
+    failed = Signal(object)
+
+    def __init__(self, client: EngineClient) -> None:
+        super().__init__()
+        self._client = client
+        self._target = TargetSection()
+        self._asked = ""
+        self._fetch_request = ""
+        self._fetching = ""
+        self._selected = ""
+        self.search = QLineEdit()
+        self.search.setPlaceholderText("Search: a name, a family, or a purpose such as code")
+        self.search.setClearButtonEnabled(True)
+        self.search.setAccessibleName("Search the catalog")
+        self._timer = QTimer(self, singleShot=True, interval=_SEARCH_AFTER_MS)
+        self._timer.timeout.connect(self._ask)
+        self.search.textEdited.connect(self._search_edited)
+        self.models = RankedModelTable()
+        self.table = self._make_table()
+        self._empty = caption("")
+        self._details = QVBoxLayout()
+        self._details.setSpacing(UNIT // 2)
+        self.token = QLineEdit()
+        self.token.setEchoMode(QLineEdit.EchoMode.Password)
+        self.token.setPlaceholderText("Access token of your account; used once, never stored")
+        self.token.setAccessibleName("Access token")
+        self.token.hide()
+        self._progress = BusyLine("", can_cancel=True)
+        self._progress.cancel.connect(lambda: self._client.cancel(self._fetch_request))
+        self._progress.hide()
+        self.message = body("", "error")
+        self.message.hide()
+        self._title = heading("")
+        self._title.setWordWrap(False)
+        self.action = secondary("Fetch", self._act)
+        self.action.setEnabled(False)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(UNIT)
+        column.addWidget(self.search)
+        column.addWidget(self.table)
+        column.addWidget(self._empty)
+        column.addWidget(row(self._title, None, self.action))
+        column.addWidget(self.token)
+        column.addWidget(self.message)
+        column.addWidget(self._progress)
+        column.addLayout(self._details)
+
+    def show_for(self, target: TargetSection) -> None:
+        """Rank for a target."""
+        self._target = target
+        self._ask()
+
+    def select(self, name: str) -> None:
+        """Show a model's details, where it is listed."""
+        self._selected = name
+        number = self.models.row_of(name)
+        if number >= 0:
+            self.table.selectRow(number)
+
+    def selected(self) -> RankedModel | None:
+        """The model whose details are shown."""
+        return self.models.at(self.table.currentIndex().row())
+
+    def _make_table(self) -> QTableView:
+        table = QTableView()
+        table.setModel(self.models)
+        table.setItemDelegate(LookDelegate(table))
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setShowGrid(False)
+        table.setAccessibleName("Catalog of models, best first")
+        table.setFixedHeight(34 * UNIT)
+        table.setTabKeyNavigation(False)
+        table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        table.verticalHeader().hide()
+        table.verticalHeader().setDefaultSectionSize(4 * UNIT)
+        header = table.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        for column, width in ((1, 74), (2, 130), (3, 86), (4, 124), (5, 72)):
+            header.resizeSection(column, width)
+        table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
+        table.doubleClicked.connect(lambda *_: self._act())
+        return table
+
+    def _search_edited(self, _text: str) -> None:
+        self._timer.start()
+
+    def _ask(self) -> None:
+        self._client.cancel(self._asked)
+        self._asked = name = self._client.send(
+            ModelsRequest,
+            query=self.search.text().strip(),
+            target=self._target,
+            owner=self,
+            on_result=lambda result: self._found(name, result),
+            on_failure=self.failed.emit,
+        )
+
+    def _found(self, name: str, result: Result) -> None:
+        if name != self._asked:
+            return
+        current = self.selected()
+        self.models.show(result.models or [])
+        self._empty.setText("" if result.models else "No model of the catalog holds these words.")
+        self._empty.setVisible(not result.models)
+        self.select(current.model.name if current else self._selected)
+        self._show_details()
+
+    def _show_details(self) -> None:
+        ranked = self.selected()
+        clear(self._details)
+        self.message.hide()
+        self.action.setEnabled(ranked is not None and not self._fetching)
+        self.token.setVisible(bool(ranked and ranked.model.gated and not ranked.here))
+        self._title.setText(ranked.model.title if ranked else "")
+        if ranked is None:
+            self.action.setText("Fetch")
+            return
+        model = ranked.model
+        self._details.addWidget(body(ranked.reason))
+        self._details.addWidget(body(model.good_for, "muted"))
+        method = "QLoRA" if ranked.method == "qlora" else "LoRA"
+        training = f"{bytes_in_words(ranked.train_bytes)} ({method}), about {rate_in_words(ranked.tokens_per_s)}"
+        running = f"{bytes_in_words(ranked.run_bytes)} with a {bytes_in_words(ranked.file_bytes)} {ranked.quant} file"
+        terms = f"{model.license}. {model.license_note}".strip(". ") + "."
+        gated = " Its page asks you to sign in and accept its terms first." if model.gated else ""
+        for name, words in (("To train here", training), ("To run there", running), ("License", f"{terms}{gated}")):
+            self._details.addWidget(fact_line(name, words))
+        if not model.exports:
+            self._details.addWidget(body("This version cannot export it to GGUF.", "warning"))
+        size = bytes_in_words(ranked.download_bytes)
+        self.action.setText("Use this model" if ranked.here else f"Fetch ({size})")
+
+    def _act(self) -> None:
+        ranked = self.selected()
+        if ranked is None or self._fetching:
+            return
+        if ranked.here:
+            self.chosen.emit(ranked.model.name)
+            return
+        name = ranked.model.name
+        self._fetching = name
+        self.message.hide()
+        self.action.setEnabled(False)
+        self._progress.set_progress(f"Fetching {ranked.model.title} ...")
+        self._progress.show()
+        self._fetch_request = self._client.send(
+            FetchRequest,
+            name=name,
+            token=self.token.text().strip(),
+            owner=self,
+            on_result=lambda _result: self._fetched(name),
+            on_failure=self._fetch_failed,
+            on_progress=lambda progress: self._progress.set_progress(progress.what, progress.done, progress.total),
+            on_canceled=lambda: self._fetch_ended("Stopped. Fetching it again goes on where it stopped.", "muted"),
+        )
+        self.token.clear()
+
+    def _fetched(self, name: str) -> None:
+        self._fetch_ended("", "muted")
+        self._selected = name
+        self._ask()
+        self.chosen.emit(name)
+
+    def _fetch_failed(self, failure: Failure) -> None:
+        self._fetch_ended(f"{failure.what} {failure.remedy}".strip(), "error")
+
+    def _fetch_ended(self, words: str, look: str) -> None:
+        self._fetching = ""
+        self._progress.hide()
+        self._show_details()
+        if words:
+            self.message.setText(words)
+            set_look(self.message, look)
+            self.message.show()

@@ -1,0 +1,224 @@
+"""A live chart over optimizer steps: a heading, a legend that shows the values, and a cursor that follows the pointer.
+
+Importing this loads pyqtgraph and numpy. The drawing is made when the chart is first shown, each chart's in an event of
+its own, so that a page with several does not hold up the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from PySide6.QtCore import QEvent, QObject, QPointF, QSize, QTimer
+from PySide6.QtGui import QPainter, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from burnish_app.theme import UNIT, colors_of
+from burnish_app.widgets.plot import Line, Numbers, Plot, line_pen
+from burnish_app.widgets.text import caption, heading
+
+_HOVER_MS = 33
+_ROOM = 0.08  # share of the values' span left free above and below
+_PLOT_PX = 160
+_NONE: Numbers = np.empty(0)
+
+
+def moving_mean(values: ArrayLike, window: int) -> Numbers:
+    """The mean of the last `window` numbers at each place, leaving out what is not finite.
+
+    Args:
+        values: Numbers in order.
+        window: How many, at least 1.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    finite = np.isfinite(numbers)
+    sums = np.concatenate(([0.0], np.cumsum(np.where(finite, numbers, 0.0))))
+    counts = np.concatenate(([0], np.cumsum(finite)))
+    end = np.arange(1, len(numbers) + 1)
+    start = np.maximum(end - window, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means: Numbers = (sums[end] - sums[start]) / (counts[end] - counts[start])
+    return means
+
+
+class _Swatch(QWidget):
+    """A short piece of a line, for the legend."""
+
+    def __init__(self, line: Line, *, dashed: bool) -> None:
+        super().__init__()
+        self._line, self._dashed = line, dashed
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    def sizeHint(self) -> QSize:
+        return QSize(22, 12)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        pen = line_pen(colors_of(self), self._line, dashed=self._dashed)
+        painter.setPen(pen)
+        painter.drawLine(QPointF(1, 6), QPointF(21, 6))
+        if self._line.points:
+            painter.setBrush(pen.color())
+            painter.drawEllipse(QPointF(11, 6), 2.5, 2.5)
+
+
+class Chart(QWidget):
+    """A chart over optimizer steps.
+
+    Args:
+        name: Its heading.
+        lines: Key to line, in the order of the legend.
+        words: How a value reads in the legend.
+        tick_words: How a value reads at the axis; by default the same.
+        from_zero: Whether the axis always begins at zero.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lines: dict[str, Line],
+        words: Callable[[float], str],
+        *,
+        tick_words: Callable[[float], str] | None = None,
+        from_zero: bool = False,
+    ) -> None:
+        super().__init__()
+        self._lines, self._words, self._from_zero = lines, words, from_zero
+        self._tick_words = tick_words or words
+        self._data: dict[str, tuple[Numbers, Numbers]] = {}
+        self._legend: dict[str, QLabel] = {}
+        self._plot: Plot | None = None
+        self._pointer: float | None = None
+        self.setAccessibleName(f"{name} chart")
+        self._step = caption("")
+        self._step.setWordWrap(False)
+        self._holder = QVBoxLayout()
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(UNIT // 2)
+        column.addLayout(self._make_head(name))
+        self._space = QWidget()
+        self._space.setLayout(self._holder)
+        self._holder.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self._space)
+        self.set_plot_height(_PLOT_PX)
+        self._hover = QTimer(self, singleShot=True, interval=_HOVER_MS)
+        self._hover.timeout.connect(self._show_values)
+
+    def set_line(self, key: str, x: ArrayLike, y: ArrayLike) -> None:
+        """Show other values.
+
+        Args:
+            key: Of `lines`.
+            x: Steps, rising.
+            y: As many values; what is not finite is a gap.
+        """
+        self._data[key] = (np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+        if self._plot is not None:
+            self._plot.set_line(key, *self._data[key])
+            self._fit()
+        if not self._hover.isActive():
+            self._show_values()
+
+    def set_plot_height(self, height_px: int) -> None:
+        """How high the drawing is, without its heading."""
+        self._space.setFixedHeight(height_px)
+
+    def legend_text(self, key: str) -> str:
+        """What the legend says about a line."""
+        return self._legend[key].text()
+
+    def point_at(self, step: float | None) -> None:
+        """Show the values at a step in the legend; None: the newest."""
+        self._pointer = step
+        if not self._hover.isActive():
+            self._hover.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Make the drawing soon."""
+        super().showEvent(event)
+        if self._plot is None:
+            QTimer.singleShot(0, self, self._make_plot)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and getattr(self, "_plot", None) is not None:
+            self._apply_colors()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """The pointer left the drawing."""
+        if event.type() == QEvent.Type.Leave:
+            self.point_at(None)
+        return super().eventFilter(watched, event)
+
+    def _make_plot(self) -> None:
+        if self._plot is not None:
+            return
+        self._plot = Plot(self._lines, self._tick_words, self.point_at)
+        self._plot.view.installEventFilter(self)
+        self._apply_colors()
+        for key, data in self._data.items():
+            self._plot.set_line(key, *data)
+        self._fit()
+        self._holder.addWidget(self._plot.view)
+
+    def _apply_colors(self) -> None:
+        if self._plot is not None:
+            self._plot.set_colors(colors_of(self))
+
+    def _make_head(self, name: str) -> QHBoxLayout:
+        head = QHBoxLayout()
+        head.setSpacing(UNIT)
+        title = heading(name)
+        title.setWordWrap(False)
+        head.addWidget(title)
+        head.addStretch()
+        head.addWidget(self._step)
+        for key, line in self._lines.items():
+            label = caption(line.label)
+            label.setWordWrap(False)
+            self._legend[key] = label
+            head.addWidget(_Swatch(line, dashed=len(self._lines) > 1))
+            head.addWidget(label)
+        return head
+
+    def _fit(self) -> None:
+        """Ranges that show all finite values, with room so that lines do not touch the frame."""
+        steps = [x for x, _ in self._data.values() if len(x)]
+        values = [y[np.isfinite(y)] for _, y in self._data.values()]
+        values = [y for y in values if len(y)]
+        if self._plot is None or not steps or not values:
+            return
+        low, high = float(min(y.min() for y in values)), float(max(y.max() for y in values))
+        low = min(low, 0.0) if self._from_zero else low
+        room = (high - low) * _ROOM or abs(high) * _ROOM or 1.0
+        first, last = float(min(x[0] for x in steps)), float(max(x[-1] for x in steps))
+        side = max(last - first, 1.0) * 0.01
+        self._plot.set_ranges(
+            (first - side, max(last, first + 1) + side), (low if self._from_zero else low - room, high + room)
+        )
+
+    def _show_values(self) -> None:
+        """The values at the pointer in the legend, or the newest ones."""
+        shown = self._nearest_step(self._pointer) if self._pointer is not None else None
+        if self._plot is not None:
+            self._plot.set_cursor(shown)
+        self._step.setText(f"step {shown:,.0f}" if shown is not None else "")
+        for key, line in self._lines.items():
+            steps, values = self._data.get(key, (_NONE, _NONE))
+            words = line.label
+            if len(steps):
+                place = len(steps) - 1 if shown is None else int(np.searchsorted(steps, shown, side="right")) - 1
+                if place >= 0:
+                    words = f"{line.label} {self._words(float(values[place]))}".strip()
+            if self._legend[key].text() != words:
+                self._legend[key].setText(words)
+
+    def _nearest_step(self, at: float) -> float | None:
+        longest = max((steps for steps, _ in self._data.values()), key=len, default=_NONE)
+        if not len(longest):
+            return None
+        return float(longest[int(np.argmin(np.abs(longest - at)))])

@@ -1,0 +1,62 @@
+"""One training row as the model sees it, with what is learned set apart in color and underline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent
+from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
+
+from burnish_app.theme import colors_of, font
+
+_MOST_CHARACTERS = 12_000  # laying out more would hold up the window
+
+
+class ExampleView(QPlainTextEdit):
+    """Read-only text of (text, is it learned) pieces."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._pieces: tuple[tuple[str, bool], ...] = ()
+        self.setReadOnly(True)
+        self.setFont(font(mono=True))
+        self.setAccessibleName("One training row; learned text is underlined")
+        self.setMinimumHeight(200)
+
+    def show_pieces(self, pieces: Sequence[tuple[str, bool]]) -> None:
+        """Show a row.
+
+        Args:
+            pieces: In order; long rows are shown up to a limit, which is said at the end.
+        """
+        self._pieces = tuple(pieces)
+        self._write()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Light and dark have other colors."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and self._pieces:
+            self._write()
+
+    def _write(self) -> None:
+        colors = colors_of(self)
+        learned, context = QTextCharFormat(), QTextCharFormat()
+        learned.setForeground(QColor(colors.accent_ink))
+        learned.setFontUnderline(True)
+        learned.setUnderlineColor(QColor(colors.accent))
+        context.setForeground(QColor(colors.muted))
+        self.clear()
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        room = _MOST_CHARACTERS
+        for text, is_learned in self._pieces:
+            cursor.insertText(text[:room], learned if is_learned else context)
+            room -= len(text)
+            if room <= 0:
+                cursor.insertText(
+                    f"\n... and {sum(len(t) for t, _ in self._pieces) - _MOST_CHARACTERS:,} more", context
+                )
+                break
+        cursor.endEditBlock()
+        self.moveCursor(QTextCursor.MoveOperation.Start)

@@ -1,0 +1,161 @@
+"""One field of the recipe form: label, editor, unit, and beside it the reason, the way back, or what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QWidget,
+)
+
+from burnish_app.recipe_fields import RecipeField
+from burnish_app.theme import UNIT
+from burnish_app.widgets.buttons import quiet
+from burnish_app.widgets.text import body, caption, set_look
+
+_LABEL_PX = 208
+_EDITOR_PX = 256
+
+
+class FieldRow(QWidget):
+    """Edits one value. It shows the schema's message rather than preventing what is typed."""
+
+    edited = Signal()
+
+    def __init__(self, field: RecipeField, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.field = field
+        self._suggested: Any = None
+        self._has_suggestion = False
+        self._reason = ""
+        self._problem = ""
+        label = body(field.label)
+        label.setFixedWidth(_LABEL_PX)
+        label.setToolTip(field.help)
+        self._editor = self._make_editor()
+        self._editor.setToolTip(field.help)
+        self._editor.setAccessibleName(field.label)
+        self._editor.setAccessibleDescription(field.help)
+        label.setBuddy(self._editor)
+        unit = body(field.unit, "muted")
+        self._beside = caption("")
+        self._reset = quiet("", self.take_suggestion)
+        unit.setWordWrap(False)
+        middle = QWidget()
+        middle.setFixedWidth(_EDITOR_PX)
+        inner = QHBoxLayout(middle)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(UNIT)
+        inner.addWidget(self._editor)
+        if field.unit:
+            inner.addWidget(unit)
+        inner.addStretch(1)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(2 * UNIT)
+        line.addWidget(label)
+        line.addWidget(middle)
+        line.addWidget(self._reset)
+        line.addWidget(self._beside, 1)
+        self._show_state()
+
+    def value(self) -> Any:
+        """The value as typed; not necessarily valid."""
+        editor = self._editor
+        if isinstance(editor, QCheckBox):
+            return editor.isChecked()
+        if isinstance(editor, QComboBox):
+            return editor.currentText()
+        text = editor.toPlainText() if isinstance(editor, QPlainTextEdit) else editor.text()
+        return self.field.from_text(text)
+
+    def show_value(self, value: Any) -> None:
+        """Show a value without telling anybody."""
+        editor = self._editor
+        before = editor.blockSignals(True)
+        if isinstance(editor, QCheckBox):
+            editor.setChecked(bool(value))
+        elif isinstance(editor, QComboBox):
+            editor.setCurrentText(str(value))
+        elif isinstance(editor, QPlainTextEdit):
+            editor.setPlainText(self.field.as_text(value))
+        else:
+            editor.setText(self.field.as_text(value))
+        editor.blockSignals(before)
+        self._show_state()
+
+    def show_suggestion(self, value: Any, reason: str) -> None:
+        """Remember what was suggested, to mark what differs and lead back.
+
+        Args:
+            value: The suggested value.
+            reason: One sentence; shown while the value is the suggested one.
+        """
+        self._suggested, self._reason, self._has_suggestion = value, reason, True
+        self._show_state()
+
+    def forget_suggestion(self) -> None:
+        """Nothing is suggested any more."""
+        self._suggested, self._reason, self._has_suggestion = None, "", False
+        self._show_state()
+
+    def show_problem(self, problem: str) -> None:
+        """Say what is wrong with the value; an empty text takes it back."""
+        if problem != self._problem:
+            self._problem = problem
+            self._show_state()
+
+    def take_suggestion(self) -> None:
+        """Go back to the suggested value."""
+        self.show_value(self._suggested)
+        self.edited.emit()
+
+    def _make_editor(self) -> QCheckBox | QComboBox | QPlainTextEdit | QLineEdit:
+        kind = self.field.kind
+        if kind == "switch":
+            check = QCheckBox()
+            check.toggled.connect(self._on_edited)
+            return check
+        if kind == "choice":
+            combo = QComboBox()
+            combo.addItems(list(self.field.choices))
+            combo.setFixedWidth(_EDITOR_PX)
+            combo.currentTextChanged.connect(self._on_edited)
+            return combo
+        if kind in ("lines", "prose"):
+            area = QPlainTextEdit()
+            area.setFixedHeight(9 * UNIT)
+            area.setTabChangesFocus(True)
+            area.setPlaceholderText("One a line" if kind == "lines" else "")
+            area.textChanged.connect(self._on_edited)
+            return area
+        edit = QLineEdit()
+        edit.setFixedWidth(_EDITOR_PX if kind in ("text", "list") else _EDITOR_PX // 2)
+        if kind in ("whole", "number"):
+            edit.setAlignment(Qt.AlignmentFlag.AlignRight)
+        if kind == "list":
+            edit.setPlaceholderText("Separated by commas")
+        edit.textEdited.connect(self._on_edited)
+        return edit
+
+    def _on_edited(self) -> None:
+        self._show_state()
+        self.edited.emit()
+
+    def _show_state(self) -> None:
+        differs = self._has_suggestion and self.value() != self._suggested
+        self._reset.setVisible(differs)
+        if differs:
+            shown = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
+            self._reset.setText(f"Suggested: {shown}")
+            self._reset.setAccessibleName(f"{self.field.label}: back to the suggested {shown}")
+        text, look = (self._problem, "error") if self._problem else (("" if differs else self._reason), "muted")
+        self._beside.setText(text)
+        set_look(self._beside, look)
+        set_look(self._editor, "error" if self._problem else "")

@@ -1,0 +1,98 @@
+"""Will it fit? The answer in words, memory by component, and what the run will take."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
+
+from burnish_app.theme import UNIT
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.layouts import clear
+from burnish_app.widgets.memory_bar import MemoryBar, Part
+from burnish_app.widgets.text import Value, body, caption, set_look, title
+from burnish_app.words import bytes_in_words, count_in_words, time_in_words
+from burnish_engine.contract.advice import Plan
+
+_TIGHT = 0.9
+"""Share of the free memory from which a plan that fits is called tight: predictions are right to a few percent."""
+
+
+class FitCard(Card):
+    """Shows a plan. Until the next one comes, the last stays and is called out of date."""
+
+    def __init__(self) -> None:
+        super().__init__("What it takes")
+        self.verdict = title("Not known yet.")
+        self._memory = body("", "muted")
+        self.body.addWidget(self.verdict)
+        self.body.addWidget(self._memory)
+        self._state = caption("")
+        self.corner.addWidget(self._state)
+        self.bar = MemoryBar()
+        self.body.addWidget(self.bar)
+        self.time = Value("Training time")
+        self.speed = Value("Speed", "tokens/s")
+        self.steps = Value("Steps", "", "Each step is one update of the adapter.")
+        self.disk = Value("On disk", "", "Checkpoints, the adapter and the exported files.")
+        self.trained = Value("Trained weights", "", "The rest of the model stays as it is.")
+        figures = QHBoxLayout()
+        figures.setSpacing(4 * UNIT)
+        for value in (self.time, self.speed, self.steps, self.disk, self.trained):
+            figures.addWidget(value)
+        figures.addStretch(1)
+        self.body.addLayout(figures)
+        self._words = QVBoxLayout()
+        self._words.setSpacing(UNIT // 2)
+        self.body.addLayout(self._words)
+
+    def show_stale(self) -> None:
+        """The recipe changed; the next plan is on its way."""
+        self._state.setText("updating ...")
+
+    def show_failure(self, words: str) -> None:
+        """There is no plan, and why."""
+        self._state.setText("")
+        self.verdict.setText("Not known.")
+        set_look(self.verdict, "")
+        clear(self._words)
+        self._words.addWidget(body(words, "error"))
+
+    def show_plan(self, plan: Plan) -> None:
+        """Show what a recipe will take."""
+        self._state.setText(plan.speed_source)
+        self.verdict.setText(verdict(plan))
+        set_look(self.verdict, "" if plan.fits else "error")
+        free = bytes_in_words(plan.memory_free_bytes)
+        self._memory.setText(f"{bytes_in_words(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
+        self.bar.show_parts([Part(part.name, part.bytes, part.note) for part in plan.memory], plan.memory_free_bytes)
+        self.time.set(time_in_words(plan.seconds) if plan.seconds is not None else "–")
+        self.speed.set(count_in_words(plan.tokens_per_s))
+        self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")
+        self.disk.set(
+            bytes_in_words(plan.disk_bytes),
+            f"of {bytes_in_words(plan.disk_free_bytes)} free",
+            look="error" if plan.disk_bytes > plan.disk_free_bytes else "",
+        )
+        self.trained.set(count_in_words(plan.trainable_parameters))
+        set_look(self._state, "muted")
+        clear(self._words)
+        for problem in plan.problems:
+            self._words.addWidget(body(f"✕  {problem}", "error"))
+        if plan.host_bytes:
+            host = f"{bytes_in_words(plan.host_bytes)} of {bytes_in_words(plan.host_free_bytes)} free system memory."
+            self._words.addWidget(caption(f"Beside it, {host}"))
+        for note in plan.notes:
+            self._words.addWidget(caption(note))
+
+
+def verdict(plan: Plan) -> str:
+    """Whether it fits, in two or three words."""
+    if not plan.fits:
+        return "It does not fit."
+    return "It fits, barely." if plan.memory_bytes > _TIGHT * plan.memory_free_bytes else "It fits."
+
+
+def plan_in_a_line(plan: Plan) -> str:
+    """The verdict with memory and time, for the foot of the page."""
+    memory = f"{bytes_in_words(plan.memory_bytes)} of {bytes_in_words(plan.memory_free_bytes)} free"
+    time = f", about {time_in_words(plan.seconds)}" if plan.seconds is not None else ""
+    return f"{verdict(plan)} {memory}{time}."

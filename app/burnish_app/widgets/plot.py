@@ -1,0 +1,185 @@
+"""The drawing inside a chart: thin lines over a quiet grid, made of pyqtgraph's light parts.
+
+`pyqtgraph.PlotWidget` would bring a context menu and buttons with every chart, which take longer to make than the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from numpy.typing import NDArray
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QColor, QPen
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.theme import SMALL_PX, Colors, Dash, font
+
+Numbers = NDArray[np.float64]
+_DASHES: dict[Dash, list[float]] = {"solid": [], "dash": [5, 3], "dot": [1.5, 2.5], "dash_dot": [6, 2.5, 1.5, 2.5]}
+_AXIS_WIDTH_PX = 52
+_GRID_ALPHA = 140  # of 255, on the theme's line color
+_MOST_POINTS = 1200
+"""Points a line is drawn with at most: about one a pixel. More cannot be seen and cost time at each repaint."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart.
+
+    Attributes:
+        label: What it is, for the legend.
+        series: Which of `theme.Colors.series` it looks like.
+        width_px: Its thickness.
+        faint: Whether it stands behind another line.
+        points: Whether each value gets a mark.
+    """
+
+    label: str
+    series: int
+    width_px: float = 1.6
+    faint: bool = False
+    points: bool = False
+
+
+def line_pen(colors: Colors, line: Line, *, dashed: bool = True) -> QPen:
+    """How a line is drawn.
+
+    Args:
+        colors: The theme's.
+        line: The line.
+        dashed: Tell it from other lines by its dash too. Not needed for a line that has a chart to itself.
+    """
+    series = colors.series[line.series]
+    color = QColor(series.color)
+    color.setAlpha(95 if line.faint else 255)
+    pen = QPen(color, line.width_px)
+    pen.setCosmetic(True)
+    if dashed and _DASHES[series.dash] and not line.faint:
+        pen.setDashPattern(_DASHES[series.dash])
+    return pen
+
+
+def thin_out(x: Numbers, y: Numbers, most: int = _MOST_POINTS) -> tuple[Numbers, Numbers]:
+    """The same line with fewer points: of each bucket its lowest and its highest, so that no spike is lost.
+
+    Args:
+        x: Rising.
+        y: As many; what is not finite is left out, a bucket without a finite value stays a gap.
+        most: Points that may stay.
+    """
+    if len(x) <= most:
+        return x, y
+    size = -(-len(x) // (most // 2))
+    whole = len(x) // size * size
+    buckets = np.where(np.isfinite(y[:whole]), y[:whole], np.nan).reshape(-1, size)
+    rows = np.arange(len(buckets))
+    lowest = np.argmin(np.where(np.isnan(buckets), np.inf, buckets), axis=1)
+    highest = np.argmax(np.where(np.isnan(buckets), -np.inf, buckets), axis=1)
+    first, second = np.minimum(lowest, highest), np.maximum(lowest, highest)
+    picked = np.stack([rows * size + first, rows * size + second], axis=1).ravel()
+    picked = np.concatenate([picked, np.arange(whole, len(x))])
+    return x[picked], y[picked]
+
+
+class Plot:
+    """Axes, grid, lines and a cursor.
+
+    Args:
+        lines: Key to line, drawn in this order.
+        tick_words: How a value reads at the axis.
+        moved: Called with the step under the pointer, None outside the lines' area.
+
+    Attributes:
+        view: The widget to show.
+    """
+
+    def __init__(
+        self, lines: Mapping[str, Line], tick_words: Callable[[float], str], moved: Callable[[float | None], None]
+    ) -> None:
+        self._lines, self._moved = lines, moved
+        self._view: Any = pg.GraphicsView()
+        self._view.setFrameShape(pg.GraphicsView.Shape.NoFrame)
+        grid = pg.GraphicsLayout()
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setSpacing(0)
+        self._view.setCentralItem(grid)
+        self._box = grid.addViewBox(row=0, col=1, enableMenu=False, enableMouse=False)
+        self._left, self._bottom = pg.AxisItem("left"), pg.AxisItem("bottom")
+        grid.addItem(self._left, 0, 0)
+        grid.addItem(self._bottom, 1, 1)
+        self._set_up_axes(tick_words)
+        self._curves: dict[str, Any] = {}
+        self._marks: dict[str, Any] = {}
+        for key, line in lines.items():
+            self._curves[key] = pg.PlotCurveItem(antialias=True, connect="finite")
+            self._box.addItem(self._curves[key])
+            if line.points:
+                self._marks[key] = pg.ScatterPlotItem(size=8, symbol="o", antialias=True)
+                self._box.addItem(self._marks[key])
+        self._cursor = pg.InfiniteLine(angle=90)
+        self._cursor.hide()
+        self._box.addItem(self._cursor, ignoreBounds=True)
+        self._view.scene().sigMouseMoved.connect(self._mouse_moved)
+
+    @property
+    def view(self) -> QWidget:
+        """The widget to show."""
+        view: QWidget = self._view
+        return view
+
+    def set_colors(self, colors: Colors) -> None:
+        """Draw in these colors."""
+        self._view.setBackground(colors.surface)
+        grid = QColor(colors.line)
+        for axis in (self._left, self._bottom):
+            axis.setTextPen(QColor(colors.muted))
+            axis.setTickPen(QPen(grid, 1))
+        self._left.setPen(QPen(Qt.PenStyle.NoPen))
+        self._bottom.setPen(QPen(grid, 1))
+        self._cursor.setPen(QPen(QColor(colors.faint), 1))
+        rim = QPen(QColor(colors.surface), 1.5)
+        rim.setCosmetic(True)
+        for key, line in self._lines.items():
+            pen = line_pen(colors, line, dashed=len(self._lines) > 1)
+            self._curves[key].setPen(pen)
+            if key in self._marks:
+                self._marks[key].setBrush(pen.color())
+                self._marks[key].setPen(rim)
+
+    def set_line(self, key: str, x: Numbers, y: Numbers) -> None:
+        """Draw other values; what is not finite is a gap."""
+        x, y = thin_out(x, y)
+        y = np.where(np.isfinite(y), y, np.nan)
+        self._curves[key].setData(x, y)
+        if key in self._marks:
+            self._marks[key].setData(x[np.isfinite(y)], y[np.isfinite(y)])
+
+    def set_ranges(self, x: tuple[float, float], y: tuple[float, float]) -> None:
+        """Show this part."""
+        self._box.setRange(xRange=x, yRange=y, padding=0)
+
+    def set_cursor(self, step: float | None) -> None:
+        """Put the cursor at a step; None: nowhere."""
+        self._cursor.setVisible(step is not None)
+        if step is not None:
+            self._cursor.setPos(step)
+
+    def _set_up_axes(self, tick_words: Callable[[float], str]) -> None:
+        self._left.setWidth(_AXIS_WIDTH_PX)
+        self._left.setGrid(_GRID_ALPHA)
+        self._left.tickStrings = lambda values, _scale, _spacing: [tick_words(value) for value in values]
+        self._bottom.tickStrings = lambda values, _scale, _spacing: [
+            f"{value:,.0f}" if value == round(value) else "" for value in values
+        ]
+        for axis in (self._left, self._bottom):
+            axis.enableAutoSIPrefix(False)
+            axis.setStyle(tickLength=0, tickFont=font(SMALL_PX), tickTextOffset=6, maxTickLevel=0)
+            axis.linkToView(self._box)
+
+    def _mouse_moved(self, place: QPointF) -> None:
+        inside = self._box.sceneBoundingRect().contains(place)
+        self._moved(self._box.mapSceneToView(place).x() if inside else None)

@@ -1,0 +1,158 @@
+"""The recipe as a form built from its schema: what people change first, the rest folded by section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from burnish_app.recipe_fields import RecipeField, advanced_sections, basic_fields, recipe_fields
+from burnish_app.theme import UNIT
+from burnish_app.widgets.buttons import quiet
+from burnish_app.widgets.field_row import FieldRow
+from burnish_app.widgets.text import body
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_file import recipe_problems
+
+
+class RecipeForm(QWidget):
+    """Edits a recipe. `edited` comes with every change; `recipe()` is None while something is invalid.
+
+    A folded section has no widgets until it is opened: making all at once would hold up the window.
+    """
+
+    edited = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._fields = {field.key: field for field in recipe_fields()}
+        self._values: dict[str, Any] = Recipe().model_dump()
+        self._suggested: dict[str, Any] | None = None
+        self._reasons: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
+        self._recipe: Recipe | None = Recipe()
+        self._rows: dict[str, FieldRow] = {}
+        self._folds: dict[str, _Fold] = {}
+        self._whole = body("", "error")
+        self._whole.hide()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(UNIT)
+        layout.addWidget(self._whole)
+        for field in basic_fields():
+            layout.addWidget(self._make_row(field))
+        layout.addSpacing(UNIT)
+        for title, fields in advanced_sections():
+            fold = _Fold(title, fields, self._make_row)
+            self._folds[title] = fold
+            layout.addWidget(fold)
+        layout.addStretch(1)
+
+    def recipe(self) -> Recipe | None:
+        """The recipe as edited, or None while it is invalid."""
+        return self._recipe
+
+    def problems(self) -> dict[str, str]:
+        """Dotted key to what is wrong there."""
+        return dict(self._problems)
+
+    def show_recipe(self, recipe: Recipe) -> None:
+        """Show a recipe without telling anybody."""
+        self._values = recipe.model_dump()
+        for key, row in self._rows.items():
+            row.show_value(self._fields[key].read(self._values))
+        self._check()
+
+    def show_suggestion(self, recipe: Recipe | None, reasons: dict[str, str]) -> None:
+        """Mark what differs from a suggestion.
+
+        Args:
+            recipe: As suggested; None: nothing is suggested.
+            reasons: Dotted key to one sentence.
+        """
+        self._suggested = recipe.model_dump() if recipe else None
+        self._reasons = reasons
+        for row in self._rows.values():
+            self._mark(row)
+
+    def row(self, key: str) -> FieldRow:
+        """The row of a field; opens its section.
+
+        Args:
+            key: Dotted.
+        """
+        if key not in self._rows:
+            fold = next(fold for fold in self._folds.values() if any(field.key == key for field in fold.fields))
+            fold.open()
+        return self._rows[key]
+
+    def _make_row(self, field: RecipeField) -> FieldRow:
+        row = FieldRow(field)
+        row.show_value(field.read(self._values))
+        self._mark(row)
+        row.show_problem(self._problems.get(field.key, ""))
+        row.edited.connect(lambda: self._on_edited(row))
+        self._rows[field.key] = row
+        return row
+
+    def _mark(self, row: FieldRow) -> None:
+        if self._suggested is None:
+            row.forget_suggestion()
+        else:
+            row.show_suggestion(row.field.read(self._suggested), self._reasons.get(row.field.key, ""))
+
+    def _on_edited(self, row: FieldRow) -> None:
+        row.field.write(self._values, row.value())
+        self._check()
+        self.edited.emit()
+
+    def _check(self) -> None:
+        self._problems = recipe_problems(self._values)
+        self._recipe = None if self._problems else Recipe.model_validate(self._values)
+        elsewhere = [text for key, text in self._problems.items() if key not in self._rows]
+        self._whole.setText("\n".join(elsewhere))
+        self._whole.setVisible(bool(elsewhere))
+        for key, row in self._rows.items():
+            row.show_problem(self._problems.get(key, ""))
+
+
+class _Fold(QWidget):
+    """A section behind its title; its rows are made when it is first opened."""
+
+    def __init__(self, title: str, fields: list[RecipeField], make_row: Any) -> None:
+        super().__init__()
+        self.fields = fields
+        self._title = title
+        self._make_row = make_row
+        self._body: QWidget | None = None
+        self._button = quiet("", self._toggle)
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(UNIT)
+        self._layout.addWidget(self._button, alignment=Qt.AlignmentFlag.AlignLeft)
+        self._name_button(is_open=False)
+
+    def open(self) -> None:
+        """Show the rows."""
+        if self._body is None:
+            self._body = QWidget()
+            body = QVBoxLayout(self._body)
+            body.setContentsMargins(0, 0, 0, UNIT)
+            body.setSpacing(UNIT)
+            for field in self.fields:
+                body.addWidget(self._make_row(field))
+            self._layout.addWidget(self._body)
+        self._body.show()
+        self._name_button(is_open=True)
+
+    def _toggle(self) -> None:
+        if self._body is not None and not self._body.isHidden():
+            self._body.hide()
+            self._name_button(is_open=False)
+        else:
+            self.open()
+
+    def _name_button(self, *, is_open: bool) -> None:
+        self._button.setText(f"{'▾' if is_open else '▸'}  {self._title}")
+        self._button.setAccessibleName(f"{self._title}, {'open' if is_open else 'folded'}")

@@ -1,0 +1,123 @@
+"""The four charts of a run: loss large, learning rate, speed and memory below it."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+import numpy as np
+from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+
+from burnish_app.run_state import RunState
+from burnish_app.theme import UNIT
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.charts import Chart, moving_mean
+from burnish_app.widgets.plot import Line
+from burnish_app.words import bytes_in_words, count_in_words
+
+_LOSS_PX, _SMALL_PX = (220, 460), (104, 180)
+_GIB = 2**30
+_LOSS_SHARE, _SMALL_SHARE = 0.31, 0.15
+
+
+def mean_window(steps: int) -> int:
+    """Over how many steps the loss is averaged for the thick line: a fiftieth of the run, 5 to 100.
+
+    Args:
+        steps: Steps the run will make.
+    """
+    return min(max(steps // 50, 5), 100)
+
+
+def loss_words(loss: float) -> str:
+    """A loss as it reads in figures and legends."""
+    return f"{loss:.3f}" if math.isfinite(loss) else "not a number"
+
+
+def rate_tick(rate: float) -> str:
+    """A learning rate such as 2e-4 or 1.85e-4."""
+    if rate == 0 or not math.isfinite(rate):
+        return "0"
+    digits, _, exponent = f"{rate:.2e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+class RunCharts(QWidget):
+    """Draws a `RunState`. Drawing is asked for by the page, at most five times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loss = Chart(
+            "Loss",
+            {
+                "raw": Line("each step", 0, width_px=1.0, faint=True),
+                "mean": Line("mean", 0, width_px=2.0),
+                "held_out": Line("held out", 1, points=True),
+            },
+            loss_words,
+            tick_words=lambda loss: f"{loss:.2f}",
+        )
+        self.rate = Chart("Learning rate", {"rate": Line("", 3)}, rate_tick, from_zero=True)
+        self.speed = Chart(
+            "Speed",
+            {"speed": Line("", 2)},
+            lambda speed: f"{count_in_words(speed)} tokens/s",
+            tick_words=lambda speed: f"{speed / 1000:g} k" if speed >= 1000 else f"{speed:g}",
+            from_zero=True,
+        )
+        self.memory = Chart(
+            "Memory",
+            {"memory": Line("", 1)},
+            lambda gib: bytes_in_words(round(gib * _GIB)),
+            tick_words=lambda gib: f"{gib:g} GiB",
+            from_zero=True,
+        )
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2 * UNIT)
+        column.addWidget(_in_card(self.loss))
+        grid = QGridLayout()
+        grid.setSpacing(2 * UNIT)
+        for place, chart in enumerate((self.rate, self.speed, self.memory)):
+            grid.addWidget(_in_card(chart), 0, place)
+            grid.setColumnStretch(place, 1)
+        column.addLayout(grid)
+        self.fit_height(0)
+
+    def fit_height(self, page_px: int) -> None:
+        """Give the charts the heights that suit a page of this height."""
+        self.loss.set_plot_height(_between(page_px * _LOSS_SHARE, *_LOSS_PX))
+        for chart in (self.rate, self.speed, self.memory):
+            chart.set_plot_height(_between(page_px * _SMALL_SHARE, *_SMALL_PX))
+
+    def draw(self, state: RunState) -> None:
+        """Show these steps."""
+        steps = state.steps.step.values()
+        losses = state.steps.loss.values()
+        self.loss.set_line("raw", steps, losses)
+        self.loss.set_line("mean", steps, moving_mean(losses, mean_window(state.total_steps)))
+        self.loss.set_line("held_out", state.evaluation_steps.values(), state.evaluation_losses.values())
+        self.rate.set_line("rate", steps, state.steps.learning_rate.values())
+        self.speed.set_line("speed", steps, state.steps.tokens_per_s.values())
+        self.memory.set_line("memory", steps, np.asarray(state.steps.memory_bytes.values()) / _GIB)
+
+
+def newest_mean(values: array[float], window: int) -> float:
+    """The mean of the last finite numbers; NaN where there are none.
+
+    Args:
+        values: Numbers in order.
+        window: Of how many, at most.
+    """
+    last = [value for value in values[-window:] if math.isfinite(value)]
+    return sum(last) / len(last) if last else math.nan
+
+
+def _in_card(chart: Chart) -> Card:
+    card = Card()
+    card.body.addWidget(chart)
+    return card
+
+
+def _between(value: float, low: int, high: int) -> int:
+    return round(min(max(value, low), high))

@@ -1,0 +1,87 @@
+"""How a run stands, in a line of words, a bar and six figures."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtWidgets import QHBoxLayout
+
+from burnish_app.run_state import RunState
+from burnish_app.run_words import RunWords, Tone
+from burnish_app.theme import UNIT
+from burnish_app.widgets.banner import ProgressBar
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.run_charts import loss_words, mean_window, newest_mean
+from burnish_app.widgets.text import Look, Value, body, heading, set_look
+from burnish_app.words import bytes_in_words, count_in_words, time_in_words
+from burnish_engine.contract.protocol import RunSummary
+
+_LOOKS: dict[Tone, Look] = {
+    "plain": "",
+    "live": "accent",
+    "success": "success",
+    "warning": "warning",
+    "error": "error",
+}
+
+
+class RunFigures(Card):
+    """The card at the top of the Train page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headline, self.detail = heading(""), body("", "muted")
+        self.bar = ProgressBar()
+        self.step = Value("Step")
+        self.loss = Value("Loss", hint="Mean cross entropy per learned token of the last steps, nats. Lower is better.")
+        self.held_out = Value("Held-out loss", hint="The same on rows that are not trained on. It should fall too.")
+        self.speed = Value("Speed", "tokens/s", "Real tokens a second, padding excluded, mean of the last steps.")
+        self.memory = Value("Memory", hint="Peak memory of the device so far, or of the process on the CPU.")
+        self.left = Value("Time left", hint="Predicted from the last steps.")
+        self.body.addWidget(self.headline)
+        self.body.addWidget(self.detail)
+        self.body.addWidget(self.bar)
+        line = QHBoxLayout()
+        line.setContentsMargins(0, UNIT, 0, 0)
+        line.setSpacing(3 * UNIT)
+        for value in (self.step, self.loss, self.held_out, self.speed, self.memory, self.left):
+            line.addWidget(value, 1)
+        self.body.addLayout(line)
+
+    def tell(self, words: RunWords) -> None:
+        """Say how the run stands."""
+        self.headline.setText(words.headline)
+        set_look(self.headline, _LOOKS[words.tone])
+        self.detail.setText(words.detail)
+        self.detail.setVisible(bool(words.detail))
+
+    def draw(self, state: RunState, summary: RunSummary) -> None:
+        """Show the figures, from the events or, before they are read, from the summary."""
+        done = state.step or summary.state.step
+        total = state.total_steps or summary.state.total_steps
+        preparing = summary.standing == "running" and not done and state.phase != "evaluating"
+        self.bar.set_share(None if preparing else done / total if total else 0.0)
+        self.step.set(f"{done:,}", f"of {total:,}" if total else "")
+        self._draw_loss(state, summary)
+        speed = newest_mean(state.steps.tokens_per_s.values(), 10)
+        self.speed.set(count_in_words(speed) if math.isfinite(speed) else "–")
+        last = state.last_step
+        size, _, unit = bytes_in_words(last.memory_bytes).partition(" ") if last else ("–", "", "")
+        self.memory.set(size, unit)
+        going = summary.standing in ("running", "paused")
+        self.left.set(time_in_words(last.eta_s) if last and going else "–")
+
+    def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
+        window = mean_window(state.total_steps)
+        losses = state.steps.loss.values()
+        loss = newest_mean(losses, window) if losses else summary.state.loss
+        bad = bool(losses) and not math.isfinite(losses[-1])
+        self.loss.set("not a number" if bad else _loss(loss), look="error" if bad else "")
+        evaluations = state.evaluation_losses.values()
+        held_out = evaluations[-1] if evaluations else summary.state.evaluation_loss
+        worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]
+        self.held_out.set(_loss(held_out), look="warning" if worse else "")
+
+
+def _loss(loss: float | None) -> str:
+    return "–" if loss is None or math.isnan(loss) else loss_words(loss)

@@ -1,0 +1,231 @@
+"""The window: a sidebar of steps, the page shown, drops from anywhere, and notes about what goes on."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from threading import Thread
+from typing import NamedTuple
+
+from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeySequence, QShortcut
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
+
+from burnish_app.drop import DATA_ENDINGS, DropVeil, judge_drop
+from burnish_app.engine_client import EngineClient
+from burnish_app.icons import icon
+from burnish_app.pages.base import Page
+from burnish_app.preferences import Preferences
+from burnish_app.runs_watch import ALIVE, RunsWatch
+from burnish_app.sidebar import Sidebar
+from burnish_app.theme import Theme
+from burnish_app.widgets.status_dot import Status
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.protocol import RunSummary
+
+_WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
+_FIRST_SIZE_PX = (1280, 800)
+_GOES_ON = "A run is going on. It continues when this window closes."
+_ENGINE_NOTES = {
+    "restarting": "The engine stopped and is being started again.",
+    "down": "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
+    "studio/serve.log.",
+}
+
+
+class PageEntry(NamedTuple):
+    """Where a page comes from. Its module is imported on the first visit, which keeps the start fast."""
+
+    key: str
+    title: str
+    module: str
+    class_name: str
+
+
+PAGES = (
+    PageEntry("hardware", "Hardware", "burnish_app.pages.hardware", "HardwarePage"),
+    PageEntry("model", "Model", "burnish_app.pages.model", "ModelPage"),
+    PageEntry("data", "Data", "burnish_app.pages.data", "DataPage"),
+    PageEntry("recipe", "Recipe", "burnish_app.pages.recipe", "RecipePage"),
+    PageEntry("train", "Train", "burnish_app.pages.train", "TrainPage"),
+    PageEntry("try_out", "Try it", "burnish_app.pages.try_out", "TryOutPage"),
+    PageEntry("export", "Export", "burnish_app.pages.export", "ExportPage"),
+    PageEntry("runs", "Runs", "burnish_app.pages.runs", "RunsPage"),
+    PageEntry("settings", "Settings", "burnish_app.pages.settings", "SettingsPage"),
+)
+
+
+def first_status(key: str, bench: Workbench) -> Status:
+    """How a step stands before its page was ever shown, from what is remembered."""
+    done = {
+        "model": bench.model is not None,
+        "data": bench.dataset is not None,
+        "recipe": bench.suggestion is not None,
+    }
+    if key in done:
+        return "done" if done[key] else "empty"
+    return "ready" if key in ("train", "try_out", "export") and bench.run else "empty"
+
+
+def _import_pages() -> None:
+    """Import all pages beside the running window, so that the first visit of each is quick."""
+    for entry in PAGES:
+        import_module(entry.module)
+
+
+class Window(QMainWindow):
+    """The studio's window.
+
+    Args:
+        client: Asks the engine; the window starts and ends it.
+        bench: What the person works on.
+        preferences: What the window remembers of itself.
+        theme: Light or dark.
+    """
+
+    def __init__(self, client: EngineClient, bench: Workbench, preferences: Preferences, theme: Theme) -> None:
+        super().__init__()
+        self.client, self.bench, self.preferences, self.theme = client, bench, preferences, theme
+        self._pages: dict[str, Page] = {}
+        self._shown = ""
+        self.setWindowTitle("Burnish")
+        self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
+        self.setAcceptDrops(True)
+        self.sidebar = Sidebar([(entry.key, entry.title) for entry in PAGES[:-1]], (PAGES[-1].key, PAGES[-1].title))
+        self.sidebar.chosen.connect(self.go_to)
+        self._stack = QStackedWidget()
+        middle = QWidget()
+        line = QHBoxLayout(middle)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(0)
+        line.addWidget(self.sidebar)
+        line.addWidget(self._stack, 1)
+        self.setCentralWidget(middle)
+        self._veil = DropVeil(self)
+        self._make_shortcuts()
+        for entry in PAGES:
+            self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
+        client.state_changed.connect(self._engine_state)
+        self._watch = RunsWatch(client, _WATCH_RUNS_MS, self)
+        self._watch.updated.connect(self._runs_updated)
+        self.resize(*_FIRST_SIZE_PX)
+        if preferences.geometry is not None:
+            self.restoreGeometry(preferences.geometry)
+        known = {entry.key for entry in PAGES}
+        self.go_to(preferences.page if preferences.page in known else PAGES[0].key)
+
+    def begin(self) -> None:
+        """Start the engine and what is watched. After the window is shown, so that it shows sooner."""
+        self.client.start()
+        self._watch.start()
+        Thread(target=_import_pages, name="import-pages", daemon=True).start()
+
+    def page(self, key: str) -> Page:
+        """A page, made on the first call."""
+        if key not in self._pages:
+            entry = next(entry for entry in PAGES if entry.key == key)
+            page: Page = getattr(import_module(entry.module), entry.class_name)(self.client, self.bench)
+            page.status_changed.connect(self.sidebar.button(key).set_status)
+            page.go_to.connect(self.go_to)
+            page.ask_runs.connect(self._watch.ask)
+            page.take_preferences(self.preferences, self.theme)
+            self.sidebar.button(key).set_status(page.status)
+            self._pages[key] = page
+            self._stack.addWidget(page)
+        return self._pages[key]
+
+    @property
+    def shown_key(self) -> str:
+        """Key of the page being shown."""
+        return self._shown
+
+    def go_to(self, key: str) -> None:
+        """Show a page."""
+        self.sidebar.show_chosen(key)
+        if key == self._shown:
+            return
+        page = self.page(key)
+        if self._shown:
+            self._pages[self._shown].hidden()
+        self._shown = key
+        self.preferences.page = key
+        self._stack.setCurrentWidget(page)
+        self._watch.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
+        page.shown()
+
+    def take(self, paths: list[str]) -> None:
+        """Files or folders were dropped: hand them to the page they belong to, or say why not.
+
+        Args:
+            paths: Absolute; an empty text stands for what is no local file.
+        """
+        drop = judge_drop(paths)
+        if drop.page:
+            self.go_to(drop.page)
+            self.page(drop.page).take_drop(drop.paths)
+        if drop.what:
+            self.page(self._shown).banner("warning", drop.what, drop.remedy)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        """Show what may be dropped."""
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+            self._veil.cover()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        """Nothing is dragged any more."""
+        self._veil.hide()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """Take what was dropped once the drag is over: a slow answer must not hold up the other program."""
+        self._veil.hide()
+        event.acceptProposedAction()
+        paths = [url.toLocalFile() for url in event.mimeData().urls()]
+        QTimer.singleShot(0, self, lambda: self.take(paths))
+
+    def changeEvent(self, event: QEvent) -> None:
+        """The mark follows the theme."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self.setWindowIcon(icon("burnish", self.theme.colors.accent, 64))
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Remember everything; runs go on."""
+        self.preferences.geometry = self.saveGeometry()
+        self.bench.save()
+        self._watch.stop()
+        if self._shown:
+            self._pages[self._shown].hidden()
+        for page in self._pages.values():
+            page.closing()
+        self.hide()
+        self.client.close()
+        super().closeEvent(event)
+
+    def _make_shortcuts(self) -> None:
+        for number, entry in enumerate(PAGES[:-1], 1):
+            QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.go_to(key))
+        QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
+        for keys in ("Ctrl+Return", "Ctrl+Enter"):
+            QShortcut(QKeySequence(keys), self, self._press_primary)
+
+    def _press_primary(self) -> None:
+        button = self.page(self._shown).primary
+        if button is not None and button.isVisible():
+            button.click()
+
+    def _browse(self) -> None:
+        endings = " ".join(f"*{ending}" for ending in DATA_ENDINGS)
+        dialog = QFileDialog(self, "Add data", "", f"Datasets ({endings})")
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.filesSelected.connect(self.take)
+        dialog.open()
+
+    def _engine_state(self, state: str) -> None:
+        self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
+
+    def _runs_updated(self, runs: list[RunSummary]) -> None:
+        alive = any(run.standing in ALIVE for run in runs)
+        self.sidebar.set_run_note(_GOES_ON if alive else "")
+        for page in self._pages.values():
+            page.runs_changed(runs)

@@ -1,0 +1,223 @@
+"""What the person works on: model, data, target, recipe, and the run being looked at. Survives closing the window.
+
+The recipe holds the choices; `model_path`, `data_files`, `validation_files` and `target` are views into it, so the two
+can never disagree. What was found out about a choice (facts, suggestion, plan) is dropped when that choice changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from burnish_app.preferences import studio_dir
+from burnish_engine.contract.advice import ModelFacts, Plan, Suggestion
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.facts import DatasetFacts
+from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.recipe import Recipe, TargetSection
+from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
+
+_SAVE_AFTER_MS = 400
+_LOG = logging.getLogger(__name__)
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(extra="ignore", protected_namespaces=(), ser_json_inf_nan="strings")
+
+    v: int = 1
+    recipe: str = ""
+    model: ModelFacts | None = None
+    dataset: DatasetFacts | None = None
+    suggestion: Suggestion | None = None
+    run: str = ""
+
+
+class Workbench(QObject):
+    """What the person works on.
+
+    Args:
+        file: Where it is kept; by default in the studio's folder.
+        parent: Qt parent.
+
+    Attributes:
+        changed: Emits the name of the property that changed: model_path, model, data_files, validation_files, dataset,
+            target, recipe, suggestion, plan or run. "recipe" comes with every change of a choice.
+    """
+
+    changed = Signal(str)
+
+    def __init__(self, file: Path | None = None, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._file = file or studio_dir() / "workbench.json"
+        self._recipe = Recipe()
+        self._model: ModelFacts | None = None
+        self._dataset: DatasetFacts | None = None
+        self._suggestion: Suggestion | None = None
+        self._plan: Plan | None = None
+        self._run = ""
+        self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
+        self._timer.timeout.connect(self.save)
+        self._restore()
+
+    @property
+    def recipe(self) -> Recipe:
+        """All choices."""
+        return self._recipe
+
+    @property
+    def recipe_toml(self) -> str:
+        """The recipe as the engine's requests take it."""
+        return dump_recipe(self._recipe)
+
+    @property
+    def model_path(self) -> str:
+        """The model: "embedded", a folder, or the name of a fetched one."""
+        return self._recipe.model.path
+
+    @property
+    def data_files(self) -> list[str]:
+        """Training files, absolute."""
+        return list(self._recipe.data.files)
+
+    @property
+    def validation_files(self) -> list[str]:
+        """Held-out files, absolute."""
+        return list(self._recipe.data.validation_files)
+
+    @property
+    def target(self) -> TargetSection:
+        """Where the result shall run."""
+        return self._recipe.target
+
+    @property
+    def model(self) -> ModelFacts | None:
+        """What was found out about the model; None until it was looked at."""
+        return self._model
+
+    @property
+    def dataset(self) -> DatasetFacts | None:
+        """What was found out about the data; None until it was looked at with this model."""
+        return self._dataset
+
+    @property
+    def suggestion(self) -> Suggestion | None:
+        """What the engine suggested for this model, data and target."""
+        return self._suggestion
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the recipe will take. Not kept over a restart: free memory changes."""
+        return self._plan
+
+    @property
+    def run(self) -> str:
+        """Folder of the run that Train, Try it and Export show."""
+        return self._run
+
+    def set_recipe(self, recipe: Recipe) -> None:
+        """Change any of the choices at once."""
+        before, self._recipe = self._recipe, recipe
+        names = []
+        if before.model != recipe.model:
+            self._model = self._suggestion = None
+            names += ["model_path", "model", "suggestion"]
+        if before.data.files != recipe.data.files:
+            self._suggestion = None
+            names += ["data_files", "suggestion"]
+        if before.data.validation_files != recipe.data.validation_files:
+            names.append("validation_files")
+        if before.target != recipe.target:
+            self._suggestion = None
+            names += ["target", "suggestion"]
+        if before.model != recipe.model or before.data != recipe.data:
+            self._dataset = None
+            names.append("dataset")
+        if before != recipe:
+            self._plan = None
+            self._tell(*dict.fromkeys([*names, "plan", "recipe"]))
+
+    def set_model_path(self, path: str) -> None:
+        """Choose a model."""
+        model = self._recipe.model.model_copy(update={"path": path})
+        self.set_recipe(self._recipe.model_copy(update={"model": model}))
+
+    def set_data_files(self, files: list[str]) -> None:
+        """Choose the training files."""
+        self._set_data(files=list(files))
+
+    def set_validation_files(self, files: list[str]) -> None:
+        """Choose the held-out files."""
+        self._set_data(validation_files=list(files))
+
+    def set_target(self, target: TargetSection) -> None:
+        """Choose where the result shall run."""
+        self.set_recipe(self._recipe.model_copy(update={"target": target}))
+
+    def set_model(self, model: ModelFacts | None) -> None:
+        """Keep what was found out about the model."""
+        self._model = model
+        self._tell("model")
+
+    def set_dataset(self, dataset: DatasetFacts | None) -> None:
+        """Keep what was found out about the data."""
+        self._dataset = dataset
+        self._tell("dataset")
+
+    def set_suggestion(self, suggestion: Suggestion | None) -> None:
+        """Keep what the engine suggested."""
+        self._suggestion = suggestion
+        self._tell("suggestion")
+
+    def set_plan(self, plan: Plan | None) -> None:
+        """Keep what the recipe will take."""
+        self._plan = plan
+        self._tell("plan")
+
+    def set_run(self, folder: str) -> None:
+        """Choose the run to look at; empty: none."""
+        if folder != self._run:
+            self._run = folder
+            self._tell("run")
+
+    def save(self) -> None:
+        """Write it to disk now."""
+        self._timer.stop()
+        saved = _Saved(
+            recipe=dump_recipe(self._recipe),
+            model=self._model,
+            dataset=self._dataset,
+            suggestion=self._suggestion,
+            run=self._run,
+        )
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._file, saved.model_dump_json(indent=1), durable=False)
+        except (
+            OSError,
+            BurnishError,
+        ) as error:  # a full disk must not stop the person's work; the next save tries again
+            _LOG.warning("The workbench could not be saved: %s", error)
+
+    def _set_data(self, **update: list[str]) -> None:
+        data = self._recipe.data.model_copy(update=update)
+        self.set_recipe(self._recipe.model_copy(update={"data": data}))
+
+    def _tell(self, *names: str) -> None:
+        self._timer.start()
+        for name in names:
+            self.changed.emit(name)
+
+    def _restore(self) -> None:
+        try:
+            saved = _Saved.model_validate_json(read_with_retry(self._file))
+            self._recipe = parse_recipe(saved.recipe)
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError, BurnishError, UnicodeDecodeError) as error:
+            _LOG.warning("The saved workbench %s could not be read and starts empty: %s", self._file, error)
+            return
+        self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
+        self._run = saved.run if Path(saved.run).is_dir() else ""

@@ -1,0 +1,177 @@
+"""Finds the passes that a device has room for: row length, tokens a pass, and whether to recompute. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from burnish_engine.advise.memory import BYTES_OF
+from burnish_engine.advise.plan import plan_run
+from burnish_engine.advise.shape import parameters
+from burnish_engine.advise.workload import planned_facts, rounded_length, wanted_length, workload
+from burnish_engine.contract.advice import Plan
+from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe import DevicesSection, ExportSection, Recipe
+
+COMFORTABLE_SHARE = 0.9
+"""Share of the free memory that a suggested run may be predicted to take: predictions err and other programs live."""
+
+_BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
+_SHORTEST_ROWS = 256  # rows are not cut below this to make a model fit
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The passes chosen for a model on a device.
+
+    Attributes:
+        recipe: The run with these passes (exports left out, which take no part in the fit).
+        plan: What it takes.
+        comfortable: Whether memory is left over.
+        coverage: Row length by the one that the data asks for, 0 to 1: less where memory or the model's context does
+            not allow more.
+    """
+
+    recipe: Recipe
+    plan: Plan
+    comfortable: bool
+    coverage: float
+
+
+def best_gpu(machine: MachineFacts) -> GpuFacts | None:
+    """The GPU to train on: the one with the most free memory; None for the CPU."""
+    return max(machine.gpus, key=lambda gpu: (_free_bytes(gpu, machine), -gpu.index), default=None)
+
+
+def device_section(machine: MachineFacts) -> DevicesSection:
+    """The recipe's devices for this machine."""
+    gpu = best_gpu(machine)
+    if gpu is None:
+        return DevicesSection(kind="cpu" if machine.gpu_problem else "auto")
+    return DevicesSection(gpus=[gpu.index])
+
+
+def best_precision(machine: MachineFacts) -> str:
+    """bf16 where the device computes it fast, else fp32."""
+    gpu = best_gpu(machine)
+    if gpu is not None:
+        return "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"
+    return "bf16" if machine.bf16_cpu else "fp32"
+
+
+def fit_passes(
+    recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, dataset: DatasetFacts | None, *, most_tokens: int
+) -> Fit | None:
+    """The fastest passes that fit, keeping whole rows before speed and cutting rows only as the last resort.
+
+    Args:
+        recipe: Everything but the passes; `data.max_length` is the row length wanted.
+        spec: The model's shape.
+        machine: Where it runs.
+        dataset: What is trained on.
+        most_tokens: Most tokens of a pass that are of use.
+
+    Returns:
+        The fit; None where not even the smallest pass fits.
+    """
+    if not _weights_fit(recipe, spec, machine):
+        return None
+    search = _Search(recipe, spec, machine, dataset)
+    tight: Fit | None = None
+    for length in _lengths(recipe.data.max_length):
+        for recompute in (False, True):
+            fitting = search.fitting(length, most_tokens, recompute=recompute)
+            comfortable = [fit for fit in fitting if fit.comfortable]
+            if comfortable:
+                return search.cover_longest(max(comfortable, key=lambda fit: fit.plan.tokens_per_s))
+            tight = tight or next(iter(fitting), None)
+        if tight:
+            return tight
+    return None
+
+
+def least_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, dataset: DatasetFacts | None) -> Fit:
+    """The smallest passes, whether they fit or not."""
+    length = min(recipe.data.max_length, _SHORTEST_ROWS)
+    return _Search(recipe, spec, machine, dataset).with_passes(length, length, recompute=True)
+
+
+@dataclass(frozen=True)
+class _Search:
+    recipe: Recipe
+    spec: DecoderSpec
+    machine: MachineFacts
+    dataset: DatasetFacts | None
+
+    def fitting(self, length: int, most_tokens: int, *, recompute: bool) -> list[Fit]:
+        """All passes with that row length that fit."""
+        found = []
+        for budget in _budgets(length, most_tokens):
+            fit = self.with_passes(length, budget, recompute=recompute)
+            if not fit.plan.fits:
+                break  # larger ones do not fit either
+            found.append(fit)
+        if not found and length not in _BUDGETS:
+            fit = self.with_passes(length, length, recompute=recompute)
+            return [fit] if fit.plan.fits else []
+        return found
+
+    def cover_longest(self, fit: Fit) -> Fit:
+        """The same with no row cut, where the longest fits into the pass anyway."""
+        if self.dataset is None or self.dataset.lengths is None:
+            return fit
+        train = fit.recipe.train
+        longest = rounded_length(self.dataset.lengths.longest)
+        if not fit.recipe.data.max_length < longest <= min(train.micro_batch_tokens, self.spec.max_context):
+            return fit
+        covering = self.with_passes(longest, train.micro_batch_tokens, recompute=train.recompute)
+        return covering if covering.plan.fits and covering.comfortable else fit
+
+    def with_passes(self, length: int, budget: int, *, recompute: bool) -> Fit:
+        """What the run takes with these passes."""
+        train = {"micro_batch_tokens": budget, "recompute": recompute}
+        tried = self.recipe.model_copy(
+            update={
+                "data": self.recipe.data.model_copy(update={"max_length": length}),
+                "train": self.recipe.train.model_copy(update=train),
+                "export": ExportSection(quants=[]),
+            }
+        )
+        plan = plan_run(tried, self.spec, self.machine, dataset=facts_for_recipe(tried, self.dataset))
+        comfortable = plan.memory_bytes <= COMFORTABLE_SHARE * plan.memory_free_bytes
+        return Fit(tried, plan, comfortable, coverage=min(1.0, length / wanted_length(self.dataset, None)))
+
+
+def facts_for_recipe(recipe: Recipe, dataset: DatasetFacts | None) -> DatasetFacts | None:
+    """What `inspect` would find with this recipe's row length and token budget."""
+    if dataset is None:
+        return None
+    return planned_facts(dataset, workload(dataset, recipe.data.max_length), recipe.train.micro_batch_tokens)
+
+
+def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts) -> bool:
+    """Whether the base weights alone leave anything: spares the search for models that are far too large."""
+    gpu = best_gpu(machine)
+    free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
+    width = BYTES_OF["fp32" if recipe.train.precision == "fp32" else "bf16"]
+    return parameters(spec) * width < free
+
+
+def _lengths(wanted: int) -> Iterator[int]:
+    """The row length wanted, then ever shorter ones."""
+    yield wanted
+    length = 1 << (wanted - 1).bit_length() - 1
+    while length >= _SHORTEST_ROWS:
+        if length < wanted:
+            yield length
+        length //= 2
+
+
+def _budgets(length: int, most_tokens: int) -> list[int]:
+    """Token budgets that hold a row and are not more than is of use, smallest first."""
+    return [budget for budget in _BUDGETS if length <= budget <= max(most_tokens, length)] or [length]
+
+
+def _free_bytes(gpu: GpuFacts, machine: MachineFacts) -> int:
+    return machine.ram_free_bytes if gpu.unified_memory else gpu.vram_free_bytes

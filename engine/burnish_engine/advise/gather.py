@@ -1,0 +1,63 @@
+"""Collects what a plan needs: the model's shape, from its folder or the catalog, and the machine as it is now."""
+
+from __future__ import annotations
+
+from burnish_engine.advise.catalog import find_model
+from burnish_engine.advise.plan import plan_run
+from burnish_engine.advise.shape import parameters
+from burnish_engine.contract.advice import Plan
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.hardware.probe import probe
+from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.models.spec import rough_spec
+
+_DOWNLOADED_BYTES_PER_WEIGHT = 2  # checkpoints are published in 16 bits
+
+
+def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine: MachineFacts | None = None) -> Plan:
+    """Plan a recipe on this machine, as it is now.
+
+    Args:
+        recipe: The run; its model may be one of the catalog that is not downloaded yet.
+        dataset: What `inspect` found with this recipe, where that is known.
+        machine: Facts of the machine; probed when not given.
+
+    Raises:
+        UsageError: The model is neither a folder nor in the catalog, or the recipe names a GPU that is not there.
+        SetupError: The model folder is unusable, or its config does not say the model's shape.
+    """
+    machine = machine or probe()
+    name = recipe.model.path
+    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+        entry = find_model(name)
+        if entry is not None:
+            download = entry.parameters * _DOWNLOADED_BYTES_PER_WEIGHT
+            return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=download)
+    source = open_model(name)
+    return plan_run(recipe, spec_of(source), machine, dataset=dataset, weights_bytes=weights_bytes(source))
+
+
+def spec_of(source: ModelSource) -> DecoderSpec:
+    """The model's shape; a rough one for families that this version does not know.
+
+    Raises:
+        SetupError: Its config does not say.
+    """
+    spec = source.spec or rough_spec(source.config)
+    if spec is None:
+        raise SetupError(
+            f"The config.json in {source.folder} does not say the model's shape in keys that Burnish knows "
+            f"(model_type {source.config.get('model_type')!r}).",
+            "Training may work; what it will take cannot be predicted.",
+        )
+    return spec
+
+
+def weights_bytes(source: ModelSource) -> int:
+    """Size of the weights on disk; predicted from the shape where they are not plain files."""
+    found = sum(file.stat().st_size for file in source.folder.glob("*.safetensors"))
+    return found or parameters(spec_of(source)) * _DOWNLOADED_BYTES_PER_WEIGHT

@@ -1,0 +1,135 @@
+"""Predicts the memory peak of a run on the plain path (transformers + PEFT), component by component. Loads no torch.
+
+What autograd keeps was read off with `torch.autograd.graph.saved_tensors_hooks` on Llama and Qwen3 layers; the
+constants at the top were measured with `tests/bench/plan_accuracy.py`, which also says how far the predictions are off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish_engine.advise.shape import adapted, adapter_parameters, parameters
+from burnish_engine.contract.advice import MemoryPart
+from burnish_engine.contract.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.recipe import Recipe
+
+GIB = 2**30
+MIB = 2**20
+BYTES_OF = {"fp32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The largest forward and backward pass of a run.
+
+    Attributes:
+        tokens: T, tokens of the pass.
+        supervised: Of these, positions that the loss counts.
+    """
+
+    tokens: int
+    supervised: int
+
+
+def predict_memory(recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bool, precision: str) -> list[MemoryPart]:
+    """Components of the peak on the training device, which sum up to what the process holds at its worst moment.
+
+    Args:
+        recipe: The run.
+        spec: The base model's shape.
+        largest: Its largest pass.
+        cuda: An NVIDIA GPU; else the CPU.
+        precision: Of the base weights, "fp32" or "bf16".
+    """
+    width = BYTES_OF[precision]
+    trained = adapter_parameters(spec, recipe.adapter)
+    kept = sum(layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers)
+    head = head_bytes(spec, largest.supervised)
+    layer_peak = _layer_backward_bytes(spec, largest.tokens, width)
+    if recipe.train.recompute:
+        worst = max(layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers)
+        kept = len(spec.layers) * largest.tokens * spec.hidden_size * width
+        layer_peak += worst
+    mask = largest.tokens**2 if recipe.train.pack else 0  # one byte a pair of tokens
+    parts = [
+        MemoryPart(name="base weights", bytes=parameters(spec) * width, note=precision),
+        MemoryPart(name="adapter", bytes=trained * 4, note=f"{trained:,} weights, fp32"),
+        MemoryPart(name="gradients", bytes=trained * 4, note="fp32"),
+        MemoryPart(name="optimizer", bytes=trained * 8, note="AdamW, two moments, fp32"),
+        MemoryPart(name="activations", bytes=kept + mask, note=_activations_note(recipe, largest)),
+    ]
+    # The head's backward pass and a layer's are never at work at the same time.
+    if head >= layer_peak:
+        parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised:,} learned tokens"))
+    else:
+        parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
+    moving = kept + max(head, layer_peak)
+    parts.append(_overhead(moving, cuda=cuda))
+    parts.append(_runtime(cuda=cuda))
+    return parts
+
+
+def layer_kept_bytes(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, tokens: int, width: int) -> int:
+    """What autograd keeps of one layer for the backward pass, bytes.
+
+    Args:
+        recipe: Its adapter decides which inputs are kept.
+        spec: The model's shape.
+        layer: The layer.
+        tokens: Tokens of the pass.
+        width: Bytes of a base number.
+    """
+    hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    wide = spec.intermediate_size * (spec.experts_per_token if layer.feed_forward == "mixture_of_experts" else 1)
+    targets = adapted(spec, layer, recipe.adapter)
+    numbers = 2 * hidden * 4 + 3 * wide * width  # both norms' inputs in fp32; gate, its activation, and up
+    if layer.kind == "short_convolution":
+        numbers += 5 * hidden * width
+    else:
+        numbers += 4 * query * width + 4 * spec.num_heads  # q, expanded k and v, output; log-sum-exp
+        if spec.qk_norm:
+            numbers += (query + key) * 4
+    numbers += _adapter_inputs(targets, width, hidden) + len(targets) * recipe.adapter.rank * 4
+    if recipe.adapter.dropout:
+        numbers += sum(columns * 5 for columns, _ in targets.values())  # dropped copy in fp32 and its mask
+    if recipe.adapter.method == "dora":
+        numbers += sum(rows * (4 + width) for _, rows in targets.values())
+    mask = tokens * tokens * width if recipe.train.pack and layer.kind != "short_convolution" else 0
+    return tokens * numbers + mask
+
+
+def head_bytes(spec: DecoderSpec, supervised: int) -> int:
+    """Peak of the head and the loss: log-probabilities, their gradient and the logits' gradient, all in fp32; bytes."""
+    return supervised * spec.vocab_size * 12
+
+
+def _adapter_inputs(targets: dict[str, tuple[int, int]], width: int, hidden: int) -> int:
+    """Bytes a token of the adapters' kept inputs: an fp32 copy each, or in fp32 the shared input itself."""
+    if width != 4:
+        return sum(columns * 4 for columns, _ in targets.values())
+    shared = ({"q_proj", "k_proj", "v_proj", "in_proj"}, {"gate_proj", "up_proj"})
+    total = sum(hidden * 4 for group in shared if group & targets.keys())
+    grouped = set().union(*shared)
+    return total + sum(columns * 4 for name, (columns, _) in targets.items() if name not in grouped | {"o_proj"})
+
+
+def _layer_backward_bytes(spec: DecoderSpec, tokens: int, width: int) -> int:
+    """Gradients alive at once in a layer's feed-forward, its widest place, bytes."""
+    wide = spec.intermediate_size
+    return tokens * (wide * (2 * 4 + 3 * width) + spec.hidden_size * (4 + 2 * width))
+
+
+def _activations_note(recipe: Recipe, largest: Pass) -> str:
+    how = "layer inputs only, the rest is recomputed" if recipe.train.recompute else "all kept"
+    return f"{largest.tokens:,} tokens a pass, {how}"
+
+
+def _overhead(moving: int, *, cuda: bool) -> MemoryPart:
+    share = 0.06 if cuda else 0.10
+    return MemoryPart(name="allocator", bytes=int(share * moving) + (64 * MIB if cuda else 0), note="fragmentation")
+
+
+def _runtime(*, cuda: bool) -> MemoryPart:
+    if cuda:
+        return MemoryPart(name="CUDA context", bytes=600 * MIB, note="driver, kernels, cuBLAS workspace")
+    return MemoryPart(name="libraries", bytes=900 * MIB, note="torch, transformers and their caches")

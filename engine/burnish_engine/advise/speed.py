@@ -1,0 +1,104 @@
+"""Predicts training speed on the plain path from a device's rates. Loads no torch.
+
+A pass takes the longer of two things: what the host needs to start its kernels, and what the device needs to run them
+(matrix products at a share of the peak, everything else at the speed of memory). The shares were fitted to the runs of
+`tests/bench/plan_accuracy.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish_engine.advise.memory import Pass
+from burnish_engine.advise.shape import adapted, adapter_parameters, embedding_parameters, projection_parameters
+from burnish_engine.contract.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.hardware.gpu_table import facts_for
+
+_GEMM_SHARE = 0.60  # of the dense tensor peak that cuBLAS reaches on these shapes
+_ATTENTION_SHARE = {64: 0.15, 128: 0.20}  # of that peak, head dimension up to: masked attention, all blocks computed
+_MEMORY_SHARE = 0.75  # of the memory's peak that elementwise kernels reach
+_HOST_S_PER_LAYER = 0.0081  # forward and backward of a layer with seven adapters: some 350 kernels started from Python
+_HOST_QK_NORM = 1.16
+_HOST_S_PER_PASS = 0.035  # embedding, mask, head, loss, clipping, optimizer
+_RECOMPUTED_TRAFFIC = 1.4
+# Bytes moved forward and backward for one number of each kind, a token: an adapted map's inputs and outputs (its fp32
+# branch and the casts around it), hidden states (norms, residuals), rotated heads without and with their norms, the
+# feed-forward's width, and logits.
+_INPUT, _OUTPUT, _HIDDEN, _HEADS, _NORMED_HEADS, _WIDE, _LOGIT = 30, 56, 180, 40, 120, 30, 40
+_CPU_GFLOPS_PER_CORE = {"fp32": 55.0, "bf16": 85.0}  # oneDNN on cores with AVX-512; about half with AVX2
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a run would compute on.
+
+    Attributes:
+        cuda: An NVIDIA GPU; else the CPU.
+        index: Of the GPU.
+        precision: Of the base weights.
+    """
+
+    cuda: bool
+    index: int
+    precision: str
+
+
+def seconds_per_pass(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: MachineFacts, device: Device) -> float:
+    """Predicted time of a forward and backward pass, seconds.
+
+    Args:
+        recipe: The run.
+        spec: The base model's shape.
+        one: An average pass.
+        machine: Has the device.
+        device: Which it is.
+    """
+    operations = _operations(recipe, spec, one)
+    if not device.cuda:
+        operations += _attention_operations(recipe, spec, one)
+        return operations / (_CPU_GFLOPS_PER_CORE[device.precision] * 1e9 * max(machine.cpu_cores, 1))
+    rates = facts_for(next(gpu for gpu in machine.gpus if gpu.index == device.index))
+    # Without tensor cores for it, fp32 runs at about an eighth of the dense bf16 rate.
+    peak = rates.bf16_tflops * 1e12 * (1.0 if device.precision == "bf16" else 0.125)
+    moved = one.tokens * sum(_traffic(recipe, spec, layer) for layer in spec.layers)
+    moved *= _RECOMPUTED_TRAFFIC if recipe.train.recompute else 1.0
+    moved += one.supervised * spec.vocab_size * _LOGIT
+    attention = _attention_operations(recipe, spec, one)
+    share = next((share for most, share in _ATTENTION_SHARE.items() if spec.head_dim <= most), 0.2)
+    busy = operations / (peak * _GEMM_SHARE) + attention / (peak * share)
+    busy += moved / (rates.bandwidth_gb_s * 1e9 * _MEMORY_SHARE)
+    repeats = 1.4 if recipe.train.recompute else 1.0
+    repeats *= _HOST_QK_NORM if spec.qk_norm else 1.0
+    host = len(spec.layers) * _HOST_S_PER_LAYER * repeats + _HOST_S_PER_PASS
+    return max(busy, host)
+
+
+def _operations(recipe: Recipe, spec: DecoderSpec, one: Pass) -> float:
+    """Floating-point operations of a pass outside attention, each multiply-add counted twice.
+
+    A frozen weight costs 2 forward and 2 backward a token (no gradient of its own), an adapter weight 2 and 4;
+    recomputing adds a forward pass.
+    """
+    repeats = 2 if recipe.train.recompute else 1
+    layers = projection_parameters(spec) * (2 * repeats + 2)
+    adapters = adapter_parameters(spec, recipe.adapter) * (2 * repeats + 4)
+    return one.tokens * (layers + adapters) + one.supervised * embedding_parameters(spec) * 4
+
+
+def _attention_operations(recipe: Recipe, spec: DecoderSpec, one: Pass) -> float:
+    """Attention over T tokens: 4 T^2 q forward and 2.5 times that backward; blocks between documents are computed."""
+    layers = sum(layer.kind != "short_convolution" for layer in spec.layers)
+    repeats = 2 if recipe.train.recompute else 1
+    return 4.0 * one.tokens**2 * spec.num_heads * spec.head_dim * layers * (repeats + 2.5)
+
+
+def _traffic(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec) -> float:
+    """Bytes that a layer's elementwise work and adapters move for one token, forward and backward."""
+    heads = (spec.num_heads + spec.num_kv_heads) * spec.head_dim
+    total = spec.hidden_size * _HIDDEN + spec.intermediate_size * _WIDE
+    total += heads * (_NORMED_HEADS if spec.qk_norm else _HEADS)
+    return total + sum(
+        columns * _INPUT + rows * _OUTPUT for columns, rows in adapted(spec, layer, recipe.adapter).values()
+    )

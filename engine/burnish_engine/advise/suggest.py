@@ -1,0 +1,267 @@
+"""Suggests a model and a recipe for this machine, dataset and target, with one sentence of reason a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from burnish_engine.advise.catalog import EMBEDDED, EXPORTED_FAMILIES, find_model
+from burnish_engine.advise.fit import best_gpu, facts_for_recipe
+from burnish_engine.advise.gather import spec_of
+from burnish_engine.advise.on_target import GIB, SLOWEST_TOKENS_PER_S, OnTarget, on_target
+from burnish_engine.advise.plan import plan_run
+from burnish_engine.advise.rank import USUAL_TOKENS, Judged, judge_all
+from burnish_engine.advise.settings import propose, smallest
+from burnish_engine.advise.workload import hold_out
+from burnish_engine.contract.advice import CatalogModel, Choice, Plan, Suggestion
+from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.contract.recipe import ExportSection, Recipe, TargetSection
+from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.models.source import open_model
+
+_FEW_ROWS = 50
+_LONG_RUN_S = 86400.0
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model to make a recipe for.
+
+    Attributes:
+        path: What the recipe calls it: "embedded", a folder or a name.
+        title: What people call it.
+        spec: Its shape.
+        here: Whether its files are on this machine.
+        entry: Its entry in the catalog, where it has one.
+    """
+
+    path: str
+    title: str
+    spec: DecoderSpec
+    here: bool
+    entry: CatalogModel | None = None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person wants trained.
+
+    Attributes:
+        target: Where the result shall run.
+        data: Training files, as the recipe shall name them.
+        validation: Held-out files.
+        dataset: What `inspect` found in them.
+        model: The model to use; None: suggest one.
+    """
+
+    target: TargetSection
+    data: list[str] = field(default_factory=list)
+    validation: list[str] = field(default_factory=list)
+    dataset: DatasetFacts | None = None
+    model: ChosenModel | None = None
+
+
+def suggest(
+    machine: MachineFacts, models: Sequence[CatalogModel], wish: Wish, *, here: Collection[str] = ()
+) -> Suggestion:
+    """Model, recipe, reasons, and what it will take.
+
+    Where nothing fits, the suggestion's plan says so (`plan.fits` is False) and the first warning says what would.
+
+    Args:
+        machine: Where it trains, as it is now.
+        models: The catalog.
+        wish: What is wanted.
+        here: Names of the models whose files are on this machine.
+    """
+    if wish.dataset is not None and not wish.validation:
+        wish = replace(wish, dataset=hold_out(wish.dataset))
+    if wish.model is not None:
+        chosen, why = wish.model, "You chose it."
+    else:
+        chosen, why = _choose(machine, models, wish, here)
+    settings = propose(
+        chosen.path, chosen.spec, machine, wish.target, wish.dataset, separate_validation=bool(wish.validation)
+    )
+    warnings = [] if settings else [_nothing_fits(chosen, machine, models, wish, here)]
+    settings = settings or smallest(chosen.path, chosen.spec, machine, wish.target, wish.dataset)
+    runs = on_target(chosen.spec, wish.target)
+    recipe = _whole_recipe(settings.recipe, wish, runs)
+    download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0
+    plan = plan_run(
+        recipe, chosen.spec, machine, dataset=facts_for_recipe(recipe, wish.dataset), download_bytes=download
+    )
+    choices = [
+        Choice(key="model.path", value=chosen.path, reason=why),
+        *settings.choices,
+        *_target_choices(runs, wish.target),
+        *_device_choice(machine, recipe),
+    ]
+    warnings += [
+        *settings.warnings,
+        *_model_warnings(chosen, models, runs, wish.target),
+        *_machine_warnings(machine),
+        *_work_warnings(plan, wish),
+    ]
+    return Suggestion(recipe=dump_recipe(recipe), model=chosen.path, choices=choices, plan=plan, warnings=warnings)
+
+
+def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str]) -> ChosenModel:
+    """The model that a person named.
+
+    Args:
+        path: "embedded", a folder, or a name of the catalog, which need not be on this machine.
+        models: The catalog.
+        here: Names of the models whose files are on this machine.
+
+    Raises:
+        UsageError: There is no such model or folder.
+        SetupError: The folder is unusable, or its config does not say the model's shape.
+    """
+    entry = find_model(EMBEDDED if path == "embedded" else path, models)
+    if path == "embedded" and entry is not None:
+        return ChosenModel("embedded", entry.title, entry.spec, here=True, entry=entry)
+    if entry is not None and not Path(path).is_dir():
+        return ChosenModel(entry.name, entry.title, entry.spec, here=entry.name in here, entry=entry)
+    source = open_model(path)
+    return ChosenModel(path, source.name, spec_of(source), here=True)
+
+
+def catalog_model(entry: CatalogModel, here: Collection[str]) -> ChosenModel:
+    """A model of the catalog; the one that comes with Burnish is always here."""
+    if entry.name == EMBEDDED and entry.name not in here:
+        return ChosenModel("embedded", entry.title, entry.spec, here=True, entry=entry)
+    return ChosenModel(entry.name, entry.title, entry.spec, here=entry.name in here, entry=entry)
+
+
+def _choose(
+    machine: MachineFacts, models: Sequence[CatalogModel], wish: Wish, here: Collection[str]
+) -> tuple[ChosenModel, str]:
+    """The best model that trains here, runs there and leaves as a GGUF; else the smallest there is."""
+    ranked = judge_all(machine, models, wish.target, here=here, dataset=wish.dataset)
+    able = [one for one in ranked if one.ranked.model.exports and one.ranked.model.kind == "chat"]
+    for verdict in ("good", "tight", "small"):
+        for one in able:
+            if one.ranked.verdict == verdict:
+                return catalog_model(one.ranked.model, here), _why(one, machine, wish.target)
+    last = min(able or ranked, key=lambda one: one.ranked.model.parameters)
+    return catalog_model(last.ranked.model, here), "The smallest model there is; none trains here and runs there."
+
+
+def _why(one: Judged, machine: MachineFacts, target: TargetSection) -> str:
+    gpu = best_gpu(machine)
+    where = f"the {gpu.name.removeprefix('NVIDIA ')}" if gpu else "this processor"
+    runs = f"runs at about {one.on_target.tokens_per_s:.0f} tokens/s on a {target.kind} of {target.ram_gib:g} GiB"
+    if one.ranked.verdict == "tight":
+        catch = one.ranked.reason.removesuffix(".")
+        return f"The best that can be trained on {where} and {runs}, with a catch: {catch[0].lower()}{catch[1:]}."
+    return f"The best all-round model that trains comfortably on {where} and {runs}."
+
+
+def _nothing_fits(
+    chosen: ChosenModel,
+    machine: MachineFacts,
+    models: Sequence[CatalogModel],
+    wish: Wish,
+    here: Collection[str],
+) -> str:
+    """Why the model cannot be trained, and what can."""
+    gpu = best_gpu(machine)
+    where = gpu.name.removeprefix("NVIDIA ") if gpu else "the system's memory"
+    text = f"{chosen.title} cannot be trained here: not even its smallest pass fits into what is free on {where}."
+    ranked = judge_all(machine, models, wish.target, here=here, dataset=wish.dataset)
+    other = next(
+        (one for one in ranked if one.fit and one.ranked.model.exports and one.on_target.verdict != "too_big"), None
+    )
+    if other is not None:
+        return f"{text} {other.ranked.model.title} can: burnish suggest --model {other.ranked.model.name}"
+    return f"{text} No model of the catalog fits either; close programs that use the memory, or use a larger machine."
+
+
+def _whole_recipe(recipe: Recipe, wish: Wish, runs: OnTarget) -> Recipe:
+    data = recipe.data.model_copy(update={"files": list(wish.data), "validation_files": list(wish.validation)})
+    target = wish.target.model_copy(update={"quant": runs.quant})
+    return recipe.model_copy(update={"data": data, "target": target, "export": ExportSection(quants=[runs.quant])})
+
+
+def _target_choices(runs: OnTarget, target: TargetSection) -> list[Choice]:
+    size = (
+        f"{runs.file_bytes / 1e9:.1f} GB, {runs.run_bytes / GIB:.1f} of {runs.usable_bytes / GIB:.1f} GiB usable there"
+    )
+    speed = f"about {runs.tokens_per_s:.0f} tokens/s"
+    if "quant" in target.model_fields_set:
+        reason = f"You chose it: {size}, {speed}."
+    elif runs.verdict == "good":
+        reason = f"The finest that runs well on a {target.kind} of {target.ram_gib:g} GiB: {size}, {speed}."
+    else:
+        reason = f"The smallest that keeps its quality: {size}, {speed}."
+    return [Choice(key="target.quant", value=runs.quant, reason=reason)]
+
+
+def _device_choice(machine: MachineFacts, recipe: Recipe) -> list[Choice]:
+    if len(machine.gpus) < 2:
+        return []
+    gpu = recipe.devices.gpus[0]
+    return [
+        Choice(
+            key="devices.gpus",
+            value=str([gpu]),
+            reason=f"This version trains on one GPU, and GPU {gpu} has the most free memory.",
+        )
+    ]
+
+
+def _model_warnings(
+    chosen: ChosenModel, models: Sequence[CatalogModel], runs: OnTarget, target: TargetSection
+) -> list[str]:
+    warnings = []
+    entry = chosen.entry
+    if not chosen.here and entry:
+        size = f"{entry.download_bytes / 1e9:.1f} GB"
+        text = f"{entry.title} is not on this machine: burnish models fetch {entry.name} ({size})."
+        embedded = find_model(EMBEDDED, models)
+        if embedded is not None:
+            text += f" {embedded.title} comes with Burnish and can start now: burnish suggest --model embedded"
+        warnings.append(text)
+    if entry and entry.gated and not chosen.here:
+        warnings.append(f"{entry.title} is gated: accept its terms on its page and set HF_TOKEN before fetching it.")
+    if entry and entry.license_note:
+        warnings.append(f"License {entry.license}: {entry.license_note}")
+    if chosen.spec.family not in EXPORTED_FAMILIES:
+        warnings.append(f"This version does not export models of the family {chosen.spec.family} to GGUF.")
+    if runs.run_bytes > runs.usable_bytes:
+        warnings.append(
+            f"{chosen.title} as {runs.quant} takes {runs.run_bytes / GIB:.1f} GiB to run, more than the "
+            f"{runs.usable_bytes / GIB:.1f} GiB that a {target.kind} of {target.ram_gib:g} GiB has to give."
+        )
+    elif runs.tokens_per_s < SLOWEST_TOKENS_PER_S:
+        warnings.append(f"{chosen.title} would write about {runs.tokens_per_s:.1f} tokens/s on a {target.kind}.")
+    return warnings
+
+
+def _machine_warnings(machine: MachineFacts) -> list[str]:
+    if machine.gpu_problem:
+        return [
+            f"There seems to be an NVIDIA GPU, but it does not answer ({machine.gpu_problem}); this is for the "
+            "processor. `burnish doctor` says more."
+        ]
+    if not machine.gpus:
+        return ["There is no NVIDIA GPU: training on the processor is slow, so only small models make sense."]
+    return []
+
+
+def _work_warnings(plan: Plan, wish: Wish) -> list[str]:
+    warnings = [] if wish.dataset else ["No data was given: lengths, epochs and steps are usual values."]
+    if wish.dataset and wish.dataset.train_rows < _FEW_ROWS:
+        warnings.append(
+            f"{wish.dataset.train_rows} training rows teach a form, hardly a subject; some hundreds are better."
+        )
+    seconds = plan.seconds or USUAL_TOKENS / plan.tokens_per_s
+    if seconds > _LONG_RUN_S:
+        amount = "Training" if plan.seconds else f"Training on {USUAL_TOKENS:,} tokens"
+        warnings.append(
+            f"{amount} would take about {seconds / 3600:.0f} hours; a smaller model or train.max_tokens makes it shorter."
+        )
+    return warnings

@@ -1,0 +1,229 @@
+"""The asking side: a worker process that is started when it is needed and again after it died."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import IO
+
+from pydantic import ValidationError
+
+from burnish_engine.channel.job import FailedError, Job
+from burnish_engine.channel.stdio import read_lines
+from burnish_engine.contract.errors import SetupError, StoppedError
+from burnish_engine.contract.protocol import (
+    MAX_LINE_BYTES,
+    Canceled,
+    CancelRequest,
+    Failure,
+    Message,
+    Request,
+    Result,
+    parse_message,
+)
+
+CANCEL_GRACE_S = 3.0
+"""A worker that does not stop in this time (it is inside a library) is ended."""
+_CLOSE_S = 1.0
+_KEPT_LINES = 20  # of what it said on standard error
+
+
+class Child:
+    """A worker process that answers requests by the protocol. Any thread may ask.
+
+    Args:
+        module: What `python -m` runs.
+        name: What to call it in messages, such as "chat process".
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+
+    def ask(self, request: Request, job: Job, *, about: str) -> Result:
+        """Send a request, pass its progress and pieces on, and return its result.
+
+        Args:
+            request: What to ask.
+            job: Gets progress and pieces; canceling it cancels the request.
+            about: What the request works on, for the message when the process dies of it.
+
+        Raises:
+            FailedError: The worker told a failure.
+            StoppedError: The job was canceled.
+            SetupError: The process ended unexpectedly.
+        """
+        process = self._running()
+        answers = process.send(request)
+        timers: list[threading.Timer] = []
+
+        def stop() -> None:
+            process.write(CancelRequest(id=f"{request.id[:50]}-cancel", request=request.id))
+            timers.append(threading.Timer(CANCEL_GRACE_S, process.kill))
+            timers[0].daemon = True
+            timers[0].start()
+
+        job.when_canceled(stop)
+        try:
+            return self._follow(process, answers, job, about)
+        finally:
+            job.when_canceled(None)
+            for timer in timers:
+                timer.cancel()
+            process.forget(request.id)
+
+    def _follow(self, process: _Process, answers: queue.SimpleQueue[Message | None], job: Job, about: str) -> Result:
+        while True:
+            message = answers.get()
+            if message is None:
+                job.check()
+                raise SetupError(
+                    f"The {self._name} ended unexpectedly while it worked on {about}: {process.cause()}.",
+                    "It is started again with the next request. If this repeats, the file may be damaged, or the "
+                    "memory too small for it.",
+                )
+            if isinstance(message, Result):
+                return message
+            if isinstance(message, Failure):
+                raise FailedError(message)
+            if isinstance(message, Canceled):
+                raise StoppedError("The request was canceled.")
+            job.forward(message)
+
+    def end_if_idle(self) -> None:
+        """End the process and free its memory, unless it is answering."""
+        with self._lock:
+            if self._process is not None and not self._process.busy:
+                self._process.close()
+                self._process = None
+
+    def close(self) -> None:
+        """End the process and free its memory, whatever it does."""
+        with self._lock:
+            if self._process is not None:
+                self._process.close()
+                self._process = None
+
+    def _running(self) -> _Process:
+        with self._lock:
+            if self._process is None or not self._process.alive:
+                self._process = _Process(self._module)
+            return self._process
+
+
+class _Process:
+    """One life of a worker."""
+
+    def __init__(self, module: str) -> None:
+        # A session (group) of its own: Ctrl-C in a terminal is for the server, which ends its workers itself.
+        windows = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=os.name != "nt",
+            creationflags=windows,
+        )
+        self._lock = threading.Lock()
+        self._answers: dict[str, queue.SimpleQueue[Message | None]] = {}
+        self._ended = self._killed = False
+        self._said: deque[str] = deque(maxlen=_KEPT_LINES)
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        self._errors = threading.Thread(target=self._drain, args=(self._child.stderr,), daemon=True)
+        self._errors.start()
+        threading.Thread(target=self._read, args=(self._child.stdout.fileno(),), daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still answers."""
+        return not (self._ended or self._killed)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is open."""
+        return bool(self._answers)
+
+    def send(self, request: Request) -> queue.SimpleQueue[Message | None]:
+        """Send a request; its messages come into the queue, None where the process ended."""
+        answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        with self._lock:
+            if self._ended:
+                answers.put(None)
+            else:
+                self._answers[request.id] = answers
+        self.write(request)
+        return answers
+
+    def write(self, request: Request) -> None:
+        """Send a line. A process that is gone tells so by its end."""
+        assert self._child.stdin is not None
+        data = memoryview(request.model_dump_json().encode() + b"\n")
+        with self._lock, suppress(OSError, ValueError):
+            while data:
+                data = data[self._child.stdin.write(data) or 0 :]
+
+    def forget(self, request_id: str) -> None:
+        """The request needs no more messages."""
+        with self._lock:
+            self._answers.pop(request_id, None)
+
+    def kill(self) -> None:
+        """End it now."""
+        self._killed = True
+        with suppress(OSError):
+            self._child.kill()
+
+    def close(self) -> None:
+        """End it: by closing its input, by force where that does not help."""
+        with self._lock, suppress(OSError):
+            if self._child.stdin is not None:
+                self._child.stdin.close()
+        try:
+            self._child.wait(timeout=_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._child.wait()
+
+    def cause(self) -> str:
+        """How it ended and what it said last."""
+        status = self._child.wait()
+        self._errors.join(timeout=1.0)
+        said = "; ".join(line for line in list(self._said)[-3:])
+        return f"{_how(status)}{', ' + said if said else ''}".rstrip(".")
+
+    def _read(self, descriptor: int) -> None:
+        for line in read_lines(descriptor, 2 * MAX_LINE_BYTES):
+            with suppress(ValidationError):
+                message = parse_message(line or b"")
+                with self._lock:
+                    answers = self._answers.get(getattr(message, "id", ""))
+                if answers is not None:
+                    answers.put(message)
+        self._child.wait()
+        with self._lock:
+            self._ended = True
+            for answers in self._answers.values():
+                answers.put(None)
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            if text := line.decode("utf-8", "replace").strip():
+                self._said.append(text[:500])
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        with suppress(ValueError):
+            return f"signal {signal.Signals(-status).name}"
+    return f"exit status {status:#x}" if status > 255 else f"exit status {status}"

@@ -1,0 +1,173 @@
+"""Serve requests from a stream of lines: one thread a request, every failure told, ended by nobody but the client.
+
+`burnish serve` and its worker processes are all made of this; they differ in their handlers.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from burnish_engine.channel.job import FailedError, Job
+from burnish_engine.channel.log import log, log_file
+from burnish_engine.channel.stdio import read_lines
+from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.files import cannot_write
+from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.protocol import (
+    MAX_LINE_BYTES,
+    Canceled,
+    CancelRequest,
+    Failure,
+    Message,
+    Request,
+    Result,
+    parse_request,
+)
+
+Handler = Callable[[Any, Job], Result]
+"""Carries a request out: (request, job) -> result. Raises BurnishError where it cannot."""
+
+_MOST_OPEN = 64  # requests at the same time: a window needs a handful, a runaway client must not start threads forever
+_GRACE_S = 2.0
+_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+class LineServer:
+    """Reads requests, writes messages.
+
+    Args:
+        target: File descriptor that messages are written to.
+    """
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._writing = threading.Lock()
+        self._open: dict[str, Job] = {}
+        self._at_work = 0
+        self._changed = threading.Condition()
+
+    def send(self, message: Message) -> None:
+        """Write one message as a line. Where the client is gone the process ends."""
+        data = memoryview(_encoded(message) + b"\n")
+        with self._writing:
+            try:
+                while data:
+                    data = data[os.write(self._target, data) :]
+            except OSError:
+                os._exit(0)  # nobody reads any more; standard input is about to say the same
+
+    def serve(self, source: int, handlers: Mapping[str, Handler]) -> None:
+        """Answer requests until the client closes its end; what is open then is canceled.
+
+        Args:
+            source: File descriptor to read from.
+            handlers: Method to handler.
+        """
+        for line in read_lines(source, MAX_LINE_BYTES):
+            if line is None:
+                self._refuse("", f"A line is longer than {MAX_LINE_BYTES} bytes.", "Send shorter requests.")
+            elif line.strip():
+                self._take(line, handlers)
+        with self._changed:
+            for job in self._open.values():
+                job.cancel()
+            self._changed.wait_for(lambda: self._at_work == 0, timeout=_GRACE_S)
+
+    def _take(self, line: bytes, handlers: Mapping[str, Handler]) -> None:
+        try:
+            request = parse_request(line)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in found["loc"])
+            self._refuse(
+                "",
+                f"A line is no request: {where + ': ' if where else ''}{found['msg']}.",
+                "`burnish serve --protocol` describes the requests.",
+            )
+            return
+        if isinstance(request, CancelRequest):
+            self._cancel(request)
+            return
+        handler = handlers.get(request.method)
+        if handler is None:
+            self._refuse(request.id, f"This process does not answer {request.method!r}.", "")
+            return
+        job = Job(request.id, self.send)
+        with self._changed:
+            if request.id in self._open:
+                self._refuse("", f"The id {request.id!r} belongs to a request that is still open.", "Give a new one.")
+                return
+            if len(self._open) >= _MOST_OPEN:
+                self._refuse(request.id, f"{_MOST_OPEN} requests are open already.", "Wait for some of them.")
+                return
+            self._open[request.id] = job
+            self._at_work += 1
+        threading.Thread(target=self._work, args=(handler, request, job), name=request.method, daemon=True).start()
+
+    def _refuse(self, request_id: str, what: str, remedy: str) -> None:
+        self.send(Failure(id=request_id, what=what, remedy=remedy, exit_code=int(ExitCode.USAGE)))
+
+    def _cancel(self, request: CancelRequest) -> None:
+        with self._changed:
+            job = self._open.get(request.request)
+        if job is not None:
+            job.cancel()
+        detail = "" if job else "There is no such open request; it may have ended."
+        self.send(Result(id=request.id, detail=detail))
+
+    def _work(self, handler: Handler, request: Request, job: Job) -> None:
+        try:
+            answer: Message = handler(request, job)
+        except BaseException as error:  # noqa: BLE001  whatever a handler does, its client is told
+            answer = Canceled(id=job.id) if job.canceled else failure(job.id, error)
+        with self._changed:  # first: a client may reuse the id as soon as it has the answer
+            del self._open[job.id]
+        self.send(answer)
+        with self._changed:
+            self._at_work -= 1
+            self._changed.notify_all()
+
+
+def _encoded(message: Message) -> bytes:
+    try:
+        return message.model_dump_json().encode()
+    except PydanticSerializationError:  # a name on disk that is not Unicode
+        return json.dumps(message.model_dump(mode="python"), ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+def failure(request_id: str, error: BaseException) -> Failure:
+    """Tell an exception as the protocol does; one that nobody expected is logged."""
+    if isinstance(error, FailedError):
+        return error.failure.model_copy(update={"id": request_id})
+    if isinstance(error, BurnishError):
+        return Failure(id=request_id, what=error.what, remedy=error.remedy, exit_code=int(error.exit_code))
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without torch
+        return Failure(
+            id=request_id,
+            what=f"Out of memory ({(str(error).splitlines() or ['no details'])[0]}).",
+            remedy="Close other programs that use memory, or take a smaller model.",
+            exit_code=int(ExitCode.DOES_NOT_FIT),
+        )
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return failure(request_id, cannot_write(Path(error.filename or user_data_dir()), error))
+    return _bug(request_id, error)
+
+
+def _bug(request_id: str, error: BaseException) -> Failure:
+    log("".join(traceback.format_exception(error)))
+    return Failure(
+        id=request_id,
+        what=f"This is a bug in Burnish: {type(error).__name__}: {error}.",
+        remedy=f"The traceback is in {log_file()}; please send it with what you did.",
+        exit_code=int(ExitCode.BUG),
+    )

@@ -1,0 +1,16 @@
+"""What the worker processes of the server share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from burnish_engine.channel.server import Handler, LineServer
+from burnish_engine.channel.stdio import take_stdio
+
+
+def work(handlers: Mapping[str, Handler]) -> None:
+    """Answer requests from standard input until it closes, then end the process, whatever its threads do."""
+    source, target = take_stdio()
+    LineServer(target).serve(source, handlers)
+    os._exit(0)

@@ -1,0 +1,96 @@
+"""Keeps the model that was talked to last, so that the next turn starts at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish_engine.chat.backend import ChatBackend
+from burnish_engine.chat.device import undisturbing_device
+from burnish_engine.chat.gguf_chat import GgufChat
+from burnish_engine.chat.target import FileTarget, ModelTarget
+from burnish_engine.models.source import open_model
+
+if TYPE_CHECKING:
+    from burnish_engine.chat.torch_chat import TorchChat
+
+Stamp = tuple[str, int, int]
+"""Path, time of change and size: a file that was written anew is another one."""
+
+
+@dataclass(frozen=True)
+class _Key:
+    model: Stamp
+    adapter: Stamp | None
+    device: str
+
+
+class Shelf:
+    """At most one loaded model. Belongs to one thread at a time."""
+
+    def __init__(self) -> None:
+        self._key: _Key | None = None
+        self._backend: ChatBackend | None = None
+
+    def get(self, target: FileTarget | ModelTarget) -> tuple[ChatBackend, str]:
+        """The back end for a target, loaded where it is not the last one.
+
+        Returns:
+            The back end, and its name with what a person should know about where it computes.
+
+        Raises:
+            BurnishError: It cannot be loaded.
+        """
+        if isinstance(target, FileTarget):
+            backend = self._file(target.path)
+            return backend, backend.name
+        return self._model(target)
+
+    def clear(self) -> None:
+        """Free the model."""
+        if self._backend is not None:
+            self._backend.close()
+        self._key = self._backend = None
+
+    def _file(self, path: Path) -> ChatBackend:
+        key = _Key(_stamp(path), None, "cpu")
+        if self._backend is None or self._key != key:
+            self.clear()
+            self._backend = GgufChat(path)
+            self._key = key
+        return self._backend
+
+    def _model(self, target: ModelTarget) -> tuple[ChatBackend, str]:
+        from burnish_engine.chat.torch_chat import TorchChat
+        from burnish_engine.models.device import choose_precision
+
+        device, training = undisturbing_device(target.devices)
+        source = open_model(target.model)
+        adapter = _stamp(target.adapter / "adapter_model.safetensors") if target.adapter else None
+        key = _Key(_stamp(source.folder / "config.json"), adapter, str(device))
+        backend: TorchChat
+        if isinstance(self._backend, TorchChat) and self._key is not None and _serves(self._key, key, target.tuned):
+            backend = self._backend
+        else:
+            self.clear()
+            backend = TorchChat(source, target.adapter, precision=choose_precision("auto", device), device=device)
+            self._backend, self._key = backend, key
+        backend.use_adapter(target.tuned)
+        return backend, f"{backend.name}, on the CPU: the GPU is training" if training else backend.name
+
+
+def _serves(loaded: _Key, wanted: _Key, tuned: bool) -> bool:
+    """Whether a loaded model answers as the wanted one; as a base it may carry any adapter, switched off."""
+    if (loaded.model, loaded.device) != (wanted.model, wanted.device):
+        return False
+    return not tuned or loaded.adapter == wanted.adapter
+
+
+def _stamp(path: Path) -> Stamp:
+    """Raises nothing: what is missing is told by whoever opens it."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return str(path), 0, 0
+    return str(path.resolve()), facts.st_mtime_ns, facts.st_size

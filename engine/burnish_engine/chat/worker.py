@@ -1,0 +1,66 @@
+"""The process that holds the model one talks to: `python -m burnish_engine.chat.worker`.
+
+It is apart from the server because models are large, and because llama.cpp may end its process over a damaged file.
+It speaks the server's own protocol and knows the method `chat`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+from burnish_engine.channel.job import Job
+from burnish_engine.channel.worker import work
+from burnish_engine.chat.shelf import Shelf
+from burnish_engine.chat.target import find_target
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.protocol import ChatRequest, Reply, Result
+from burnish_engine.models.sampling import Sampling
+
+_WAIT_S = 0.1
+
+
+class _Chats:
+    def __init__(self) -> None:
+        self._shelf = Shelf()
+        self._turn = threading.Lock()  # one reply at a time: a model belongs to one thread
+
+    def chat(self, request: ChatRequest, job: Job) -> Result:
+        """Stream a reply."""
+        while not self._turn.acquire(timeout=_WAIT_S):
+            job.check()
+        try:
+            return self._reply(request, job)
+        except BurnishError:
+            raise
+        except BaseException:  # out of memory, say: what is loaded may be broken, and is in the way
+            self._shelf.clear()
+            raise
+        finally:
+            self._turn.release()
+
+    def _reply(self, request: ChatRequest, job: Job) -> Result:
+        job.check()
+        backend, name = self._shelf.get(find_target(request.target, request.variant))
+        options = request.options
+        sampling = Sampling(options.max_tokens, options.temperature, options.top_p, options.seed)
+        messages = [message.model_dump() for message in request.messages]
+        began, text = time.perf_counter(), ""
+        with closing(backend.stream(messages, sampling)) as stream:
+            job.check()  # loading may have taken long
+            for piece in stream:
+                text += piece
+                job.piece(piece)
+            reply = Reply(
+                text=text,
+                stopped=stream.stopped,
+                tokens=stream.tokens,
+                seconds=time.perf_counter() - began,
+                name=name,
+            )
+        return Result(id=request.id, reply=reply)
+
+
+if __name__ == "__main__":
+    work({"chat": _Chats().chat})

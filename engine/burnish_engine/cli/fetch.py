@@ -1,0 +1,132 @@
+"""`burnish models fetch`: download a model by name. The one command that asks the network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.contract.advice import CatalogModel
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.hub.files import Listing
+from burnish_engine.hub.manifest import read_manifest
+
+_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  the name of the variable that huggingface_hub reads too
+
+
+def fetch(
+    name: Annotated[str, typer.Argument(help="Such as Qwen/Qwen3-0.6B; qwen3-0.6b will do for one of the catalog.")],
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
+    token_from_env: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="Environment variable with the access token, for gated models.")
+    ] = _TOKEN_VARIABLE,
+    json: Annotated[bool, typer.Option("--json", help="Print what was fetched as JSON.")] = False,
+) -> int:
+    """Download a model by name: resumable, checked, only what training needs."""
+    from burnish_engine.hub.fetch import fetch as fetch_model
+
+    entry = _catalog_entry(name)
+    with _Display(quiet=json) as display:
+        folder = fetch_model(
+            entry.name if entry else name,
+            revision=revision,
+            token=_token(token_from_env),
+            progress=display.show,
+            cancelled=display.cancelled,
+            catalog_entry=entry,
+            listed=display.announce,
+        )
+    manifest = read_manifest(folder)
+    if json and manifest:
+        print_json(manifest.model_dump_json(indent=2))
+        return ExitCode.DONE
+    out.print(f"{'Checked and ready' if display.announced else 'Already here'}: {escape(str(folder))}")
+    out.print(f'Use it: path = "{escape(entry.name if entry else name)}" under \\[model] in a recipe')
+    return ExitCode.DONE
+
+
+def _token(variable: str) -> str:
+    """The token in an environment variable. It is never an argument: those are seen by everyone on the machine."""
+    value = os.environ.get(variable, "")
+    if not value and variable != _TOKEN_VARIABLE:
+        raise UsageError(
+            f"The environment variable {variable!r} is not set, so it holds no access token.",
+            "Give the variable's name, not the token itself.",
+        )
+    return value
+
+
+def _catalog_entry(name: str) -> CatalogModel | None:
+    from burnish_engine.advise.catalog import find_model
+
+    return find_model(name)
+
+
+class _Display:
+    """What will be downloaded, then a bar on a terminal or a line every tenth in a log; Ctrl-C stops cleanly."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=out,
+            disable=quiet or not out.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._interrupted = threading.Event()
+        self._tenths = 0
+        self._waited = False
+        self.announced = False
+
+    def __enter__(self) -> _Display:
+        self._before = signal.signal(signal.SIGINT, lambda *_: self._interrupted.set())
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self._bar.stop()
+
+    def announce(self, listing: Listing) -> None:
+        """The `listed` callback."""
+        self.announced = True
+        if self._quiet:
+            return
+        here = f", {size(listing.here_bytes)} of them here" if listing.here_bytes else ""
+        out.print(
+            f"[bold]{escape(listing.name)}[/] at {listing.commit[:12]}: {len(listing.files)} files, "
+            f"{size(listing.total_bytes)}{here}"
+        )
+        out.print(f"License: {escape(listing.license or 'not named on its page; read it before you use the model')}")
+        if listing.license_note:
+            out.print(escape(listing.license_note))
+        if listing.gated:
+            out.print("Gated: the terms you accepted on its page apply.")
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """The `progress` callback."""
+        self._bar.update(self._task, description=escape(what), completed=done, total=total or None)
+        if self._quiet or out.is_terminal:
+            return
+        if what.startswith("waiting for") and not self._waited:
+            self._waited = True
+            out.print(escape(what))
+        tenths = done * 10 // total if total else 0
+        if tenths > self._tenths:
+            self._tenths = tenths
+            out.print(f"{tenths * 10} %  {size(done)} of {size(total)}")
+
+    def cancelled(self) -> bool:
+        """The `cancelled` callback."""
+        return self._interrupted.is_set()

@@ -1,0 +1,109 @@
+"""`burnish models`: the catalog, ranked for this machine and the device the result is for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from burnish_engine.cli import fetch
+from burnish_engine.cli.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
+from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.contract.advice import RankedModel
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.contract.recipe import TargetSection
+
+_SHOWN = 10
+_VERDICTS = {
+    "good": "[green]good[/]",
+    "tight": "[yellow]tight[/]",
+    "small": "small",
+    "too_big_to_train": "[dim]too big here[/]",
+    "too_big_for_target": "[dim]too big there[/]",
+}
+
+
+class _SearchByDefault(TyperGroup):
+    """`burnish models qwen` means `burnish models search qwen`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, "-h", "--help"}:
+            args = ["search", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_SearchByDefault,
+    help="The models worth fine-tuning, ranked for this machine. Without a command: search.",
+)
+app.command("fetch")(fetch.fetch)
+
+
+@app.command()
+def search(
+    query: Annotated[list[str] | None, typer.Argument(help="Words that name, family, purpose or license hold.")] = None,
+    target: KindOption = "laptop",
+    ram_gib: RamOption = 0.0,
+    context: ContextOption = DEFAULT_CONTEXT,
+    everything: Annotated[bool, typer.Option("--all", help="Show all, not only the first ten.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Rank models: what trains well on this machine and runs well on the target, best first."""
+    from burnish_engine.advise.catalog import catalog, models_here
+    from burnish_engine.advise.catalog import search as search_catalog
+    from burnish_engine.advise.rank import rank
+    from burnish_engine.hardware.probe import probe
+
+    section = target_section(target, ram_gib, context)
+    machine = probe()
+    found = search_catalog(" ".join(query or []), catalog())
+    ranked = rank(machine, found, section, here=models_here(found))
+    if json:
+        print_json("[" + ",\n".join(model.model_dump_json() for model in ranked) + "]")
+    else:
+        _show(ranked, machine, section, everything=everything)
+    return ExitCode.DONE
+
+
+def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSection, *, everything: bool) -> None:
+    from burnish_engine.advise.fit import best_gpu
+    from burnish_engine.advise.on_target import usable_bytes
+
+    if not ranked:
+        out.print("No model of the catalog matches. Fetch any other by name: burnish models fetch OWNER/NAME")
+        return
+    gpu = best_gpu(machine)
+    where = gpu.name.removeprefix("NVIDIA ") if gpu else "this processor"
+    out.print(
+        f"Trained on {where}, for a {target.kind} of {target.ram_gib:g} GiB "
+        f"({size(usable_bytes(target))} usable by a model)"
+    )
+    shown = ranked if everything else ranked[:_SHOWN]
+    for model in shown:
+        out.print()
+        for line in _lines(model):
+            out.print(line)
+    out.print()
+    if len(ranked) > len(shown):
+        out.print(f"[dim]{len(ranked) - len(shown)} more: --all[/]")
+    first = ranked[0]
+    if not first.here and first.verdict in {"good", "tight"}:
+        out.print(f"Get the first: burnish models fetch {first.model.name}")
+
+
+def _lines(ranked: RankedModel) -> tuple[str, str, str]:
+    model = ranked.model
+    marks = [_VERDICTS[ranked.verdict], model.license + (", gated" if model.gated else "")]
+    if not model.exports:
+        marks.append("no GGUF export yet")
+    marks.append("[green]on this machine[/]" if ranked.here else f"download {size(ranked.download_bytes)}")
+    trains = f"trains in {size(ranked.train_bytes)}"
+    if ranked.tokens_per_s:
+        trains += f" at {ranked.tokens_per_s:,.0f} tokens/s"
+    runs = f"{ranked.quant} file of {size(ranked.file_bytes)} runs in {size(ranked.run_bytes)}"
+    praised = ranked.verdict == "good" and model.exports
+    remark = model.good_for if praised else ranked.reason
+    return f"[bold]{model.name}[/]  {' · '.join(marks)}", f"  {trains} · {runs}", f"  [dim]{escape(remark)}[/]"

@@ -1,0 +1,22 @@
+"""`burnish serve`: answer a program's questions on standard input and output, as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    protocol: Annotated[bool, typer.Option("--protocol", help="Print the description of the protocol.")] = False,
+) -> None:
+    """Serve the desktop app, or a program of yours: requests in, progress and results out, one JSON object a line."""
+    if protocol:
+        from burnish_engine.contract.protocol_page import protocol_page
+
+        sys.stdout.write(protocol_page())
+        return
+    from burnish_engine.service.serve import serve as serve_lines
+
+    serve_lines()

@@ -1,0 +1,115 @@
+"""`burnish suggest`: a model and a recipe for this machine, dataset and target, with a reason for every choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from burnish_engine.cli.targets import (
+    DEFAULT_CONTEXT,
+    ContextOption,
+    KindOption,
+    QuantOption,
+    RamOption,
+    target_section,
+)
+from burnish_engine.cli.terminal import duration, err, out, print_json, size
+from burnish_engine.contract.advice import Plan, Suggestion
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.facts import DatasetFacts
+from burnish_engine.contract.files import write_atomic
+
+
+def suggest(
+    model: Annotated[
+        str, typer.Option(help='"embedded", a folder, or a name of the catalog. Empty: suggest one.')
+    ] = "",
+    data: Annotated[list[Path] | None, typer.Option(help="Training file; may be given more than once.")] = None,
+    validation: Annotated[list[Path] | None, typer.Option(help="Held-out file; may be given more than once.")] = None,
+    target: KindOption = "laptop",
+    ram_gib: RamOption = 0.0,
+    context: ContextOption = DEFAULT_CONTEXT,
+    quant: QuantOption = "",
+    recipe_file: Annotated[Path | None, typer.Option("--out", help="Write the recipe here.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Propose a model and a recipe that fit this machine, the data and the target."""
+    from burnish_engine.advise.catalog import catalog, models_here
+    from burnish_engine.advise.suggest import Wish, chosen_model
+    from burnish_engine.advise.suggest import suggest as make
+    from burnish_engine.hardware.probe import probe
+
+    section = target_section(target, ram_gib, context, quant)
+    if recipe_file is not None and recipe_file.exists():
+        raise UsageError(f"{recipe_file} already exists.", "Give another name; a recipe is never overwritten.")
+    here = models_here(catalog())
+    folder = Path(model).is_dir() and model != "embedded"
+    chosen = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), here) if model else None
+    files, held_out = [_absolute(path) for path in data or []], [_absolute(path) for path in validation or []]
+    counted_with = chosen.path if chosen and chosen.here else "embedded"
+    dataset = _facts(files, held_out, counted_with) if files else None
+    wish = Wish(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
+    result = make(probe(), catalog(), wish, here=here)
+    if dataset and counted_with != result.model:
+        note = (
+            "Rows were measured with the embedded model's tokenizer; with the suggested model lengths differ a little."
+        )
+        result = result.model_copy(update={"warnings": [*result.warnings, note]})
+    if recipe_file is not None:
+        write_atomic(recipe_file, result.recipe)
+    if json:
+        print_json(result.model_dump_json(indent=2))
+    else:
+        _show(result, recipe_file)
+    return ExitCode.DONE if result.plan.fits else ExitCode.DOES_NOT_FIT
+
+
+def _absolute(path: Path) -> str:
+    if not path.is_file():
+        raise UsageError(f"There is no file {path}.", "Check the path.")
+    return str(path.absolute())
+
+
+def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
+    from burnish_engine.data.survey import survey
+
+    with err.status("reading the data") as status:
+        return survey(
+            files,
+            held_out,
+            model,
+            progress=lambda what, done, total: status.update(escape(f"{what}: {done:,} of {total:,} rows")),
+        )
+
+
+def _show(result: Suggestion, recipe_file: Path | None) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(style="bold")
+    table.add_column(style="dim")
+    for choice in result.choices:
+        table.add_row(choice.key, escape(choice.value), escape(choice.reason))
+    out.print(table, soft_wrap=False)
+    out.print(_summary(result.plan))
+    for problem in result.plan.problems:
+        out.print(f"[red]problem:[/] {escape(problem)}")
+    for warning in result.warnings:
+        out.print(f"[yellow]note:[/] {escape(warning)}")
+    if recipe_file is None:
+        out.print("Write it with --out recipe.toml")
+    else:
+        out.print(f"Wrote {escape(str(recipe_file))}. Then: burnish train {escape(str(recipe_file))}")
+
+
+def _summary(plan: Plan) -> str:
+    time = f", about {duration(plan.seconds)}" if plan.seconds is not None else ""
+    steps = f" in {plan.steps:,} steps" if plan.steps else ""
+    fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"
+    return (
+        f"{fits}: {size(plan.memory_bytes)} of {size(plan.memory_free_bytes)} free on {plan.device}, "
+        f"{plan.tokens_per_s:,.0f} tokens/s{time}{steps}."
+    )

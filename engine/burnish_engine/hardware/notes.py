@@ -1,0 +1,111 @@
+"""What a person should know about a machine although nothing is broken. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from burnish_engine.contract.machine import GpuFacts, MachineFacts, ParallelSettings
+from burnish_engine.hardware.gpu_table import facts_for, short_name
+
+_WORTH_NAMING_BYTES = 200_000_000
+_BUSY_SHARE = 0.1  # of a GPU's memory; a desktop and the driver take less
+_MOST_NAMED = 4
+_MORE_FREE_SHARE = 0.05  # of a GPU's memory that makes another of the same speed the better choice
+_HOT_C = 84  # cards slow down from about 83 to 90 degrees (their maximum in NVIDIA's specifications)
+
+
+def notes(machine: MachineFacts, settings: ParallelSettings) -> list[str]:
+    """Notes, the most pressing first.
+
+    Args:
+        machine: The machine.
+        settings: How a run would best use its GPUs.
+    """
+    found = [note for gpu in machine.gpus for note in [*_memory_users(gpu), *_state(gpu)]]
+    found += [*_sleep(machine), *_pcie(machine), *_several(machine, settings), *_surroundings(machine)]
+    return found
+
+
+def _memory_users(gpu: GpuFacts) -> Iterator[str]:
+    named = [user for user in gpu.users if (user.bytes or 0) >= _WORTH_NAMING_BYTES]
+    for user in named[:_MOST_NAMED]:
+        yield f"{user.name or f'Process {user.pid}'} holds {_gb(user.bytes or 0)} of GPU {gpu.index}."
+    used = gpu.vram_total_bytes - gpu.vram_free_bytes
+    if named or gpu.unified_memory or used < _BUSY_SHARE * gpu.vram_total_bytes:
+        return
+    programs = list(dict.fromkeys(user.name for user in gpu.users if user.name))[:_MOST_NAMED]
+    who = (
+        f"shared by {', '.join(programs)} (this system does not say how much each takes)"
+        if programs
+        else "held by programs that the driver does not name"
+    )
+    yield f"{_gb(used)} of GPU {gpu.index} are in use, {who}."
+
+
+def _state(gpu: GpuFacts) -> Iterator[str]:
+    if gpu.unified_memory:
+        yield (
+            f"GPU {gpu.index} shares the system's {_gb(gpu.vram_total_bytes)} of memory: what other programs use is "
+            "missing for training, and moving weights out to the system's memory frees nothing."
+        )
+    if gpu.display:
+        yield f"A screen hangs on GPU {gpu.index}: the desktop takes some of its memory and may stutter during a run."
+    if gpu.mig:
+        yield f"GPU {gpu.index} is split into instances (MIG): a run sees one instance, not the whole card."
+    if "laptop" in gpu.name.lower():
+        yield f"GPU {gpu.index} is a laptop GPU: plug in the charger, or the system holds its power down."
+    if gpu.temperature_c is not None and gpu.temperature_c >= _HOT_C:
+        yield f"GPU {gpu.index} is at {gpu.temperature_c} °C and will slow itself down: look after its cooling."
+
+
+def _sleep(machine: MachineFacts) -> Iterator[str]:
+    if machine.sleep_after_s:
+        yield (
+            f"The system goes to sleep after {machine.sleep_after_s / 60:.0f} min without use, which interrupts a run. "
+            "Switch that off in the power settings for long runs."
+        )
+
+
+def _pcie(machine: MachineFacts) -> Iterator[str]:
+    for gpu in machine.gpus:
+        pcie = gpu.pcie
+        if not pcie or not pcie.under_load or not pcie.generation or not pcie.width:
+            continue
+        best = pcie.best_generation or pcie.generation, pcie.best_width or pcie.width
+        if pcie.generation < best[0] or pcie.width < best[1]:
+            yield (
+                f"GPU {gpu.index} runs at PCIe {pcie.generation} x{pcie.width} even under load; card and slot can do "
+                f"PCIe {best[0]} x{best[1]}. Look at its seat, riser and the BIOS. Loading is slower, training hardly."
+            )
+        elif pcie.card_generation and pcie.generation < pcie.card_generation:
+            yield (
+                f"GPU {gpu.index} can do PCIe {pcie.card_generation}, its slot does PCIe {pcie.generation}. Loading "
+                "is slower, training hardly."
+            )
+
+
+def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]:
+    if len(machine.gpus) < 2:
+        return
+    if settings.strategy != "single":
+        yield "This version trains on one GPU; the settings say how several would work together."
+    first = machine.gpus[0]
+    best = max(machine.gpus, key=lambda gpu: (facts_for(gpu).bf16_tflops, gpu.vram_free_bytes, -gpu.index))
+    name = f"GPU {best.index} ({short_name(best.name)})"
+    more = best.vram_free_bytes - first.vram_free_bytes
+    if facts_for(best).bf16_tflops > facts_for(first).bf16_tflops:
+        yield f"{name} is the faster one: set devices.gpus = [{best.index}] in the recipe."
+    elif more > _MORE_FREE_SHARE * first.vram_total_bytes or (first.display and best.display is False):
+        yield f"{name} has {_gb(more)} more memory free: set devices.gpus = [{best.index}] in the recipe."
+
+
+def _surroundings(machine: MachineFacts) -> Iterator[str]:
+    connected = [gpu.pcie for gpu in machine.gpus if gpu.pcie]
+    if any(pcie.to_gpu_gb_s is None for pcie in connected):
+        yield "Rates of links are from tables. `burnish doctor --bandwidth` measures them in some seconds."
+    if machine.container:
+        yield "This is a container or WSL: the host's programs and power settings are not visible from here."
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

@@ -1,0 +1,128 @@
+"""What a person does with runs, the same from the command line and from the app."""
+
+from __future__ import annotations
+
+import shutil
+
+from burnish_engine.contract.commands import Command, CommandName
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import cannot_write
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.state import Standing
+from burnish_engine.runs import lease
+from burnish_engine.runs.control import send
+from burnish_engine.runs.export_job import is_exporting
+from burnish_engine.runs.process import start_detached
+from burnish_engine.runs.store import create_run, summarize
+
+ALIVE: tuple[Standing, ...] = ("running", "paused", "not responding")
+"""Standings of a run whose process exists."""
+
+
+def start(recipe: Recipe) -> RunPaths:
+    """Make a run and carry it out in a process of its own, which outlives this one; it queues where the device is busy.
+
+    Args:
+        recipe: With absolute paths.
+
+    Raises:
+        UsageError: The recipe names no training files.
+        NoSpaceError: The run folder cannot be written.
+    """
+    if not recipe.data.files:
+        raise UsageError("The recipe names no training files (data.files is empty).", "Choose a dataset.")
+    paths = create_run(recipe)
+    carry_out_detached(paths)
+    return paths
+
+
+def carry_out_detached(paths: RunPaths) -> None:
+    """Start the process that trains the run, or queues it.
+
+    Raises:
+        NoSpaceError: Its log cannot be written.
+    """
+    try:
+        start_detached(["runs", "resume", str(paths.root), "--queue"], paths.stdout_log, paths.stderr_log)
+    except OSError as error:
+        raise cannot_write(paths.root, error) from error
+
+
+def command(paths: RunPaths, name: CommandName) -> Command | None:
+    """Send a command to a run. A queued run takes a stop by leaving the queue.
+
+    Returns:
+        The command that was sent; None where the run only had to leave the queue.
+
+    Raises:
+        UsageError: No process would take the command.
+    """
+    summary = summarize(paths)
+    if summary.standing == "queued" and name in ("stop", "stop_now"):
+        lease.dequeue(paths)
+        return None
+    if summary.standing not in ALIVE:
+        raise UsageError(
+            f"The run {summary.state.run} is {summary.standing}; no process takes the command {name}.",
+            "" if summary.standing == "finished" else "Resume it first.",
+        )
+    return send(paths, name)
+
+
+def require_resumable(paths: RunPaths) -> Standing:
+    """Check that a run can go on; its standing, of which "paused" needs a command instead of a process.
+
+    Raises:
+        UsageError: It is finished or going on already.
+    """
+    summary = summarize(paths)
+    if summary.standing == "finished":
+        raise UsageError(f"The run {summary.state.run} is finished; there is nothing to resume.")
+    if summary.standing in ALIVE and summary.standing != "paused":
+        raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "`burnish runs show` says more.")
+    return summary.standing
+
+
+def resume(paths: RunPaths) -> None:
+    """End a pause, or go on from the last checkpoint in a process of its own.
+
+    Raises:
+        UsageError: It is finished or going on already.
+        NoSpaceError: Its log cannot be written.
+    """
+    if require_resumable(paths) == "paused":
+        send(paths, "resume")
+        return
+    lease.dequeue(paths)
+    carry_out_detached(paths)
+
+
+def require_deletable(paths: RunPaths) -> None:
+    """Check that no process works in the run's folder.
+
+    Raises:
+        UsageError: One does.
+    """
+    summary = summarize(paths)
+    if summary.standing in ALIVE:
+        raise UsageError(f"The run {summary.state.run} is {summary.standing}.", "Stop it first.")
+    if is_exporting(paths):
+        raise UsageError(f"The run {summary.state.run} is being exported.", "Wait for the export, or cancel it.")
+
+
+def delete(paths: RunPaths) -> None:
+    """Delete a run with all its files.
+
+    Raises:
+        UsageError: A process works in it.
+        NoSpaceError: A file could not be removed.
+    """
+    require_deletable(paths)
+    lease.dequeue(paths)
+    try:
+        # The state goes first: what is left after an interrupted deletion is no run any more.
+        paths.state.unlink(missing_ok=True)
+        shutil.rmtree(paths.root)
+    except OSError as error:
+        raise cannot_write(paths.root, error) from error

@@ -1,0 +1,45 @@
+"""The list of runs as windows show it."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.protocol import RunSummary
+from burnish_engine.runs import lease
+from burnish_engine.runs.export_job import read_export_job
+from burnish_engine.runs.store import list_runs
+
+
+def overview() -> list[RunSummary]:
+    """All runs under the user's runs folder, newest first."""
+    waiting = {entry.run: lease.holder_of(entry.device) or "" for entry in lease.queue()}
+    return [
+        RunSummary(
+            folder=str(summary.paths.root),
+            state=summary.state,
+            standing=summary.standing,
+            model=_model(summary.paths),
+            waits_for=waiting.get(summary.paths.root, "") if summary.standing == "queued" else "",
+            export=read_export_job(summary.paths),
+        )
+        for summary in list_runs()
+    ]
+
+
+def _model(paths: RunPaths) -> str:
+    with suppress(OSError):
+        return _model_in(paths.recipe, paths.recipe.stat().st_mtime_ns)
+    return ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _model_in(recipe: Path, _changed_ns: int) -> str:
+    """What a recipe names as its model. Kept: windows ask every second, and a frozen recipe does not change."""
+    with suppress(ValueError, OSError):  # damaged: the run is listed all the same
+        model = tomllib.loads(recipe.read_text(encoding="utf-8")).get("model", {})
+        return str(model.get("path", "embedded")) if isinstance(model, dict) else ""
+    return ""

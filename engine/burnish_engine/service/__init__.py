@@ -1,0 +1,1 @@
+"""`burnish serve`: live questions of the desktop app."""

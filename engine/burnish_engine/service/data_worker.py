@@ -1,0 +1,108 @@
+"""The process that reads datasets and model folders: `python -m burnish_engine.service.data_worker`.
+
+Tokenizers come with transformers, and transformers loads torch; the server itself stays free of both. The dataset that
+was read last is kept, so that leafing through its rows costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from burnish_engine.advise.gather import plan_recipe
+from burnish_engine.channel.job import Job
+from burnish_engine.channel.worker import work
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.protocol import (
+    EstimateRequest,
+    InspectRequest,
+    ModelRequest,
+    Preview,
+    PreviewRequest,
+    Result,
+)
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.service.model_facts import model_facts
+from burnish_engine.service.recipes import data_key, read_recipe_text
+
+if TYPE_CHECKING:
+    from burnish_engine.data.prepare import Prepared
+
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True)
+class _Kept:
+    exact_key: str
+    loose_key: str
+    prepared: Prepared
+    tokenizer: Any
+
+    def key(self, *, packing: bool) -> str:
+        """What it was prepared from, with or without how rows are packed."""
+        return self.exact_key if packing else self.loose_key
+
+
+class _Data:
+    def __init__(self) -> None:
+        self._turn = threading.Lock()  # one dataset in memory at a time
+        self._kept: _Kept | None = None
+
+    def model(self, request: ModelRequest, _job: Job) -> Result:
+        """Look at a model folder; unpacks the embedded one."""
+        return Result(id=request.id, model=model_facts(request.path))
+
+    def estimate(self, request: EstimateRequest, _job: Job) -> Result:
+        """Plan for a model whose folder cannot be judged without transformers."""
+        recipe = read_recipe_text(request.recipe)
+        kept = self._kept
+        known = kept is not None and kept.loose_key == data_key(recipe, packing=False)
+        return Result(id=request.id, plan=plan_recipe(recipe, dataset=kept.prepared.facts if kept and known else None))
+
+    def inspect(self, request: InspectRequest, job: Job) -> Result:
+        """What is in a dataset."""
+        recipe = read_recipe_text(request.recipe)
+        return Result(id=request.id, dataset=self._prepared(recipe, job).prepared.facts)
+
+    def preview(self, request: PreviewRequest, job: Job) -> Result:
+        """One row as it would be trained on."""
+        from burnish_engine.data.describe import example_pieces
+
+        kept = self._prepared(read_recipe_text(request.recipe), job, packing=False)
+        rows = kept.prepared.train
+        if request.row > len(rows):
+            raise UsageError(f"Row {request.row} was asked for; {len(rows)} are used.", f"Give 1 to {len(rows)}.")
+        document = rows[request.row - 1]
+        preview = Preview(
+            row=request.row,
+            rows=len(rows),
+            tokens=len(document),
+            pieces=example_pieces(document, kept.tokenizer),
+            source=f"{document.file}, row {document.row}",
+        )
+        return Result(id=request.id, preview=preview)
+
+    def _prepared(self, recipe: Recipe, job: Job, *, packing: bool = True) -> _Kept:
+        from burnish_engine.data.prepare import prepare
+        from burnish_engine.models.source import open_model
+        from burnish_engine.models.tokenizer import load_tokenizer
+
+        while not self._turn.acquire(timeout=_WAIT_S):
+            job.check()
+        try:
+            key = data_key(recipe, packing=packing)
+            if self._kept is None or self._kept.key(packing=packing) != key:
+                self._kept = None
+                job.progress("Reading the model's tokenizer", 0, 0)
+                tokenizer = load_tokenizer(open_model(recipe.model.path))
+                prepared = prepare(recipe, tokenizer, progress=job.progress)
+                self._kept = _Kept(data_key(recipe), data_key(recipe, packing=False), prepared, tokenizer)
+            return self._kept
+        finally:
+            self._turn.release()
+
+
+if __name__ == "__main__":
+    data = _Data()
+    work({"model": data.model, "estimate": data.estimate, "inspect": data.inspect, "preview": data.preview})

@@ -1,0 +1,74 @@
+"""The check-up in a process of its own: it can be ended at any moment, and a driver that hangs takes nothing along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from typing import IO
+
+import psutil
+from pydantic import ValidationError
+
+from burnish_engine.channel.job import Job
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.machine import Checkup
+
+_POLL_S = 0.1
+
+
+def check_up_aside(job: Job, *, bandwidth: bool) -> Checkup:
+    """Run `burnish doctor`.
+
+    Args:
+        job: Canceling it ends the check-up.
+        bandwidth: Also measure copies between GPUs.
+
+    Raises:
+        SetupError: It ended without an answer.
+        StoppedError: Canceled.
+    """
+    command = [sys.executable, "-m", "burnish_engine.cli.main", "doctor", "--json"]
+    # Files, not pipes: nobody has to drain them, and what the child's own children still hold open does not matter.
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            [*command, *(["--bandwidth"] if bandwidth else [])], stdin=subprocess.DEVNULL, stdout=said, stderr=errors
+        )
+        try:
+            _wait(child, job)
+        finally:
+            _end(child)
+        try:
+            return Checkup.model_validate_json(_content(said))
+        except ValidationError:
+            last = (_content(errors).decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+            raise SetupError(
+                f"The check-up ended without an answer (exit status {child.returncode}): {last}",
+                "Run `burnish doctor` in a terminal.",
+            ) from None
+
+
+def _wait(child: subprocess.Popen[bytes], job: Job) -> None:
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_POLL_S)
+            return
+        job.check()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End it with the processes that it started."""
+    if child.poll() is not None:
+        return
+    with suppress(psutil.Error):
+        for process in psutil.Process(child.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
+    child.kill()
+    child.wait()
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()

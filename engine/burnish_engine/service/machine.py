@@ -1,0 +1,28 @@
+"""The machine's facts, probed again when they are old."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.hardware.probe import probe
+
+_FRESH_S = 1.0
+
+
+class Machine:
+    """Any thread may ask; the probe runs once at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._facts: MachineFacts | None = None
+        self._probed = 0.0
+
+    def facts(self) -> MachineFacts:
+        """The machine as it is now, or was a second ago."""
+        with self._lock:
+            if self._facts is None or time.monotonic() - self._probed > _FRESH_S:
+                self._facts = probe()
+                self._probed = time.monotonic()
+            return self._facts

@@ -1,0 +1,44 @@
+"""Recipes as they come over the line, and what of them a prepared dataset depends on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_file import parse_recipe, resolve_paths
+
+
+def read_recipe_text(text: str) -> Recipe:
+    """A recipe, with relative paths taken from the server's working folder.
+
+    Raises:
+        UsageError: It is none.
+    """
+    return resolve_paths(parse_recipe(text, source="The recipe"), Path.cwd())
+
+
+def data_key(recipe: Recipe, *, packing: bool = True) -> str:
+    """Equal for recipes with the same prepared dataset, as long as no file changes.
+
+    Args:
+        recipe: With absolute paths.
+        packing: Whether the way rows are packed counts. It changes only what the facts say of passes, which a plan
+            scales to other settings.
+    """
+    train = recipe.train
+    packed = [train.micro_batch_tokens, train.pack] if packing else []
+    files = [*recipe.data.files, *recipe.data.validation_files]
+    name = recipe.model.path
+    folder = fetched_model_dir(name) if is_model_name(name) else Path(name)
+    stamps = [_stamp(Path(file)) for file in (*map(Path, files), folder / "tokenizer.json", folder / "config.json")]
+    return json.dumps([name, recipe.data.model_dump(mode="json"), train.seed, packed, stamps])
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        facts = path.stat()
+    except OSError:
+        return 0, 0
+    return facts.st_mtime_ns, facts.st_size

@@ -1,0 +1,79 @@
+"""Requests about runs. All are quick: what takes long happens in processes that outlive the server."""
+
+from __future__ import annotations
+
+from burnish_engine.channel.child import Child
+from burnish_engine.channel.job import Job
+from burnish_engine.contract.protocol import (
+    CancelExportRequest,
+    CommandRequest,
+    DeleteRequest,
+    ExportRequest,
+    Result,
+    ResumeRequest,
+    RunsRequest,
+    StartRequest,
+)
+from burnish_engine.runs import actions, lease
+from burnish_engine.runs.export_job import cancel_export, start_export
+from burnish_engine.runs.overview import overview
+from burnish_engine.runs.store import open_run
+from burnish_engine.service.plans import Plans
+from burnish_engine.service.recipes import read_recipe_text
+
+
+class RunRequests:
+    """Start, command and list runs.
+
+    Args:
+        plans: Says whether a run fits.
+        chat: The chat process, which makes room for a run.
+    """
+
+    def __init__(self, plans: Plans, chat: Child) -> None:
+        self._plans = plans
+        self._chat = chat
+
+    def runs(self, request: RunsRequest, _job: Job) -> Result:
+        """All runs, after those that can start have been started."""
+        lease.start_waiting()
+        return Result(id=request.id, runs=overview())
+
+    def start(self, request: StartRequest, job: Job) -> Result:
+        """Start a run that fits."""
+        recipe = read_recipe_text(request.recipe)
+        self._chat.end_if_idle()  # before the plan: what it holds is room for the run
+        if not request.anyway:
+            self._plans.require_fit(recipe, job)
+        job.check()
+        return Result(id=request.id, run=str(actions.start(recipe).root))
+
+    def resume(self, request: ResumeRequest, _job: Job) -> Result:
+        """Go on with a run."""
+        paths = open_run(request.run)
+        self._chat.end_if_idle()
+        actions.resume(paths)
+        return Result(id=request.id, run=str(paths.root))
+
+    def command(self, request: CommandRequest, _job: Job) -> Result:
+        """Send a run a command."""
+        sent = actions.command(open_run(request.run), request.command)
+        return Result(id=request.id, detail=sent.id if sent else "")
+
+    def delete(self, request: DeleteRequest, _job: Job) -> Result:
+        """Delete a run."""
+        paths = open_run(request.run)
+        self._chat.end_if_idle()  # it may hold files of the run open, which Windows would not delete
+        actions.delete(paths)
+        return Result(id=request.id)
+
+    def export(self, request: ExportRequest, _job: Job) -> Result:
+        """Start an export."""
+        paths = open_run(request.run)
+        start_export(paths, request.to, request.quants, request.name)
+        return Result(id=request.id, run=str(paths.root))
+
+    def cancel_export(self, request: CancelExportRequest, _job: Job) -> Result:
+        """Ask an export to stop."""
+        cancel_export(open_run(request.run))
+        return Result(id=request.id)

@@ -1,0 +1,55 @@
+"""Refuses, before anything large is loaded, what cannot fit into the memory that is free now."""
+
+from __future__ import annotations
+
+import psutil
+
+from burnish_engine.advise.gather import plan_recipe
+from burnish_engine.advise.plan import refuse_unfit
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.events import PlanMade, Warned
+from burnish_engine.contract.facts import DatasetFacts
+from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.hardware.probe import probe
+from burnish_engine.runs.recorder import Recorder
+
+
+def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyway: bool = False) -> None:
+    """Plan the run with its real dataset, record the prediction, and refuse what does not fit.
+
+    Args:
+        recipe: The run.
+        dataset: Its prepared data.
+        recorder: Gets the prediction as an event.
+        anyway: Only warn.
+
+    Raises:
+        DoesNotFitError: It does not fit.
+    """
+    try:
+        plan = plan_recipe(recipe, dataset=dataset, machine=_machine_for_this_process())
+    except (SetupError, UsageError) as error:  # a shape we cannot read: training may work all the same
+        recorder.emit(Warned(code="plan", message=str(error)))
+        return
+    recorder.emit(
+        PlanMade(
+            memory_bytes=plan.memory_bytes,
+            memory_free_bytes=plan.memory_free_bytes,
+            tokens_per_s=plan.tokens_per_s,
+            seconds=plan.seconds or 0.0,
+            fits=plan.fits,
+        )
+    )
+    if plan.fits:
+        return
+    if not anyway:
+        refuse_unfit(plan)
+    recorder.emit(Warned(code="plan", message=" ".join(plan.problems)))
+
+
+def _machine_for_this_process() -> MachineFacts:
+    """The machine as it is now; memory that this process already holds counts as free for it."""
+    machine = probe()
+    held = psutil.Process().memory_info().rss
+    return machine.model_copy(update={"ram_free_bytes": min(machine.ram_free_bytes + held, machine.ram_total_bytes)})

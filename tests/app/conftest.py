@@ -1,0 +1,94 @@
+"""A window without a screen, a stand-in for the engine, and a workbench of its own for each test."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import pytest
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.instrument import MeasuredApplication
+from burnish_app.preferences import Preferences
+from burnish_app.theme import Theme
+from burnish_app.window import Window
+from burnish_app.workbench import Workbench
+
+FAKE = Path(__file__).resolve().parents[1] / "support" / "fake_serve.py"
+
+
+class Answers:
+    """What the stand-in engine says, and what it was asked."""
+
+    def __init__(self, file):
+        self.file = file
+        self._answers = {}
+
+    def set(self, method, *messages):
+        """Answer a method with these messages from now on."""
+        self._answers[method] = list(messages)
+        aside = self.file.with_suffix(".tmp")
+        aside.write_text(json.dumps(self._answers), encoding="utf-8")
+        aside.replace(self.file)
+
+    def result(self, method, **fields):
+        """Answer a method with one result; pydantic models are taken as they are."""
+        plain = {key: to_plain(value) for key, value in fields.items()}
+        self.set(method, {"type": "result", **plain})
+
+    def failure(self, method, what, remedy="", exit_code=1):
+        """Answer a method with a failure."""
+        self.set(method, {"type": "failure", "what": what, "remedy": remedy, "exit_code": exit_code})
+
+    def asked(self, method):
+        """Requests of a method so far, oldest first."""
+        log = Path(f"{self.file}.log")
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        return [request for request in map(json.loads, lines) if request["method"] == method]
+
+
+def to_plain(value):
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return [to_plain(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="session")
+def qapp_cls():
+    """pytest-qt makes the application of this class: it measures every handler."""
+    return MeasuredApplication
+
+
+@pytest.fixture(scope="session")
+def theme(qapp):
+    return Theme(qapp)
+
+
+@pytest.fixture
+def answers(tmp_path):
+    return Answers(tmp_path / "answers.json")
+
+
+@pytest.fixture
+def client(qapp, answers):
+    """A client of the stand-in engine; not started."""
+    made = EngineClient((sys.executable, "-S", str(FAKE), str(answers.file)))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bench(qapp, burnish_home):
+    return Workbench()
+
+
+@pytest.fixture
+def window(qtbot, client, bench, theme):
+    """The whole window over the stand-in engine, shown and begun."""
+    made = Window(client, bench, Preferences(), theme)
+    qtbot.addWidget(made)
+    made.show()
+    made.begin()
+    return made

@@ -1,0 +1,64 @@
+"""Scenes of the frame, Train, Runs and Settings."""
+
+import time
+from pathlib import Path
+
+from app.scenes import RUNS, TRAIN_SCENES, write_run
+from app.screenshots import scene, settle
+
+from burnish_app.drop import DropVeil
+from burnish_engine.contract.paths import user_data_dir
+
+
+def _train(window, name):
+    run, events = TRAIN_SCENES[name]
+    run = write_run(user_data_dir() / "runs" / Path(run.folder).name, run, events)
+    page = window.page("train")
+    window.bench.set_run(run.folder)
+    page.runs_changed([run])
+    deadline = time.monotonic() + 5
+    while page.events.seq < len(events) - 1 and time.monotonic() < deadline:
+        settle()
+    page.runs_changed([run])
+    page.shown()
+    if run.standing == "running":
+        window.sidebar.set_run_note("A run is going on. It continues when this window closes.")
+
+
+for _name in TRAIN_SCENES:
+    scene(f"train-{_name}")(lambda window, name=_name: _train(window, name))
+
+
+@scene("train-empty")
+def train_empty(window):
+    window.page("train").runs_changed([])
+
+
+@scene("runs-empty")
+def runs_empty(window):
+    window.page("runs").runs_changed([])
+
+
+@scene("runs-done")
+def runs_done(window):
+    window.page("runs").runs_changed(RUNS)
+
+
+@scene("runs-asking")
+def runs_asking(window):
+    page = window.page("runs")
+    page.runs_changed(RUNS)
+    page.table.selectRow(3)
+    page.delete.click()
+
+
+@scene("settings-done")
+def settings(window):
+    window.sidebar.set_engine_note("The engine stopped and is being started again.")
+
+
+@scene("runs-drop")
+def drop(window):
+    window.page("runs").runs_changed(RUNS)
+    settle()
+    window.findChild(DropVeil).cover()

@@ -1,0 +1,279 @@
+"""Scenes of Hardware, Model, Data, Recipe, Try it and Export, from constructed facts."""
+
+import tempfile
+from pathlib import Path
+
+from app import page_facts as facts
+from app.scenes import summary
+from app.screenshots import scene
+
+from burnish_engine.contract.protocol import Failure, Progress, Reply, Result
+
+
+def result(**fields):
+    return Result(id="x", **fields)
+
+
+def failure(what, remedy="", code=1):
+    return Failure(id="x", what=what, remedy=remedy, exit_code=code)
+
+
+# Hardware
+
+
+@scene("hardware-busy")
+def hardware_busy(window):
+    window.page("hardware").shown()
+
+
+def _hardware(window, checkup):
+    page = window.page("hardware")
+    page._checked(result(checkup=checkup))
+    page._checking.hide()
+    page.checkup_file.unlink()
+    page._check_button.setEnabled(True)
+    page.set_status("done" if checkup.ready else "attention")
+
+
+@scene("hardware-done")
+def hardware_done(window):
+    note = "This machine goes to sleep after 30 idle minutes, which interrupts a run."
+    _hardware(window, facts.checkup(facts.machine(facts.gpu()), notes=[note]))
+
+
+@scene("hardware-pair")
+def hardware_pair(window):
+    _hardware(window, facts.checkup(facts.pair()))
+
+
+@scene("hardware-cpu")
+def hardware_cpu(window):
+    _hardware(window, facts.checkup(facts.machine()))
+
+
+@scene("hardware-failed")
+def hardware_failed(window):
+    problem = "The NVIDIA driver (525.60) is older than CUDA 12.8 needs (570). Update it, then check again."
+    _hardware(window, facts.checkup(facts.machine(facts.gpu()), ready=False, problems=[problem]))
+
+
+# Model
+
+
+def _catalog(page):
+    page.catalog._found(page.catalog._asked, result(models=facts.catalog()))
+    page.catalog.table.selectRow(2)
+
+
+@scene("model-busy")
+def model_busy(window):
+    page = window.page("model")
+    _catalog(page)
+    page.catalog.table.selectRow(1)
+    page.catalog._act()
+    page.catalog._progress.set_progress("Fetching Qwen3 0.6B", 512 * 2**20, 1200 * 2**20)
+
+
+@scene("model-done")
+def model_done(window):
+    page = window.page("model")
+    window.bench.set_model_path("Qwen/Qwen3-0.6B")
+    window.bench.set_model(facts.model_facts())
+    page._busy.hide()
+    _catalog(page)
+
+
+@scene("model-failed")
+def model_failed(window):
+    page = window.page("model")
+    _catalog(page)
+    page._look_failed(
+        page._request, failure("There is no config.json in D:\\models\\mine.", "Choose the folder that holds it.")
+    )
+
+
+# Data
+
+
+@scene("data-empty")
+def data_empty(window):
+    window.bench.set_data_files([])
+
+
+@scene("data-busy")
+def data_busy(window):
+    window.bench.set_data_files(["/home/ada/data/support.jsonl"])
+    page = window.page("data")
+    page._inspection._tell(page._inspection._request, Progress(id="x", what="Reading rows", done=41_200, total=0))
+
+
+@scene("data-done")
+def data_done(window):
+    window.bench.set_data_files(["/home/ada/data/support.jsonl"])
+    page = window.page("data")
+    page._inspection._found(page._inspection._request, result(dataset=facts.dataset()))
+
+
+@scene("data-failed")
+def data_failed(window):
+    window.bench.set_data_files(["/home/ada/data/notes.csv"])
+    page = window.page("data")
+    what = "notes.csv has the columns id, date and body; none of the known shapes fits them."
+    page._inspection._failed(
+        page._inspection._request, failure(what, "Name the text column `text`, or set data.shape.")
+    )
+
+
+# Recipe
+
+
+def _recipe(window, plan, *, edit=True):
+    window.bench.set_data_files(["/home/ada/data/support.jsonl"])
+    window.bench.set_dataset(facts.dataset())
+    page = window.page("recipe")
+    page.clear_banner()
+    page.shown()
+    page._suggested_now(page._suggest_request, result(suggestion=facts.suggestion()))
+    if edit:
+        page.form.row("train.epochs")._editor.setText("5")
+        page.form.row("train.epochs")._on_edited()
+    page._estimate()
+    page._planned(page._estimate_request, result(plan=plan))
+    page._estimate_timer.stop()
+    return page
+
+
+@scene("recipe-empty")
+def recipe_empty(window):
+    window.page("recipe").shown()
+
+
+@scene("recipe-busy")
+def recipe_busy(window):
+    window.bench.set_data_files(["/home/ada/data/support.jsonl"])
+    window.page("recipe").clear_banner()
+    window.page("recipe").shown()
+
+
+@scene("recipe-done")
+def recipe_done(window):
+    _recipe(window, facts.plan())
+
+
+@scene("recipe-advanced")
+def recipe_advanced(window):
+    page = _recipe(window, facts.plan())
+    page.form.row("train.weight_decay")
+    row = page.form.row("train.warmup_share")
+    row._editor.setText("2")
+    row._on_edited()
+    row._editor.setFocus()
+
+
+@scene("recipe-failed")
+def recipe_failed(window):
+    page = _recipe(window, facts.plan(fits=False), edit=False)
+    page._start_failed(failure("It does not fit: 46.4 GiB are needed, 21.9 GiB are free.", "Set train.recompute.", 10))
+
+
+# Try it
+
+
+def _run_folder(exported=()):
+    folder = Path(tempfile.mkdtemp()) / "20261121-1012-support-desk"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"")
+    (folder / "export").mkdir()
+    for name in exported:
+        (folder / "export" / name).write_bytes(b"")
+    return str(folder)
+
+
+QUESTION = "My parcel has not moved for six days. What can I do?"
+BASE = (
+    "I'm sorry to hear that your parcel has not moved for six days. There are several things that you could try. First, "
+    "you could try to contact the company that"
+)
+TUNED = (
+    "Cause: It waits at the depot for a customs paper.\nFix: Send the invoice to the carrier and ask for a trace.\n"
+    "Check: The status changes within one working day."
+)
+
+
+@scene("try_out-empty")
+def try_out_empty(window):
+    window.page("try_out").shown()
+
+
+def _ask(window):
+    window.bench.set_run(_run_folder())
+    page = window.page("try_out")
+    page.shown()
+    page.prompt.setPlainText(QUESTION)
+    page.send()
+    return page
+
+
+@scene("try_out-busy")
+def try_out_busy(window):
+    page = _ask(window)
+    page.left.stream(BASE)
+    page.left._flush()
+
+
+@scene("try_out-done")
+def try_out_done(window):
+    page = _ask(window)
+    page._answered(list(page._open)[0], page.left, result(reply=Reply(text=BASE, stopped=False, tokens=120, seconds=2.1, name="Qwen3 0.6B")))  # fmt: skip
+    page._answered(list(page._open)[0], page.right, result(reply=Reply(text=TUNED, stopped=True, tokens=44, seconds=0.9, name="Qwen3 0.6B + support-desk")))  # fmt: skip
+    page._toggle_options()
+
+
+@scene("try_out-failed")
+def try_out_failed(window):
+    page = _ask(window)
+    for name, pane in list(page._open.items()):
+        page._failed(
+            name, pane, failure("The model did not fit: 3.1 GiB are needed, 0.8 GiB are free.", "Free memory.")
+        )
+
+
+# Export
+
+
+def _export(window, job, exported=()):
+    folder = _run_folder(exported)
+    window.bench.set_run(folder)
+    page = window.page("export")
+    page.shown()
+    window.bench.set_model(facts.model_facts())
+    page.runs_changed(
+        [summary("finished", 600, folder=folder).model_copy(update={"model": "Qwen/Qwen3-0.6B", "export": job})]
+    )
+    return page
+
+
+@scene("export-empty")
+def export_empty(window):
+    window.page("export").shown()
+
+
+@scene("export-ready")
+def export_ready(window):
+    _export(window, None)
+
+
+@scene("export-busy")
+def export_busy(window):
+    _export(window, facts.job())
+
+
+@scene("export-done")
+def export_done(window):
+    names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
+    _export(window, facts.job("finished", report=facts.report()), names)
+
+
+@scene("export-failed")
+def export_failed(window):
+    _export(window, facts.job("failed", message="One file was refused.", report=facts.report(refused=True)))

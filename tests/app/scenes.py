@@ -1,0 +1,116 @@
+"""Constructed runs for tests and screenshots of the frame's pages: every standing with the events that lead to it."""
+
+import math
+import random
+import time
+
+from burnish_engine.contract.events import (
+    CheckpointSaved,
+    DataReady,
+    EvaluationDone,
+    PhaseChanged,
+    RunEnded,
+    RunStarted,
+    SampleDone,
+    StepDone,
+    Warned,
+)
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.protocol import RunSummary
+from burnish_engine.contract.state import RunStateFile
+
+TOTAL = 600
+
+
+def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=False):
+    """Events of a plausible run up to `steps`."""
+    chance = random.Random(seed)
+    made = [
+        PhaseChanged(phase="loading", detail="embedded"),
+        PhaseChanged(phase="preparing"),
+        Warned(code="data", message="3 of 1,204 rows were longer than 1,024 tokens and were cut."),
+        RunStarted(
+            run="support-desk", pid=1, process_created=1.0, device="NVIDIA GeForce RTX 4090", precision="bf16",
+            engine="plain", total_steps=total,
+        ),
+        DataReady(
+            train_rows=1144, validation_rows=60, dropped_rows=0, truncated_rows=3, train_tokens=310_000,
+            supervised_tokens=210_000, micro_batches_per_epoch=300, fill=0.93,
+        ),
+        EvaluationDone(step=0, loss=2.61, tokens=9000, seconds=3),
+        SampleDone(step=0, prompt="My order has not arrived. What now?", reply="I am sorry to hear that! There are many possible reasons why an order", stopped=False),
+        PhaseChanged(phase=phase),
+    ]  # fmt: skip
+    for step in range(1, steps + 1):
+        made.append(a_step(step, total, chance))
+        if step % 100 == 0:
+            made.append(EvaluationDone(step=step, loss=1.18 + 1.4 * math.exp(-step / 110), tokens=9000, seconds=3))
+            made.append(CheckpointSaved(step=step, path=f"checkpoints/step-{step:06d}", seconds=0.4))
+            made.append(SampleDone(step=step, prompt="My order has not arrived. What now?", reply="Cause: the parcel is held at the depot.\nFix: ask for the tracking number and open a trace with the carrier.", stopped=True))  # fmt: skip
+    if bad:
+        made.append(a_step(steps + 1, total, chance).model_copy(update={"loss": math.nan}))
+    if ended:
+        made.append(ended)
+    return [event.model_copy(update={"seq": n, "t": 1000.0 + n}) for n, event in enumerate(made)]
+
+
+def a_step(step, total, chance):
+    loss = 1.05 + 1.55 * math.exp(-step / 90) + chance.gauss(0, 0.09)
+    rate = 2e-4 * min(step / (0.05 * total), 0.55 + 0.45 * math.cos(math.pi * step / total))
+    speed = 18_400 + chance.gauss(0, 500)
+    return StepDone(
+        step=step, epoch=2 * step / total, loss=loss, learning_rate=max(rate, 0), grad_norm=0.8 + chance.random() * 0.3,
+        tokens=2048, supervised_tokens=1400, tokens_per_s=speed, supervised_tokens_per_s=speed * 0.7, step_s=0.11,
+        memory_bytes=int(6.2e9 + min(step, 30) * 1e7), eta_s=(total - step) * 0.11,
+    )  # fmt: skip
+
+
+def summary(standing, step=240, *, folder="/runs/20261121-1012-support-desk", **changes):
+    status = {"interrupted": "running", "not responding": "running"}.get(standing, standing)
+    fields = {
+        "run": folder.rsplit("/", 1)[-1], "name": "support-desk", "status": status, "step": step, "total_steps": TOTAL,
+        "loss": 1.214 if step else None, "evaluation_loss": 1.361 if step else None, "device": "cuda-0",
+        "created": time.time() - 4000,
+    }  # fmt: skip
+    top = {key: changes.pop(key) for key in ("waits_for", "model") if key in changes}
+    state_file = RunStateFile(**{**fields, **changes})
+    return RunSummary(folder=folder, state=state_file, standing=standing, **{"model": "Qwen/Qwen3-0.6B", **top})
+
+
+FAILED = RunEnded(
+    outcome="failed", exit_code=13, step=131,
+    message="At step 132 the loss is nan and the gradient norm inf; the step was not taken. Start a new run with a "
+    "lower train.learning_rate (now 0.002); earlier checkpoints are kept.",
+)  # fmt: skip
+FINISHED = RunEnded(outcome="finished", exit_code=0, step=TOTAL)
+
+TRAIN_SCENES = {
+    "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
+    "preparing": (summary("running", 0), events(0)[:2]),
+    "training": (summary("running"), events(240)),
+    "paused": (summary("paused"), events(240, phase="paused")),
+    "suspended": (summary("suspended"), events(240)),
+    "finished": (summary("finished", TOTAL), events(TOTAL, ended=FINISHED)),
+    "failed": (summary("failed", 131, message=FAILED.message), events(131, ended=FAILED)),
+    "interrupted": (summary("interrupted"), events(240)),
+    "not_responding": (summary("not responding"), events(240)),
+    "bad_loss": (summary("running", 131), events(131, bad=True)),
+}
+
+
+def write_run(folder, run, lines):
+    """Write a run folder that holds these events; returns the summary with that folder."""
+    paths = RunPaths(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths.events.write_text("".join(event.model_dump_json() + "\n" for event in lines), encoding="utf-8")
+    paths.state.write_text(run.state.model_dump_json(), encoding="utf-8")
+    return run.model_copy(update={"folder": str(folder)})
+
+
+RUNS = [
+    summary("running"),
+    summary("queued", 0, folder="/runs/20261121-1040-faq", name="faq", waits_for="/runs/20261121-1012-support-desk"),
+    summary("finished", 600, folder="/runs/20261120-0930-legal-notes", name="legal-notes", loss=0.912, evaluation_loss=1.022, created=time.time() - 90_000),
+    summary("interrupted", 120, folder="/runs/20261119-0930-recipes", name="recipes", model="embedded", created=time.time() - 190_000),
+    summary("failed", 12, folder="/runs/20261012-0930-hot", name="hot", loss=None, evaluation_loss=4.1, message="It diverged.", created=time.time() - 3_000_000),
+]  # fmt: skip

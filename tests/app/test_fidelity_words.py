@@ -1,0 +1,49 @@
+import pytest
+from app.page_facts import quant, report
+
+from burnish_app.fidelity_words import TYPE_WORDS, closeness, file_in_words, recommended_type, report_in_words
+from burnish_app.widgets.type_choices import TYPES
+from burnish_engine.contract.recipe import TargetSection
+
+
+def test_the_words_follow_the_measured_distances():
+    # Measured on SmolLM2 with 2k tokens: Q8_0, Q6_K, Q4_K_M and Q4_0.
+    words = [closeness(kl) for kl in (0.001, 0.0102, 0.0641, 0.2996, 1.0)]
+    assert [word.split(" ")[0] for word in words] == ["practically", "very", "close", "noticeably", "far"]
+
+
+def test_a_good_file_reads_as_a_sentence():
+    assert file_in_words(quant()) == (
+        "Q8_0 is practically identical to the trained model: same most likely token in 99.1 % of 4,812 positions."
+    )
+
+
+def test_a_refused_file_says_why():
+    assert file_in_words(quant("Q4_0", passed=False, problems=["It is far off."])) == "Q4_0 was refused. It is far off."
+    assert "does not do what the trained model does" in file_in_words(quant(passed=False, problems=[]))
+
+
+def test_the_report_concludes():
+    assert report_in_words(report()).startswith("Q8_0 and Q4_K_M are proven")
+    assert report_in_words(report(refused=True)).endswith("IQ4_XS was refused.")
+    assert "Do not ship" in report_in_words(report().model_copy(update={"token_mismatches": 2}))
+    nothing = report().model_copy(update={"files": [quant(passed=False)]})
+    assert "Nothing here should be shipped" in report_in_words(nothing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "fills", "wanted"),
+    [
+        ("phone", 135_000_000, False, "Q8_0"),
+        ("phone", 1_200_000_000, True, "IQ4_NL"),
+        ("laptop", 4_000_000_000, True, "Q4_K_M"),
+        ("laptop", 4_000_000_000, False, "IQ4_NL"),
+        ("server", 4_000_000_000, True, "Q8_0"),
+    ],
+)
+def test_recommended_types(kind, parameters, fills, wanted):
+    assert recommended_type(TargetSection(kind=kind), parameters, fills) == wanted
+
+
+def test_every_type_has_words():
+    assert set(TYPE_WORDS) == set(TYPES)

@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+from app import page_facts as facts
+from PySide6.QtCore import Qt
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def page(qtbot, answers, window):
+    answers.result("model", model=facts.model_facts(path="embedded", name="SmolLM2 135M"))
+    answers.result("models", models=facts.catalog())
+    window.go_to("model")
+    page = window.page("model")
+    qtbot.waitUntil(lambda: page.catalog.models.rowCount() == 8)
+    qtbot.waitUntil(lambda: page.status == "done")
+    return page
+
+
+def test_the_embedded_model_is_chosen_at_first(page, bench):
+    assert bench.model.name == "SmolLM2 135M"
+    assert page._chosen.accessibleName() == "SmolLM2 135M"
+    assert page.primary.isEnabled()
+
+
+def test_another_folder_is_looked_at_and_remembered(qtbot, answers, page, bench, tmp_path):
+    folder = str(tmp_path / "my model")
+    answers.result("model", model=facts.model_facts(path=folder, name="mine"))
+    page.folder.setEditText(f'"{folder}"')
+    page._use_folder()
+    assert bench.model_path == folder
+    assert page.status == "busy"
+    qtbot.waitUntil(lambda: page.status == "done")
+    assert answers.asked("model")[-1]["path"] == folder
+    assert page.folder.findText(folder) == 0
+
+
+def test_a_broken_folder_is_told_with_a_way_out(qtbot, answers, page, bench, tmp_path):
+    answers.failure("model", "There is no config.json there.", "Choose another.", 12)
+    page.take_drop([str(tmp_path)])
+    qtbot.waitUntil(lambda: page.status == "attention")
+    assert page.shown_banner.what == "There is no config.json there."
+    assert not page.primary.isEnabled()
+    answers.result("model", model=facts.model_facts(path="embedded"))
+    page.choose("embedded")
+    qtbot.waitUntil(lambda: page.status == "done")
+    assert page.shown_banner is None
+
+
+def test_the_catalog_is_ranked_anew_for_another_target(qtbot, answers, page):
+    page.target.chosen.emit(page.target._target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
+    qtbot.waitUntil(lambda: answers.asked("models")[-1]["target"]["kind"] == "phone")
+    page.catalog.search.setFocus()
+    qtbot.keyClicks(page.catalog.search, "code")
+    qtbot.waitUntil(lambda: answers.asked("models")[-1]["query"] == "code")
+
+
+def test_a_model_that_is_here_is_used_at_once(qtbot, answers, page, bench):
+    page.catalog.table.selectRow(0)
+    assert page.catalog.action.text() == "Use this model"
+    qtbot.mouseClick(page.catalog.action, Qt.MouseButton.LeftButton)
+    assert bench.model_path == "Qwen/Qwen3-1.7B"
+
+
+def test_a_token_is_asked_for_where_terms_must_be_accepted_and_never_kept(qtbot, answers, page, bench, burnish_home):
+    page.catalog.table.selectRow(1)
+    assert page.catalog.token.isHidden()
+    page.catalog.table.selectRow(2)
+    assert not page.catalog.token.isHidden()
+    page.catalog.token.setText("hf_secret")
+    answers.set("fetch", {"type": "progress", "what": "Fetching", "done": 1, "total": 4}, {"hold": True})
+    qtbot.mouseClick(page.catalog.action, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "Fetching  25 %" in page.catalog._progress.text)
+    assert answers.asked("fetch")[0]["token"] == "hf_secret"
+    assert page.catalog.token.text() == ""
+    bench.save()
+    kept = [file for file in Path(burnish_home).rglob("*") if file.is_file()]
+    assert all(b"hf_secret" not in file.read_bytes() for file in kept)
+    page.catalog._progress.cancel.emit()
+    qtbot.waitUntil(lambda: "goes on where it stopped" in page.catalog.message.text())
+    assert page.catalog.action.isEnabled()
+
+
+def test_a_fetched_model_is_used(qtbot, answers, page, bench):
+    answers.result("fetch", model=facts.model_facts())
+    answers.result("model", model=facts.model_facts())
+    page.catalog.table.selectRow(1)
+    qtbot.mouseClick(page.catalog.action, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bench.model_path == "Qwen/Qwen3-0.6B")
+    qtbot.waitUntil(lambda: bench.model is not None and bench.model.name == "Qwen3 0.6B")
+
+
+def test_a_failed_fetch_is_told_beside_it(qtbot, answers, page):
+    answers.failure("fetch", "The disk is full.", "Free 2 GiB.", 15)
+    page.catalog.table.selectRow(1)
+    qtbot.mouseClick(page.catalog.action, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.catalog.message.text() == "The disk is full. Free 2 GiB.")
+    assert page.catalog.message.isVisibleTo(page)

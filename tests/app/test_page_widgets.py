@@ -1,0 +1,228 @@
+"""The widgets of the pages on their own."""
+
+import pytest
+from app import page_facts as facts
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QHelpEvent, QTextCursor
+from PySide6.QtWidgets import QToolTip
+
+from burnish_app.item_models.ranked_models import RankedModelTable
+from burnish_app.widgets.chat_pane import ChatPane
+from burnish_app.widgets.example_view import ExampleView
+from burnish_app.widgets.fit_card import FitCard, plan_in_a_line, verdict
+from burnish_app.widgets.histogram import LengthHistogram
+from burnish_app.widgets.memory_bar import MemoryBar, Part
+from burnish_app.widgets.recipe_form import RecipeForm
+from burnish_app.widgets.target_selector import TargetSelector
+from burnish_app.widgets.type_choices import TypeChoices
+from burnish_engine.contract.protocol import Reply
+from burnish_engine.contract.recipe import Recipe, TargetSection
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def form(qtbot, theme):
+    made = RecipeForm()
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def type_into(qtbot, row, text):
+    row._editor.selectAll()
+    qtbot.keyClicks(row._editor, text)
+
+
+def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):
+    with qtbot.waitSignal(form.edited):
+        type_into(qtbot, form.row("adapter.rank"), "999")
+    assert form.recipe() is None
+    assert "less than or equal to 256" in form.problems()["adapter.rank"]
+    assert "less than or equal to 256" in form.row("adapter.rank")._beside.text()
+    type_into(qtbot, form.row("adapter.rank"), "64")
+    assert form.recipe().adapter.rank == 64
+    assert form.row("adapter.rank")._beside.text() == ""
+
+
+def test_a_problem_between_fields_is_said_at_the_top(qtbot, form):
+    type_into(qtbot, form.row("data.max_length"), "4096")
+    assert form.recipe() is None
+    assert "a row has to fit into one pass" in form._whole.text()
+    assert form._whole.isVisible()
+
+
+def test_a_folded_section_opens_with_the_current_values(qtbot, form):
+    assert "train.seed" not in form._rows
+    form.show_recipe(Recipe.model_validate({"train": {"seed": 41}}))
+    type_into(qtbot, form.row("train.seed"), "42")
+    assert form.recipe().train.seed == 42
+
+
+def test_an_edited_value_is_marked_and_leads_back(qtbot, form):
+    suggested = Recipe.model_validate({"train": {"epochs": 3.0}})
+    form.show_recipe(suggested)
+    form.show_suggestion(suggested, {"train.epochs": "A thousand rows take three passes."})
+    row = form.row("train.epochs")
+    assert row._beside.text() == "A thousand rows take three passes."
+    assert not row._reset.isVisible()
+    type_into(qtbot, row, "7")
+    assert row._reset.isVisible()
+    assert row._reset.text() == "Suggested: 3"
+    qtbot.mouseClick(row._reset, Qt.MouseButton.LeftButton)
+    assert form.recipe().train.epochs == 3.0
+    assert not row._reset.isVisible()
+
+
+def test_choices_and_lists_edit_the_recipe(qtbot, form):
+    form.row("data.learn")._editor.setCurrentText("everything")
+    type_into(qtbot, form.row("export.quants"), "Q4_K_M, IQ4_NL")
+    form.row("evaluation.prompts")._editor.setPlainText("One, two?\nThree?")
+    recipe = form.recipe()
+    assert recipe.data.learn == "everything"
+    assert recipe.export.quants == ["Q4_K_M", "IQ4_NL"]
+    assert recipe.evaluation.prompts == ["One, two?", "Three?"]
+
+
+def hover(widget, x, y):
+    widget.event(QHelpEvent(QEvent.Type.ToolTip, QPoint(x, y), widget.mapToGlobal(QPoint(x, y))))
+    return QToolTip.text()
+
+
+def test_the_memory_bar_names_each_part_on_hover(qtbot, theme):
+    bar = MemoryBar()
+    qtbot.addWidget(bar)
+    bar.resize(400, 80)
+    bar.show()
+    bar.show_parts([Part("Weights", 3 * 2**30, "in bf16"), Part("Nothing", 0), Part("Logits", 2**30)], 8 * 2**30)
+    assert hover(bar, 20, 30) == "Weights: 3.0 GiB\nin bf16"
+    assert hover(bar, 170, 30) == "Logits: 1.0 GiB"
+    assert bar.accessibleDescription() == "4.0 GiB needed, 8.0 GiB free"
+
+
+def test_the_cut_line_stands_where_rows_are_cut(qtbot, theme):
+    chart = LengthHistogram()
+    qtbot.addWidget(chart)
+    lengths = facts.dataset().lengths.model_copy(update={"histogram": [(100, 5), (200, 5), (400, 1)]})
+    chart.show_lengths(lengths, 300)
+    assert chart.cut_position() == pytest.approx((2 + 0.5) / 3)
+    chart.show_lengths(lengths, 400)
+    assert chart.cut_position() is None
+    chart.show_lengths(None, 100)
+    assert chart.cut_position() is None
+
+
+def underlined(view):
+    cursor, found = QTextCursor(view.document()), ""
+    while not cursor.atEnd():
+        cursor.movePosition(QTextCursor.MoveOperation.NextCharacter, QTextCursor.MoveMode.KeepAnchor)
+        found += cursor.selectedText() if cursor.charFormat().fontUnderline() else ""
+        cursor.clearSelection()
+    return found
+
+
+def test_what_is_learned_is_underlined(qtbot, theme):
+    view = ExampleView()
+    qtbot.addWidget(view)
+    view.show_pieces([("<user>Hi", False), ("Hello.", True), ("<end>", False)])
+    assert view.toPlainText() == "<user>HiHello.<end>"
+    assert underlined(view) == "Hello."
+
+
+def test_a_very_long_row_is_shown_in_part(qtbot, theme):
+    view = ExampleView()
+    qtbot.addWidget(view)
+    view.show_pieces([("a" * 12_000, False), ("b" * 5000, True)])
+    assert view.toPlainText().endswith("... and 5,000 more")
+
+
+def test_the_catalog_table_says_what_people_ask(qtbot, qtmodeltester, theme):
+    table = RankedModelTable()
+    table.show(facts.catalog())
+    qtmodeltester.check(table)
+    texts = [table.index(2, column).data() for column in range(table.columnCount())]
+    assert texts == ["Llama 3.2 1B", "1.24 B", "Good fit", "1.2 GiB", "Llama 3.2", "sign-in"]
+    assert "RTX 4090" in table.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
+    assert table.row_of("Qwen/Qwen3-32B") == 7
+    assert table.row_of("nobody/nothing") == -1
+
+
+def test_the_target_selector_offers_the_usual_memory_of_each_kind(qtbot, theme):
+    selector = TargetSelector()
+    qtbot.addWidget(selector)
+    selector.show_target(TargetSection(kind="laptop", ram_gib=20.0))
+    assert selector.memory.currentText() == "20 GiB"
+    with qtbot.waitSignal(selector.chosen) as chosen:
+        selector.kind.setCurrentText("phone")
+        selector.kind.activated.emit(0)
+    assert (chosen.args[0].kind, chosen.args[0].ram_gib) == ("phone", 6.0)
+
+
+def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
+    card = FitCard()
+    qtbot.addWidget(card)
+    card.show_plan(facts.plan())
+    assert card.verdict.text() == "It fits."
+    card.show_plan(facts.plan(fits=False))
+    assert card.verdict.text() == "It does not fit."
+    free = facts.plan().memory_bytes * 100 // 95
+    assert verdict(facts.plan(memory_free_bytes=free)) == "It fits, barely."
+    assert plan_in_a_line(facts.plan()) == "It fits. 4.0 GiB of 21.9 GiB free, about 31 s."
+
+
+@pytest.fixture
+def pane(qtbot, theme):
+    made = ChatPane("Tuned", [("Tuned", "tuned"), ("Exported", "exported")])
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def reply(text="Hello there", **changes):
+    return Reply(**{"text": text, "stopped": True, "tokens": 10, "seconds": 2.0, "name": "Model", **changes})
+
+
+def test_a_streamed_reply_becomes_part_of_the_conversation(qtbot, pane):
+    pane.say("Hi")
+    for piece in ("Hello", " there"):
+        pane.stream(piece)
+    pane.finish(reply())
+    assert pane.text.toPlainText() == "You\nHi\nTuned\nHello there"
+    assert [(message.role, message.content) for message in pane.messages] == [
+        ("user", "Hi"),
+        ("assistant", "Hello there"),
+    ]
+    assert pane.state.text() == "Model  ·  5.0 tokens/s"
+
+
+def test_a_stopped_reply_keeps_what_came_and_a_failed_one_leaves_no_half_turn(pane):
+    pane.say("Hi")
+    pane.stream("Hel")
+    pane.stop("stopped")
+    assert pane.messages[-1].content == "Hel"
+    pane.say("Again")
+    pane.stop("It failed.")
+    assert [message.role for message in pane.messages] == ["user", "assistant"]
+    assert pane.state.text() == "It failed."
+    pane.clear()
+    assert (pane.messages, pane.text.toPlainText()) == ([], "")
+
+
+def test_only_those_who_can_answer_may_be_chosen(pane):
+    pane.offer(lambda variant: variant == "tuned")
+    assert pane.who.model().item(0).isEnabled()
+    assert not pane.who.model().item(1).isEnabled()
+
+
+def test_unusual_types_are_folded_until_wanted(qtbot, theme):
+    types = TypeChoices()
+    qtbot.addWidget(types)
+    types.show()
+    assert types.boxes["Q8_0"].isVisible()
+    assert not types.boxes["Q5_0"].isVisible()
+    types.choose(["Q5_0", "Q8_0"])
+    assert types.boxes["Q5_0"].isVisible()
+    assert types.chosen() == ["Q8_0", "Q5_0"]
+    types.show_sizes({"Q8_0": 639 * 2**20}, "Q8_0")
+    assert types._sizes["Q8_0"].text() == "639 MiB"
+    assert "recommended" in types._words["Q8_0"].text()

@@ -1,0 +1,61 @@
+import math
+
+import pytest
+
+from burnish_app.words import (
+    bytes_in_words,
+    count_in_words,
+    percent,
+    plural,
+    rate_in_words,
+    sentence_list,
+    time_in_words,
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"), (1023, "1023 bytes"), (2048, "2 KiB"), (3 * 2**20, "3.0 MiB"), (512 * 2**20, "512 MiB"),
+        (2**30, "1.0 GiB"), (412 * 2**30, "412 GiB"),
+    ],
+)  # fmt: skip
+def test_sizes(size, words):
+    assert bytes_in_words(size) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0"), (999, "999"), (1000, "1.00 k"), (999_950, "1.00 M"), (596_049_920, "596 M"), (1_720_000_000, "1.72 B")],
+)
+def test_counts(count, words):
+    assert count_in_words(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (31, "31 s"), (100, "2 min"), (3600, "60 min"), (5400, "1 h 30 min"), (7200, "2 h"), (198_000, "2 days 7 h"),
+        (math.inf, "unknown"), (math.nan, "unknown"), (-1, "unknown"),
+    ],
+)  # fmt: skip
+def test_times(seconds, words):
+    assert time_in_words(seconds) == words
+
+
+def test_what_is_not_all_is_never_called_a_hundred_percent():
+    assert percent(0.9999) == "99 %"
+    assert percent(0.99996, 1) == "99.9 %"
+    assert percent(1.0) == "100 %"
+
+
+def test_rates_counts_and_lists_read_as_words():
+    assert rate_in_words(18_400) == "18.4 k tokens/s"
+    assert rate_in_words(3.2) == "3.2 tokens/s"
+    assert rate_in_words(math.nan) == "unknown"
+    assert (plural(1, "row"), plural(1200, "row"), plural(2, "row is", "rows are")) == (
+        "1 row",
+        "1,200 rows",
+        "2 rows are",
+    )
+    assert (sentence_list([]), sentence_list(["a"]), sentence_list(["a", "b", "c"])) == ("", "a", "a, b and c")

@@ -1,0 +1,154 @@
+"""Plans: what is counted, what is refused, and what a refusal tells."""
+
+import pytest
+
+from burnish_engine.advise.plan import choose_target, plan_run, refuse_unfit
+from burnish_engine.contract.errors import DoesNotFitError, ExitCode, UsageError
+from burnish_engine.contract.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
+from burnish_engine.contract.recipe import DataSection, DevicesSection, Recipe, TrainSection
+
+from support.machines import cpu_machine, gpu_machine
+
+GIB = 2**30
+LLAMA_8B = DecoderSpec(
+    family="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_heads=32, num_kv_heads=8,
+    head_dim=128, layers=[LayerSpec()] * 32, max_context=131072,
+)  # fmt: skip
+QWEN3_06B = DecoderSpec(
+    family="qwen3", vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_heads=16, num_kv_heads=8,
+    head_dim=128, layers=[LayerSpec()] * 28, max_context=40960, qk_norm=True, tied_embeddings=True,
+)  # fmt: skip
+
+
+def dataset(rows=1000, tokens=200_000, *, budget=2048, fill=0.95, learned=0.5):
+    return DatasetFacts(
+        files=["a.jsonl"], format="jsonl", shape="messages", columns=["messages"], rows=rows, train_rows=rows,
+        validation_rows=0, tokens=tokens, supervised_tokens=int(tokens * learned),
+        lengths=LengthStats(mean=tokens / rows, median=150, p95=600, longest=900),
+        micro_batches=round(tokens / (budget * fill)), fill=fill, most_supervised=int(min(budget * 1.2, tokens) * learned),
+    )  # fmt: skip
+
+
+def test_the_parts_sum_up_to_the_peak():
+    plan = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+    assert plan.memory_bytes == sum(part.bytes for part in plan.memory)
+    assert plan.fits
+    assert not plan.problems
+
+
+def test_what_is_free_decides_not_what_is_built_in():
+    recipe = Recipe()
+    roomy = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=23 * GIB))
+    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=6 * GIB))
+    assert roomy.fits
+    assert not crowded.fits
+    assert "6.0 GiB is free" in crowded.problems[0]
+
+
+def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
+    plan = plan_run(Recipe(), LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
+    assert not plan.fits
+    assert "base weights" in plan.problems[0]
+    assert "smaller model" in plan.problems[0]
+    with pytest.raises(DoesNotFitError) as caught:
+        refuse_unfit(plan)
+    assert caught.value.exit_code is ExitCode.DOES_NOT_FIT
+
+
+def test_a_pass_that_is_too_large_is_told_apart_from_a_model_that_is():
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
+    plan = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
+    assert "micro_batch_tokens" in plan.problems[0]
+    assert "recompute" in plan.problems[0]
+
+
+def test_the_advice_of_a_refusal_works():
+    machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=2048))
+    assert not plan_run(recipe, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+    smaller = Recipe(data=DataSection(max_length=512), train=TrainSection(micro_batch_tokens=512, recompute=True))
+    assert plan_run(smaller, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+
+
+def test_steps_and_tokens_follow_from_the_dataset():
+    recipe = Recipe(train=TrainSection(epochs=3.0, accumulation=2))
+    plan = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB), dataset=dataset())
+    assert plan.steps == pytest.approx(200_000 * 3 / (2048 * 0.95 * 2), rel=0.02)
+    assert plan.tokens == pytest.approx(600_000, rel=0.02)
+    assert plan.seconds == pytest.approx(plan.tokens / plan.tokens_per_s, rel=0.6)
+
+
+def test_a_pass_is_never_larger_than_the_dataset():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    found = dataset(rows=20, tokens=3_000, budget=100_000, fill=0.03)
+    plan = plan_run(Recipe(train=TrainSection(micro_batch_tokens=100_000)), QWEN3_06B, machine, dataset=found)
+    roomy = plan_run(Recipe(train=TrainSection(micro_batch_tokens=3_000)), QWEN3_06B, machine, dataset=found)
+    assert plan.fits
+    assert plan.memory_bytes == pytest.approx(roomy.memory_bytes, rel=0.1)
+
+
+def test_a_limit_of_steps_limits_tokens_and_time():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    free = plan_run(Recipe(), QWEN3_06B, machine, dataset=dataset())
+    limited = plan_run(Recipe(train=TrainSection(max_steps=5)), QWEN3_06B, machine, dataset=dataset())
+    assert limited.steps == 5
+    assert limited.tokens < free.tokens
+    assert limited.seconds < free.seconds
+
+
+def test_facts_found_with_another_budget_are_scaled():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    found = dataset(budget=2048)
+    small = plan_run(Recipe(), QWEN3_06B, machine, dataset=found)
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
+    large = plan_run(recipe, QWEN3_06B, machine, dataset=found)
+    assert large.steps == pytest.approx(small.steps / 2, rel=0.05)
+    assert large.memory_bytes > small.memory_bytes * 1.3
+
+
+def test_without_a_dataset_time_stays_unknown():
+    plan = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+    assert plan.seconds is None
+    assert any("not looked at" in note for note in plan.notes)
+
+
+def test_a_slower_card_is_predicted_slower():
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
+    fast = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB))
+    slow = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 3090", 24 * GIB))
+    assert fast.tokens_per_s > 2 * slow.tokens_per_s
+
+
+def test_full_disk_is_a_problem():
+    machine = cpu_machine(disk=100 * 2**20)
+    plan = plan_run(Recipe(), QWEN3_06B, machine)
+    assert not plan.fits
+    assert any("disk" in problem for problem in plan.problems)
+
+
+def test_unified_memory_is_the_systems_memory():
+    machine = gpu_machine("NVIDIA GB10", 0, unified=True, ram=120 * GIB)
+    plan = plan_run(Recipe(), LLAMA_8B, machine)
+    assert plan.memory_total_bytes == 120 * GIB
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "precision", "expected"),
+    [
+        ("auto", (8, 9), "auto", (True, "bf16")),
+        ("auto", (7, 5), "auto", (True, "fp32")),
+        ("cpu", (8, 9), "auto", (False, "fp32")),
+        ("auto", (8, 9), "fp32", (True, "fp32")),
+    ],
+)
+def test_device_and_precision_are_chosen_as_training_does(kind, capability, precision, expected):
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, capability=capability)
+    recipe = Recipe(devices=DevicesSection(kind=kind), train=TrainSection(precision=precision))
+    device = choose_target(recipe, machine)
+    assert (device.cuda, device.precision) == expected
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    recipe = Recipe(devices=DevicesSection(gpus=[3]))
+    with pytest.raises(UsageError, match="GPU 3"):
+        plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))

@@ -1,0 +1,138 @@
+"""The doctor believes only a kernel that ran, names what is missing, and merges what it measured."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from burnish_engine.cli import doctor
+from burnish_engine.contract.machine import KernelCheck, PcieFacts
+from burnish_engine.hardware import checkup as module
+from burnish_engine.hardware.bandwidth import measure, merge
+from burnish_engine.hardware.checkup import check_up
+from burnish_engine.hardware.interconnect import settings
+from burnish_engine.hardware.notes import notes
+from burnish_engine.hardware.probe import probe
+from burnish_engine.hardware.recording import load, replay
+from burnish_engine.hardware.topology import HOST, topology
+
+FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
+
+
+def recorded(name):
+    return replay(load(FOLDER / f"{name}.json"))
+
+
+def answer(machine, *, copy_gb_s=20.0, generation=4, width=8, **changes):
+    """What the measuring process prints, on a machine of two GPUs."""
+    pcie = {"to_gpu_gb_s": 12.4, "from_gpu_gb_s": 12.9, "generation": generation, "width": width}
+    pair = {
+        "first": 0, "second": 1, "copy_gb_s": copy_gb_s, "both_ways_gb_s": 2 * copy_gb_s, "latency_us": 9.0,
+        "peer_access": None, "intact": True,
+    }  # fmt: skip
+    return {
+        "pcie": [{"gpu": gpu.index, **pcie} for gpu in machine.gpus],
+        "links": [pair | changes.pop("pair", {})],
+        "all_reduce_gb_s": None,
+        "all_reduce_problem": "",
+        "seconds": 4.0,
+        **changes,
+    }
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    """A machine where the kernels pass, for tests of what stands beside them."""
+    monkeypatch.setattr(module, "_run_kernels", lambda gpu: [KernelCheck(name="kernel", passed=True)])
+    monkeypatch.setattr(module, "_missing_compiler", list)
+    monkeypatch.setattr(module, "_missing_libraries", list)
+
+
+def test_a_kernel_is_run_and_only_that_is_believed(monkeypatch):
+    monkeypatch.setattr(module, "probe", lambda: probe().model_copy(update={"gpus": [], "gpu_problem": None}))
+    healthy = check_up()
+    assert healthy.ready
+    assert [check.passed for check in healthy.kernels] == [True]
+    fake = SimpleNamespace(executable="/bin/false" if sys.platform != "win32" else "x", platform=sys.platform)
+    monkeypatch.setattr(module, "sys", fake)
+    sick = check_up()
+    assert not sick.ready
+    assert any("exit code 1" in problem for problem in sick.problems)
+
+
+def test_a_silent_gpu_makes_the_machine_not_ready(monkeypatch, no_kernels):
+    monkeypatch.setattr(module, "probe", lambda: recorded("driver_not_loaded"))
+    found = check_up()
+    assert not found.ready
+    assert any("Driver Not Loaded. Restart" in problem for problem in found.problems)
+    assert found.settings.gpus == []
+
+
+def test_nothing_is_measured_unless_asked(monkeypatch, no_kernels):
+    monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090"))
+    monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured"))
+    found = check_up()
+    assert found.ready
+    assert found.settings.strategy == "data_parallel"
+    assert any("--bandwidth" in note for note in found.notes)
+
+
+def test_what_was_measured_replaces_the_table_and_the_reason_says_so(monkeypatch, no_kernels):
+    monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090"))
+    monkeypatch.setattr(module, "measure", lambda machine, _: merge(machine, answer(machine, all_reduce_gb_s=17.5)))
+    found = check_up(bandwidth=True)
+    assert found.machine.links[0].measured.copy_gb_s == 20.0
+    assert found.settings.exchange_gb_s == 17.5
+    assert any("20.0 GB/s where the table expects 6.0" in reason for reason in found.settings.reasons)
+    assert not any("--bandwidth" in note for note in found.notes)
+
+
+def test_pcie_is_read_under_load():
+    machine = recorded("pair_4090")
+    slow = merge(machine, answer(machine, generation=3, width=4)).machine
+    assert slow.gpus[0].pcie == PcieFacts(
+        generation=3, width=4, best_generation=4, best_width=8, card_generation=4, under_load=True,
+        to_gpu_gb_s=12.4, from_gpu_gb_s=12.9,
+    )  # fmt: skip
+    assert topology(slow).between(0, HOST).gb_s == 12.4
+    assert any("PCIe 3 x4 even under load" in note for note in notes(slow, settings(slow)))
+    full = merge(machine, answer(machine)).machine
+    assert not any("even under load" in note for note in notes(full, settings(full)))
+
+
+def test_a_link_whose_generation_no_one_tells_is_not_called_slow():
+    machine = recorded("pair_4090")
+    quiet = merge(machine, answer(machine, generation=None, width=None)).machine
+    assert not quiet.gpus[0].pcie.under_load
+    assert not any("even under load" in note for note in notes(quiet, settings(quiet)))
+
+
+def test_copies_that_arrive_broken_and_a_failed_all_reduce_are_told():
+    machine = recorded("pair_4090")
+    found = merge(machine, answer(machine, pair={"intact": False}, all_reduce_problem="NCCL hangs")).problems
+    assert len(found) == 2
+    assert "does not arrive as it was sent" in found[0]
+    assert "NCCL hangs" in found[1]
+
+
+def test_the_measuring_process_runs_here_and_finds_what_there_is(monkeypatch):
+    """Without a GPU it answers that there is nothing; a process that dies is told."""
+    machine = recorded("no_gpu")
+    assert measure(machine).problems == []
+    monkeypatch.setattr("burnish_engine.hardware.bandwidth._MODULE", "burnish_engine.models.no_such_module")
+    assert "exit code 1" in measure(machine).problems[0]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.json")))
+def test_the_doctor_prints_every_machine(monkeypatch, no_kernels, capsys, name):
+    monkeypatch.setattr(module, "probe", lambda: recorded(name))
+    found = check_up()
+    doctor.show(found)
+    text = capsys.readouterr().out
+    for gpu in found.machine.gpus:
+        assert gpu.name in text
+    for words in (*found.notes, *found.problems, "Ready" if found.ready else "Not ready"):
+        assert words in text
+    if len(found.machine.gpus) > 1:
+        assert found.settings.reasons[0] in text

@@ -1,0 +1,165 @@
+"""The line itself: it starts fast, survives anything, keeps torch out, and ends with its client."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.protocol import MAX_LINE_BYTES, PROTOCOL_VERSION, Failure, Result, request_classes
+from burnish_engine.contract.protocol_page import protocol_page
+
+from support.serve import Server
+
+
+def test_the_page_in_the_assets_is_the_protocol(assets, capsys):
+    assert main(["serve", "--protocol"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == protocol_page()
+    assert (assets / "serve-protocol.md").read_text(encoding="utf-8") == printed, "make it anew"
+    for request in request_classes():
+        assert f"### `{request.model_fields['method'].default}`" in printed
+
+
+def test_it_says_hello_at_once(burnish_home):
+    began = time.monotonic()
+    with Server() as server:
+        seconds = time.monotonic() - began
+        assert server.hello.protocol == PROTOCOL_VERSION
+        assert server.hello.pid == server.process.pid or os.name == "nt"  # there a launcher stands in between
+        assert seconds < 5  # 0.5 s on an idle machine
+
+
+def test_every_method_has_a_handler():
+    from burnish_engine.channel.child import Child
+    from burnish_engine.service.serve import _handlers
+
+    known = {request.model_fields["method"].default for request in request_classes()} - {"cancel"}
+    assert set(_handlers(Child("x", "x"), Child("x", "x"))) == known
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """A server that lives through all examples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BURNISH_HOME", str(tmp_path_factory.mktemp("home")))
+        with Server() as running:
+            yield running
+
+
+def alive(server):
+    """A following request is answered; everything before it was a failure without id."""
+    request_id = server.send("runs")
+    while True:
+        message = server.next()
+        if message.id == request_id:
+            assert isinstance(message, Result)
+            return
+        assert isinstance(message, Failure)
+        assert message.id == ""
+        assert message.exit_code == 2
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300))
+def test_no_bytes_end_it(target, raw):
+    target.write(raw + b"\n")
+    alive(target)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(["id", "method", "path", "recipe", "run", "request", "x"]), json_values))
+def test_no_json_ends_it(target, document):
+    target.write(json.dumps(document).encode() + b"\n")
+    alive(target)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"id": "a", "method": "runs"',
+        b'{"id": "", "method": "runs"}',
+        b'{"id": "a", "method": "explode"}',
+        b'{"id": "a", "method": "runs", "more": 1}',
+        b'{"id": "\xff", "method": "runs"}',
+        b'{"id": "\\ud800", "method": "runs"}',
+        b'{"id": "a", "method": "chat", "target": "x", "messages": []}',
+        b"\x00" * 1000,
+    ],
+    ids=["deep", "cut", "no id", "no method", "extra key", "no utf-8", "surrogate", "no messages", "zeros"],
+)
+def test_lines_that_are_no_request_are_refused_with_a_reason(target, line):
+    target.write(line + b"\n")
+    answer = target.next()
+    assert (answer.type, answer.id, answer.exit_code) == ("failure", "", 2)
+    assert answer.what
+    alive(target)
+
+
+def test_a_line_without_end_does_not_fill_the_memory(target):
+    process = psutil.Process(target.hello.pid)
+    before = process.memory_info().rss
+    for _ in range(40):
+        target.write(b"x" * 2**20)
+    target.write(b"\n")
+    answer = target.next()
+    assert "longer than" in answer.what
+    assert process.memory_info().rss - before < 4 * MAX_LINE_BYTES
+    alive(target)
+
+
+def test_it_ends_with_its_input_at_once(server):
+    assert server.end(wait=5) == 0
+
+
+def test_it_ends_with_its_input_while_it_works_and_takes_its_workers_along(server, recipe):
+    server.result("inspect", recipe=recipe)
+    workers = psutil.Process(server.hello.pid).children(recursive=True)
+    assert workers
+    server.send("doctor")
+    time.sleep(0.5)
+    assert server.end(wait=8) == 0
+    assert not psutil.wait_procs(workers, timeout=10)[1]
+
+
+def test_it_ends_when_nobody_reads(burnish_home):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "burnish_engine.cli.main", "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write(b'{"id": "1", "method": "machine"}\n')
+    process.stdin.flush()
+    assert process.wait(timeout=20) == 0
+    process.stdin.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc")
+def test_torch_stays_out_of_the_server(server, recipe, run):
+    server.result("inspect", recipe=recipe)
+    server.result("estimate", recipe=recipe)
+    server.result("machine")
+    server.result("chat", target=str(run.root), messages=[{"role": "user", "content": "Hi"}], options={"max_tokens": 2})
+    server.result("runs")
+
+    def loads_torch(pid):
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+
+    assert not loads_torch(server.hello.pid)
+    workers = psutil.Process(server.hello.pid).children()
+    assert any(loads_torch(worker.pid) for worker in workers)  # the test can tell

@@ -1,0 +1,224 @@
+"""Questions about machine, model and data, each with its ways to fail, cancel and overtake."""
+
+import json
+import threading
+
+import pytest
+
+from burnish_engine.contract.protocol import Canceled, Failure, Progress, Result
+from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
+
+from support.serve import wait_for
+from support.tiny import conversations, write_jsonl
+
+
+def changed(recipe, **sections):
+    """The recipe with other values, as TOML."""
+    parsed = parse_recipe(recipe)
+    update = {name: getattr(parsed, name).model_copy(update=values) for name, values in sections.items()}
+    return dump_recipe(parsed.model_copy(update=update))
+
+
+def test_machine_and_doctor(server):
+    machine = server.result("machine").machine
+    assert machine.cpu_cores > 0
+    checkup = server.result("doctor").checkup
+    assert checkup.machine.cpu == machine.cpu
+    assert any(kernel.passed for kernel in checkup.kernels)
+
+
+def test_quick_questions_overtake_slow_ones(server, recipe):
+    slow = server.send("doctor")
+    inspect = server.send("inspect", recipe=recipe)
+    server.result("runs")
+    server.result("machine")
+    server.result("estimate", recipe=recipe)
+    assert not [message for message in server.early(slow) + server.early(inspect) if isinstance(message, Result)]
+    assert server.until_end(slow)[-1].checkup
+    assert server.until_end(inspect)[-1].dataset
+
+
+def test_a_model(server, recipe):
+    path = parse_recipe(recipe).model.path
+    model = server.result("model", path=path).model
+    assert (model.family, model.chat, model.path) == ("llama", True, path)
+    assert model.parameters > 10_000
+    assert model.bytes > model.parameters
+    assert model.spec.hidden_size == 64
+    missing = server.failure("model", path="/no/such/folder")
+    assert "/no/such/folder" in missing.what
+    assert missing.exit_code == 2
+
+
+def test_parameters_are_those_of_torch(recipe):
+    from transformers import AutoModelForCausalLM
+
+    from burnish_engine.service.model_facts import count_parameters
+
+    folder = parse_recipe(recipe).model.path
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    from pathlib import Path
+
+    assert count_parameters(Path(folder)) == model.num_parameters()
+
+
+def test_inspect_and_preview_see_the_same_rows(server, recipe):
+    request_id = server.send("inspect", recipe=recipe)
+    *before, last = server.until_end(request_id)
+    assert before
+    assert all(isinstance(message, Progress) for message in before)
+    facts = last.dataset
+    assert facts.train_rows == 40
+    preview = server.result("preview", recipe=recipe, row=1).preview
+    assert preview.pieces == facts.example
+    assert preview.rows == 40
+    assert preview.source.endswith("train.jsonl, row 1")
+    last_row = server.result("preview", recipe=recipe, row=40).preview
+    assert any(learned for _, learned in last_row.pieces)
+    assert last_row.pieces != preview.pieces
+    beyond = server.failure("preview", recipe=recipe, row=41)
+    assert "40 are used" in beyond.what
+
+
+def test_a_changed_file_is_read_again(server, recipe, tmp_path):
+    data = write_jsonl(tmp_path / "mine.jsonl", conversations(12))
+    mine = changed(recipe, data={"files": [str(data)]})
+    assert server.result("inspect", recipe=mine).dataset.train_rows == 12
+    write_jsonl(data, conversations(15))
+    assert server.result("inspect", recipe=mine).dataset.train_rows == 15
+
+
+def test_data_that_cannot_be_used_is_told(server, recipe, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{not json\n", encoding="utf-8")
+    failure = server.failure("inspect", recipe=changed(recipe, data={"files": [str(bad)]}))
+    assert failure.exit_code == 11
+    assert "bad.jsonl" in failure.what
+    assert failure.remedy or failure.what
+    not_toml = server.failure("inspect", recipe="= nothing")
+    assert not_toml.exit_code == 2
+
+
+def test_inspecting_can_be_canceled(server, recipe, tmp_path):
+    data = write_jsonl(tmp_path / "long.jsonl", conversations(100) * 600)
+    request_id = server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
+    while not (isinstance(message := server.next(), Progress) and message.total):
+        pass
+    server.send("cancel", request=request_id)
+    assert isinstance(server.until_end(request_id, 20)[-1], Canceled)
+    assert server.result("inspect", recipe=recipe).dataset.train_rows == 40  # and the worker goes on
+
+
+def test_the_doctor_can_be_canceled(server):
+    import psutil
+
+    request_id = server.send("doctor")
+    wait_for(lambda: psutil.Process(server.hello.pid).children(), 10)
+    server.send("cancel", request=request_id)
+    assert isinstance(server.until_end(request_id, 10)[-1], Canceled)
+    assert wait_for(lambda: not psutil.Process(server.hello.pid).children(), 10)
+
+
+def test_a_plan_knows_the_dataset_once_it_was_inspected(server, recipe):
+    longer = changed(recipe, train={"max_steps": 0, "epochs": 2.0})
+    before = server.result("estimate", recipe=longer).plan
+    assert before.steps is None
+    facts = server.result("inspect", recipe=longer).dataset
+    after = server.result("estimate", recipe=longer).plan
+    assert abs(after.steps - 2 * facts.micro_batches) <= 1
+    # A slider of the training section does not ask for the data to be read again.
+    other = server.result("estimate", recipe=changed(longer, train={"micro_batch_tokens": 512})).plan
+    assert abs(other.steps - after.steps / 2) <= 1
+
+
+def test_only_the_newest_estimate_is_worth_making(server, recipe):
+    ids = [server.send("estimate", recipe=recipe) for _ in range(30)]
+    ends = [server.until_end(request_id)[-1] for request_id in ids]
+    assert isinstance(ends[-1], Result)
+    assert all(isinstance(end, Result | Canceled) for end in ends)
+
+
+def test_an_estimate_says_what_is_wrong(server, recipe):
+    assert server.failure("estimate", recipe="[train]\nepochz = 1").exit_code == 2
+    gone = server.failure("estimate", recipe=changed(recipe, model={"path": "/no/such/model"}))
+    assert "/no/such/model" in gone.what
+
+
+def test_an_unknown_family_is_planned_by_the_worker(server, recipe, tmp_path):
+    """transformers knows it and our specification does not: judging it takes torch, which stays out of the server."""
+    import shutil
+    from pathlib import Path
+
+    import psutil
+
+    folder = tmp_path / "olmo"
+    shutil.copytree(parse_recipe(recipe).model.path, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "olmo2"}), encoding="utf-8")
+    plan = server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
+    assert plan.memory_bytes > 0
+    if Path("/proc/self/maps").exists():
+        assert "libtorch" not in Path(f"/proc/{server.hello.pid}/maps").read_text(encoding="utf-8")
+    assert psutil.Process(server.hello.pid).children()
+
+
+def test_a_data_process_that_is_killed_is_told_and_comes_back(server, recipe, tmp_path):
+    import psutil
+
+    server.result("inspect", recipe=recipe)
+    (worker,) = psutil.Process(server.hello.pid).children()
+    data = write_jsonl(tmp_path / "long.jsonl", conversations(100) * 600)
+    request_id = server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
+    threading.Timer(0.5, worker.kill).start()
+    end = server.until_end(request_id)[-1]
+    assert isinstance(end, Failure)
+    assert end.exit_code == 12
+    assert "long.jsonl" in end.what
+    assert server.result("inspect", recipe=recipe).dataset.train_rows == 40
+
+
+@pytest.mark.parametrize("method", ["resume", "delete", "cancel_export"])
+def test_a_run_that_does_not_exist(server, method):
+    failure = server.failure(method, run="no-such-run")
+    assert failure.exit_code == 2
+    assert "no-such-run" in failure.what
+
+
+def test_models_are_ranked_for_this_machine(server):
+    models = server.result("models").models
+    assert len(models) > 10
+    names = [ranked.model.name for ranked in models]
+    (few,) = {ranked.model.family for ranked in server.result("models", query="smollm2 135m").models}
+    assert "SmolLM2" in few
+    assert len(set(names)) == len(names)
+    assert server.result("models", query="no such model at all").models == []
+    phone = server.result("models", target={"kind": "phone", "ram_gib": 4.0}).models
+    assert [ranked.verdict for ranked in phone] != [ranked.verdict for ranked in models]
+
+
+def test_a_recipe_is_suggested_that_can_be_started(server, recipe):
+    parsed = parse_recipe(recipe)
+    found = server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion
+    suggested = parse_recipe(found.recipe)
+    assert suggested.model.path == parsed.model.path
+    assert suggested.data.files == parsed.data.files
+    assert found.choices
+    assert all(choice.reason for choice in found.choices)
+    plan = server.result("estimate", recipe=found.recipe).plan
+    assert plan.fits
+    assert plan.memory_bytes == found.plan.memory_bytes
+
+
+def test_suggesting_does_not_read_again_what_was_inspected(server, recipe):
+    parsed = parse_recipe(recipe)
+    server.result("inspect", recipe=changed(recipe, data={"validation_files": []}))
+    request_id = server.send("suggest", model=parsed.model.path, data=parsed.data.files)
+    messages = server.until_end(request_id)
+    assert isinstance(messages[-1], Result)
+    assert len(messages) == 1  # no progress: nothing was read
+
+
+def test_a_suggestion_for_what_is_not_there(server, tmp_path):
+    assert "/no/such/model" in server.failure("suggest", model="/no/such/model").what
+    gone = server.failure("suggest", model="embedded", data=[str(tmp_path / "gone.jsonl")])
+    assert "gone.jsonl" in gone.what or "embedded" in gone.what

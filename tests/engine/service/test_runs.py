@@ -1,0 +1,239 @@
+"""Runs through the server: started, followed, commanded, queued, exported; all of it outlives the server."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from burnish_engine.contract.events import RunEnded, StepDone
+from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.lease import holder_of
+from burnish_engine.runs.store import open_run
+
+from support.serve import Server, wait_for
+
+LONG = {"max_steps": 0, "epochs": 1000.0, "checkpoint_every": 5}
+
+
+def with_train(recipe, **values):
+    parsed = parse_recipe(recipe)
+    return dump_recipe(parsed.model_copy(update={"train": parsed.train.model_copy(update=values)}))
+
+
+def standing(server, folder):
+    return next(run for run in server.result("runs").runs if run.folder == folder).standing
+
+
+def until(server, folder, *wanted):
+    return wait_for(lambda: (found := standing(server, folder)) in wanted and found, 90)
+
+
+def stop(server, folder):
+    server.result("command", run=folder, command="stop_now")
+    until(server, folder, "stopped")
+
+
+def test_a_run_from_start_to_end(server, recipe):
+    folder = server.result("start", recipe=recipe).run
+    assert until(server, folder, "finished", "failed") == "finished"
+    events = list(read_events(open_run(folder).events))
+    assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, 7))
+    assert isinstance(events[-1], RunEnded)
+    (run,) = server.result("runs").runs
+    assert run.model == parse_recipe(recipe).model.path
+    assert run.state.loss > 0
+    assert "finished" in server.failure("resume", run=folder).what
+    assert "finished" in server.failure("command", run=folder, command="pause").what
+    server.result("delete", run=folder)
+    assert server.result("runs").runs == []
+    assert not Path(folder).exists()
+
+
+def test_commands_reach_a_run_and_a_second_one_waits(server, recipe):
+    first = server.result("start", recipe=with_train(recipe, **LONG)).run
+    until(server, first, "running")
+    second = server.result("start", recipe=recipe).run
+    assert until(server, second, "queued") == "queued"
+    waiting = next(run for run in server.result("runs").runs if run.folder == second)
+    assert waiting.waits_for == first
+    assert "Stop it first" in server.failure("delete", run=first).remedy
+
+    assert server.result("command", run=first, command="pause").detail
+    until(server, first, "paused")
+    server.result("resume", run=first)
+    until(server, first, "running")
+    server.result("command", run=first, command="suspend")
+    until(server, first, "suspended")
+    # What waited starts by itself, and its end is told like any other.
+    assert until(server, second, "finished", "failed") == "finished"
+
+    server.result("resume", run=first)
+    until(server, first, "running")
+    stop(server, first)
+
+
+def test_a_queued_run_can_be_taken_back(server, recipe):
+    first = server.result("start", recipe=with_train(recipe, **LONG)).run
+    until(server, first, "running")
+    second = server.result("start", recipe=recipe).run
+    until(server, second, "queued")
+    server.result("command", run=second, command="stop")
+    assert standing(server, second) == "stopped"
+    stop(server, first)
+
+
+def test_what_cannot_fit_is_refused(server, recipe):
+    huge = with_train(recipe, micro_batch_tokens=4_000_000)
+    refused = server.failure("start", recipe=huge)
+    assert refused.exit_code == 10
+    assert "micro_batch_tokens" in refused.what + refused.remedy
+    assert server.result("runs").runs == []
+
+
+def test_mistakes_are_told_before_a_run_is_made(server, recipe):
+    parsed = parse_recipe(recipe)
+    no_data = dump_recipe(parsed.model_copy(update={"data": parsed.data.model_copy(update={"files": []})}))
+    assert "no training files" in server.failure("start", recipe=no_data).what
+    assert server.failure("start", recipe="[model]\npath = 'no/such'").exit_code == 2
+    assert server.result("runs").runs == []
+
+
+def test_data_that_cannot_be_read_fails_the_run_with_its_reason(server, recipe, tmp_path):
+    parsed = parse_recipe(recipe)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{broken\n", encoding="utf-8")
+    data = parsed.data.model_copy(update={"files": [str(bad)], "validation_files": []})
+    folder = server.result("start", recipe=dump_recipe(parsed.model_copy(update={"data": data}))).run
+    assert until(server, folder, "failed") == "failed"
+    (run,) = server.result("runs").runs
+    assert run.state.exit_code == 11
+    assert "bad.jsonl" in run.state.message
+
+
+def test_runs_outlive_a_server_that_is_killed(burnish_home, recipe):
+    with Server() as first:
+        folder = first.result("start", recipe=with_train(recipe, **LONG)).run
+        until(first, folder, "running")
+        first.process.kill()
+        first.process.wait()
+    step = open_run(folder)
+    with Server() as second:
+        assert standing(second, folder) == "running"
+        before = max((event.step for event in read_events(step.events) if isinstance(event, StepDone)), default=0)
+        wait_for(
+            lambda: any(isinstance(event, StepDone) and event.step > before + 3 for event in read_events(step.events))
+        )
+        stop(second, folder)
+
+
+def test_an_interrupted_run_is_told_from_a_finished_one_and_resumed(server, recipe):
+    import psutil
+
+    folder = server.result("start", recipe=with_train(recipe, **LONG)).run
+    until(server, folder, "running")
+    wait_for(lambda: list((open_run(folder).checkpoints).glob("*/COMPLETE")))
+    pid = next(run for run in server.result("runs").runs if run.folder == folder).state.pid
+    psutil.Process(pid).kill()
+    assert until(server, folder, "interrupted")
+    assert holder_of("cpu") is None
+    server.result("resume", run=folder)
+    until(server, folder, "running")
+    stop(server, folder)
+
+
+def test_a_list_of_many_runs_is_quick(server, finished_run, burnish_home):
+    import shutil
+
+    for number in range(200):
+        target = burnish_home / "runs" / f"run-{number}"
+        target.mkdir(parents=True)
+        for name in ("recipe.toml", "state.json"):
+            shutil.copy(finished_run / name, target / name)
+    server.result("runs")
+    began = time.monotonic()
+    assert len(server.result("runs").runs) == 200
+    assert time.monotonic() - began < 2.0  # 0.1 s on an idle machine
+
+
+def job_of(server, run):
+    return next(one for one in server.result("runs").runs if one.folder == str(run.root)).export
+
+
+def exported(server, run):
+    wait_for(lambda: (job := job_of(server, run)) and job.status != "running", 120)
+    return job_of(server, run)
+
+
+def test_an_export_reports_and_ends_with_its_proof(server, run):
+    server.result("export", run="tuned", quants=["Q8_0"], name="mine")
+    first = job_of(server, run)
+    assert (first.status, first.quants) == ("running", ["Q8_0"])
+    assert "being exported already" in server.failure("export", run="tuned").what
+    assert "being exported" in server.failure("delete", run="tuned").what
+    shares = []
+
+    def ended():
+        job = job_of(server, run)
+        shares.append(job.share)
+        return job.status != "running" and job
+
+    job = wait_for(ended, 120)
+    assert (job.status, job.share, job.exit_code) == ("finished", 1.0, 0), job.message
+    assert shares == sorted(shares)
+    assert any(0 < share < 1 for share in shares)
+    assert job.report.passed
+    assert (run.export / "mine-Q8_0.gguf").is_file()
+    server.result("delete", run="tuned")
+
+
+def test_an_export_can_be_canceled(server, run):
+    assert server.failure("cancel_export", run="tuned").exit_code == 2
+    server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
+    wait_for(lambda: job_of(server, run).pid, 60)
+    server.result("cancel_export", run="tuned")
+    job = exported(server, run)
+    assert job.status == "canceled"
+    assert not list(run.export.glob("*.gguf"))
+    assert not run.export_cancel.exists()
+
+
+def test_an_export_outlives_a_server_that_is_killed(run):
+    with Server() as first:
+        first.result("export", run="tuned", quants=["Q8_0"])
+        first.process.kill()
+        first.process.wait()
+    with Server() as second:
+        assert exported(second, run).status == "finished"
+
+
+def test_an_export_whose_process_is_killed_was_interrupted(server, run):
+    import psutil
+
+    server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
+    pid = wait_for(lambda: job_of(server, run).pid, 60)
+    psutil.Process(pid).kill()
+    job = exported(server, run)
+    assert job.status == "failed"
+    assert "interrupted" in job.message
+    server.result("export", run="tuned", to="adapter")
+    assert exported(server, run).status == "finished"
+
+
+def test_an_export_that_cannot_be_says_why(server, run):
+    weights = run.adapter / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    server.result("export", run="tuned")
+    job = exported(server, run)
+    assert (job.status, job.exit_code) == ("failed", 12)
+    assert "adapter" in job.message
+    weights.unlink()
+    assert "no adapter yet" in server.failure("export", run="tuned").what
+
+
+@pytest.mark.parametrize("to", ["safetensors", "ollama"])
+def test_other_kinds_of_export(server, run, to):
+    server.result("export", run="tuned", to=to, quants=["Q8_0"] if to == "ollama" else [])
+    job = exported(server, run)
+    assert job.status == "finished", job.message
+    assert (job.report is not None) == (to == "ollama")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 
 from PySide6.QtCore import QTimer
@@ -39,10 +38,9 @@ def main() -> int:
 def _shown(begin: Callable[[], None]) -> None:
     """The event loop came round once after `show`: the window has been painted."""
     if os.environ.get(TRACE_START_VARIABLE):
-        import psutil
+        from burnish_app.instrument import process_age_s
 
-        started = psutil.Process().create_time()
-        sys.stderr.write(f"window shown after {time.time() - started:.2f} s\n")
+        sys.stderr.write(f"window shown after {process_age_s():.2f} s\n")
     begin()
 
 

@@ -19,7 +19,7 @@ TYPE_WORDS: dict[GgufType, str] = {
     "F16": "Full precision, largest; to convert further",
     "BF16": "Full precision, largest; range of the training format",
     "Q8_0": "Practically as good as the trained model",
-    "Q6_K": "Very good, a quarter smaller than Q8_0",
+    "Q6_K": "Very good, often a quarter smaller than Q8_0",
     "Q5_K_M": "Good, for when Q4_K_M loses too much",
     "Q5_K_S": "Like Q5_K_M, slightly smaller",
     "Q5_0": "Older 5-bit type, runs everywhere",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtWidgets import QApplication
@@ -34,6 +36,18 @@ class HandlerTimes:
         self.wall_ms.append(wall_ms)
         if cpu_ms > self.slowest_cpu_ms:
             self.slowest_cpu_ms, self.slowest = cpu_ms, what
+
+
+def process_age_s() -> float:
+    """Seconds since this process was created, its interpreter's start included."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        # Field 22 of /proc/PID/stat, counted after the command name, is the start in ticks since boot: proc(5). psutil
+        # adds the moment of boot in whole seconds, which is off by up to one.
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    import psutil
+
+    return time.time() - psutil.Process().create_time()
 
 
 class MeasuredApplication(QApplication):

@@ -10,7 +10,6 @@ import math
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Generic, TypeVar
 
 from burnish_engine.contract.events import (
@@ -207,11 +206,6 @@ def fold(state: RunState, event: Event) -> RunState:
         case RunEnded():
             after = replace(state, ended=event, phase="", phase_detail="")
     return after
-
-
-def fold_all(state: RunState, events: list[Event]) -> RunState:
-    """The state after all these events."""
-    return reduce(fold, events, state)
 
 
 def _step(state: RunState, event: StepDone) -> RunState:

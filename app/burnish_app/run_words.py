@@ -125,7 +125,7 @@ def _detail(standing: Standing, summary: RunSummary, events: RunState) -> str:
         case "queued":
             words = "The device is busy. This run starts by itself as soon as it is free."
         case "running":
-            words = events.phase_detail
+            words = events.phase_detail or ("" if events.step else "Charts appear with the first step.")
         case "paused":
             words = "It holds its memory and goes on where it is."
         case "finished":

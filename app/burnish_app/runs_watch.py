@@ -11,9 +11,6 @@ ALIVE = ("running", "paused", "queued")
 """Standings of runs that go on, or will, without anybody doing something."""
 
 
-_SLOW_MS = 10_000
-
-
 class RunsWatch(QObject):
     """Asks for all runs at an interval, while started.
 
@@ -30,7 +27,7 @@ class RunsWatch(QObject):
     updated = Signal(list)
     failed = Signal(object)
 
-    def __init__(self, client: EngineClient, interval_ms: int = _SLOW_MS, parent: QObject | None = None) -> None:
+    def __init__(self, client: EngineClient, interval_ms: int, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._client = client
         self._started = False

@@ -253,7 +253,6 @@ QPushButton[look="primary"]:disabled {{ background: {c.raised}; color: {c.faint}
 QPushButton[look="secondary"] {{ background: {c.raised}; color: {c.text}; }}
 QPushButton[look="secondary"]:hover, QPushButton[look="secondary"]:checked {{ background: {c.line}; }}
 QPushButton[look="secondary"]:disabled {{ color: {c.faint}; }}
-QPushButton[look="danger"] {{ background: {c.error_soft}; color: {c.error}; }}
 QPushButton[look="quiet"] {{ background: transparent; color: {c.accent_ink}; padding: 4px 6px; }}
 QPushButton[look="quiet"]:hover {{ background: {c.raised}; }}
 QPushButton[look="quiet"]:disabled {{ color: {c.faint}; }}
@@ -273,7 +272,7 @@ QCheckBox::indicator:checked {{ background: {c.accent}; border: 1px solid {c.acc
 QRadioButton::indicator:checked {{ border: 5px solid {c.accent}; width: 8px; height: 8px; border-radius: 9px; }}
 QCheckBox::indicator:disabled, QRadioButton::indicator:disabled {{ border-color: {c.line}; }}
 QComboBox::drop-down {{ border: none; width: 24px; }}
-QComboBox::down-arrow {{ image: url({chevron}); width: 12px; height: 12px; }}
+QComboBox::down-arrow {{ image: url("{chevron}"); width: 12px; height: 12px; }}
 QComboBox QAbstractItemView {{ background: {c.surface}; border: 1px solid {c.line}; padding: 4px; }}
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {{
   width: 0; border: none; }}

@@ -107,6 +107,7 @@ class Window(QMainWindow):
         client.state_changed.connect(self._engine_state)
         self._watch = RunsWatch(client, _WATCH_RUNS_MS, self)
         self._watch.updated.connect(self._runs_updated)
+        self._watch.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.resize(*_FIRST_SIZE_PX)
         if preferences.geometry is not None:
             self.restoreGeometry(preferences.geometry)
@@ -227,5 +228,6 @@ class Window(QMainWindow):
     def _runs_updated(self, runs: list[RunSummary]) -> None:
         alive = any(run.standing in ALIVE for run in runs)
         self.sidebar.set_run_note(_GOES_ON if alive else "")
+        self.sidebar.set_engine_note("")
         for page in self._pages.values():
             page.runs_changed(runs)

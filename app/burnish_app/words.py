@@ -94,6 +94,12 @@ def rate_in_words(tokens_per_s: float) -> str:
     return f"{count_in_words(tokens_per_s) if tokens_per_s >= 10 else f'{tokens_per_s:.1f}'} tokens/s"
 
 
+def as_sentence(words: str) -> str:
+    """Words with a capital letter in front and a stop behind."""
+    words = words.strip()
+    return words[:1].upper() + words[1:] + ("" if not words or words[-1] in ".!?" else ".")
+
+
 def sentence_list(words: list[str]) -> str:
     """Words joined as in a sentence: "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""

@@ -25,34 +25,61 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import dump_recipe
 
 GIB = 2**30
+QUESTION = "<|im_start|>user\nMy parcel has not moved for six days. What can I do?<|im_end|>\n<|im_start|>assistant\n"
+ANSWER = (
+    "Cause: It waits at the depot for a customs paper.\nFix: Send the invoice to the carrier and ask for a trace.\n"
+    "Check: The status changes within one working day.<|im_end|>"
+)
 
 
 def gpu(index=0, **changes):
     fields = {
-        "index": index, "name": "NVIDIA GeForce RTX 4090", "compute_capability": (8, 9),
-        "vram_total_bytes": 24 * GIB, "vram_free_bytes": int(21.9 * GIB), "power_w": 31.0, "power_limit_w": 450.0,
-        "temperature_c": 41, "clock_mhz": 210, "best_clock_mhz": 2520,
+        "index": index,
+        "name": "NVIDIA GeForce RTX 4090",
+        "compute_capability": (8, 9),
+        "vram_total_bytes": 24 * GIB,
+        "vram_free_bytes": int(21.9 * GIB),
+        "power_w": 31.0,
+        "power_limit_w": 450.0,
+        "temperature_c": 41,
+        "clock_mhz": 210,
+        "best_clock_mhz": 2520,
         "pcie": PcieFacts(generation=1, width=16, best_generation=4, best_width=16),
-        "users": [MemoryUser(pid=1200, name="Xorg", bytes=700 * 2**20), MemoryUser(pid=2100, name="firefox", bytes=420 * 2**20)],
-    }  # fmt: skip
+        "users": [
+            MemoryUser(pid=1200, name="Xorg", bytes=700 * 2**20),
+            MemoryUser(pid=2100, name="firefox", bytes=420 * 2**20),
+        ],
+    }
     return GpuFacts(**{**fields, **changes})
 
 
 def machine(*gpus, **changes):
     fields = {
-        "os": "Ubuntu 24.04 (Linux 6.8)", "architecture": "x86_64", "python": "3.11.9",
-        "cpu": "AMD Ryzen 9 7950X 16-Core Processor", "cpu_cores": 16, "ram_total_bytes": 64 * GIB,
-        "ram_free_bytes": 48 * GIB, "disk_free_bytes": 412 * GIB, "gpus": list(gpus),
-        "driver": "570.86" if gpus else None, "driver_cuda": "12.8" if gpus else None, "bf16_cpu": True,
-    }  # fmt: skip
+        "os": "Ubuntu 24.04 (Linux 6.8)",
+        "architecture": "x86_64",
+        "python": "3.11.9",
+        "cpu": "AMD Ryzen 9 7950X 16-Core Processor",
+        "cpu_cores": 16,
+        "ram_total_bytes": 64 * GIB,
+        "ram_free_bytes": 48 * GIB,
+        "disk_free_bytes": 412 * GIB,
+        "gpus": list(gpus),
+        "driver": "570.86" if gpus else None,
+        "driver_cuda": "12.8" if gpus else None,
+        "bf16_cpu": True,
+    }
     return MachineFacts(**{**fields, **changes})
 
 
 def pair():
     link = LinkFacts(
-        first=0, second=1, common_ancestor="hostbridge", p2p_read=False, p2p_problem="chipset not supported",
+        first=0,
+        second=1,
+        common_ancestor="hostbridge",
+        p2p_read=False,
+        p2p_problem="chipset not supported",
         measured=LinkMeasurement(copy_gb_s=13.4, peer_access=False),
-    )  # fmt: skip
+    )
     second = gpu(1, vram_free_bytes=int(23.5 * GIB), users=[], temperature_c=88)
     return machine(gpu(), second, links=[link], all_reduce_gb_s=6.1)
 
@@ -62,30 +89,59 @@ def checkup(facts, *, ready=True, problems=(), notes=()):
     if not ready:
         kernels[1] = KernelCheck(name="rms_norm", passed=False, detail="The largest error was 0.31, allowed is 0.01.")
     settings = ParallelSettings(
-        strategy="single", gpus=[0] if facts.gpus else [],
+        strategy="single",
+        gpus=[0] if facts.gpus else [],
         reasons=["One run uses one GPU: GPU 0 is the faster one to begin with."],
-    )  # fmt: skip
+    )
     return Checkup(
-        machine=facts, torch="2.9.1", llama_cpp="0.3.16", kernels=kernels, problems=list(problems), ready=ready,
-        summary="Every kernel that training needs ran here and gave the right numbers." if ready else "Training would not work yet.",
-        notes=list(notes), settings=settings,
-    )  # fmt: skip
+        machine=facts,
+        torch="2.9.1",
+        llama_cpp="0.3.16",
+        kernels=kernels,
+        problems=list(problems),
+        ready=ready,
+        summary="every kernel that training needs gave the right numbers" if ready else "training would not work yet",
+        notes=list(notes),
+        settings=settings,
+    )
 
 
 def spec(hidden=1024, layers=28):
     return DecoderSpec(
-        family="qwen3", vocab_size=151936, hidden_size=hidden, intermediate_size=3 * hidden, num_heads=16,
-        num_kv_heads=8, head_dim=128, layers=[LayerSpec()] * layers, max_context=40960, tied_embeddings=True,
-    )  # fmt: skip
+        family="qwen3",
+        vocab_size=151936,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_heads=16,
+        num_kv_heads=8,
+        head_dim=128,
+        layers=[LayerSpec()] * layers,
+        max_context=40960,
+        tied_embeddings=True,
+    )
 
 
 def model_facts(**changes):
     fields = {
-        "path": "Qwen/Qwen3-0.6B", "name": "Qwen3 0.6B", "folder": "/home/ada/.local/share/burnish/models/Qwen--Qwen3-0.6B",
-        "family": "qwen3", "parameters": 596_049_920, "spec": spec(), "bytes": 1_503_300_328, "max_context": 40960,
-        "chat": True, "license": "Apache-2.0",
-        "file_bytes": {"F16": 1_198_000_000, "Q8_0": 639_000_000, "Q6_K": 495_000_000, "Q4_K_M": 397_000_000, "Q4_0": 375_000_000, "IQ4_NL": 380_000_000},
-    }  # fmt: skip
+        "path": "Qwen/Qwen3-0.6B",
+        "name": "Qwen3 0.6B",
+        "folder": "/home/ada/burnish/models/Qwen--Qwen3-0.6B",
+        "family": "qwen3",
+        "parameters": 596_049_920,
+        "spec": spec(),
+        "bytes": 1_503_300_328,
+        "max_context": 40960,
+        "chat": True,
+        "license": "Apache-2.0",
+        "file_bytes": {
+            "F16": 1_198_000_000,
+            "Q8_0": 639_000_000,
+            "Q6_K": 495_000_000,
+            "Q4_K_M": 397_000_000,
+            "Q4_0": 375_000_000,
+            "IQ4_NL": 380_000_000,
+        },
+    }
     return ModelFacts(**{**fields, **changes})
 
 
@@ -93,12 +149,39 @@ _CATALOG = (
     ("Qwen/Qwen3-1.7B", "Qwen3 1.7B", "Qwen3", 1_720_000_000, "Apache-2.0", False, "good", True),
     ("Qwen/Qwen3-0.6B", "Qwen3 0.6B", "Qwen3", 596_000_000, "Apache-2.0", False, "good", False),
     ("meta-llama/Llama-3.2-1B-Instruct", "Llama 3.2 1B", "Llama", 1_236_000_000, "Llama 3.2", True, "good", False),
-    ("HuggingFaceTB/SmolLM2-360M-Instruct", "SmolLM2 360M", "SmolLM2", 361_800_000, "Apache-2.0", False, "small", False),
+    (
+        "HuggingFaceTB/SmolLM2-360M-Instruct",
+        "SmolLM2 360M",
+        "SmolLM2",
+        361_800_000,
+        "Apache-2.0",
+        False,
+        "small",
+        False,
+    ),
     ("HuggingFaceTB/SmolLM3-3B", "SmolLM3 3B", "SmolLM3", 3_075_000_000, "Apache-2.0", False, "tight", False),
-    ("Qwen/Qwen3-4B-Instruct-2507", "Qwen3 4B 2507", "Qwen3", 4_022_000_000, "Apache-2.0", False, "too_big_for_target", False),
-    ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral 7B v0.3", "Mistral", 7_248_000_000, "Apache-2.0", False, "too_big_for_target", False),
+    (
+        "Qwen/Qwen3-4B-Instruct-2507",
+        "Qwen3 4B 2507",
+        "Qwen3",
+        4_022_000_000,
+        "Apache-2.0",
+        False,
+        "too_big_for_target",
+        False,
+    ),
+    (
+        "mistralai/Mistral-7B-Instruct-v0.3",
+        "Mistral 7B v0.3",
+        "Mistral",
+        7_248_000_000,
+        "Apache-2.0",
+        False,
+        "too_big_for_target",
+        False,
+    ),
     ("Qwen/Qwen3-32B", "Qwen3 32B", "Qwen3", 32_760_000_000, "Apache-2.0", False, "too_big_to_train", False),
-)  # fmt: skip
+)
 _REASONS = {
     "good": "It trains comfortably on the RTX 4090 and runs at about 24 tokens/s on a laptop of 16 GiB.",
     "tight": "It trains, but fills nine tenths of the memory that is free now.",
@@ -111,15 +194,31 @@ _REASONS = {
 def ranked(row):
     name, title, family, parameters, license_, gated, verdict, here = row
     model = CatalogModel(
-        name=name, title=title, family=family, kind="chat", parameters=parameters, spec=spec(), license=license_,
-        license_note="Asks for attribution and limits very large services." if gated else "", gated=gated,
-        good_for="General chat in many languages; follows instructions well for its size.", released="2025-04", exports=True,
-    )  # fmt: skip
+        name=name,
+        title=title,
+        family=family,
+        kind="chat",
+        parameters=parameters,
+        spec=spec(),
+        license=license_,
+        license_note="Asks for attribution and limits very large services." if gated else "",
+        gated=gated,
+        good_for="General chat in many languages; follows instructions well for its size.",
+        released="2025-04",
+        exports=True,
+    )
     return RankedModel(
-        model=model, verdict=verdict, reason=_REASONS[verdict], here=here, train_bytes=int(parameters * 3.1),
-        tokens_per_s=4.4e13 / parameters, file_bytes=int(parameters * 1.07), run_bytes=int(parameters * 1.3),
-        quant="Q8_0", download_bytes=parameters * 2,
-    )  # fmt: skip
+        model=model,
+        verdict=verdict,
+        reason=_REASONS[verdict],
+        here=here,
+        train_bytes=int(parameters * 3.1),
+        tokens_per_s=4.4e13 / parameters,
+        file_bytes=int(parameters * 1.07),
+        run_bytes=int(parameters * 1.3),
+        quant="Q8_0",
+        download_bytes=parameters * 2,
+    )
 
 
 def catalog():
@@ -129,20 +228,28 @@ def catalog():
 def dataset(**changes):
     histogram = [(64, 40), (128, 210), (192, 420), (256, 260), (384, 120), (512, 61), (768, 30), (1024, 12), (2048, 7)]
     fields = {
-        "files": ["/home/ada/data/support.jsonl"], "format": "jsonl", "shape": "messages", "columns": ["messages"],
-        "rows": 1204, "train_rows": 1102, "validation_rows": 58,
+        "files": ["/home/ada/data/support.jsonl"],
+        "format": "jsonl",
+        "shape": "messages",
+        "columns": ["messages"],
+        "rows": 1204,
+        "train_rows": 1102,
+        "validation_rows": 58,
         "dropped": {"the assistant's reply is empty": 40, "not valid JSON": 4},
         "dropped_examples": {"the assistant's reply is empty": [17, 93, 141, 288, 301, 412], "not valid JSON": [601]},
-        "truncated_rows": 7, "tokens": 231_480, "supervised_tokens": 143_300,
+        "truncated_rows": 7,
+        "tokens": 231_480,
+        "supervised_tokens": 143_300,
         "lengths": LengthStats(mean=199.5, median=171, p95=488, longest=1604, histogram=histogram),
-        "micro_batches": 124, "fill": 0.91,
+        "micro_batches": 124,
+        "fill": 0.91,
         "example": [
-            ("<|im_start|>user\nMy parcel has not moved for six days. What can I do?<|im_end|>\n<|im_start|>assistant\n", False),
-            ("Cause: It waits at the depot for a customs paper.\nFix: Send the invoice to the carrier and ask for a trace.\nCheck: The status changes within one working day.<|im_end|>", True),
+            (QUESTION, False),
+            (ANSWER, True),
             ("\n", False),
         ],
         "warnings": ["38 rows are exact copies of earlier ones; the model would learn them twice."],
-    }  # fmt: skip
+    }
     return DatasetFacts(**{**fields, **changes})
 
 
@@ -156,13 +263,24 @@ def plan(*, fits=True, **changes):
         MemoryPart(name="CUDA and libraries", bytes=600_000_000, note="What the driver takes for itself"),
     ]
     fields = {
-        "device": "NVIDIA GeForce RTX 4090", "memory": parts, "memory_bytes": sum(part.bytes for part in parts),
-        "memory_free_bytes": int(21.9 * GIB), "memory_total_bytes": 24 * GIB, "host_bytes": 3 * GIB,
-        "host_free_bytes": 48 * GIB, "disk_bytes": int(1.9 * GIB), "disk_free_bytes": 412 * GIB, "fits": fits,
-        "problems": [] if fits else ["It needs 46.4 GiB and 21.9 GiB are free. train.recompute = true brings it to 19 GiB."],
-        "trainable_parameters": 10_092_544, "steps": 248, "tokens": 462_960, "tokens_per_s": 18_400.0, "seconds": 31.0 if fits else 700.0,
+        "device": "NVIDIA GeForce RTX 4090",
+        "memory": parts,
+        "memory_bytes": sum(part.bytes for part in parts),
+        "memory_free_bytes": int(21.9 * GIB),
+        "memory_total_bytes": 24 * GIB,
+        "host_bytes": 3 * GIB,
+        "host_free_bytes": 48 * GIB,
+        "disk_bytes": int(1.9 * GIB),
+        "disk_free_bytes": 412 * GIB,
+        "fits": fits,
+        "problems": [] if fits else ["It needs 46.4 GiB and 21.9 GiB are free. train.recompute brings it to 19 GiB."],
+        "trainable_parameters": 10_092_544,
+        "steps": 248,
+        "tokens": 462_960,
+        "tokens_per_s": 18_400.0,
+        "seconds": 31.0 if fits else 700.0,
         "speed_source": "estimated",
-    }  # fmt: skip
+    }
     return Plan(**{**fields, **changes})
 
 
@@ -175,25 +293,38 @@ def suggestion(recipe=None, **changes):
         }
     )
     fields = {
-        "recipe": dump_recipe(recipe), "model": recipe.model.path, "plan": plan(),
+        "recipe": dump_recipe(recipe),
+        "model": recipe.model.path,
+        "plan": plan(),
         "choices": [
             Choice(key="train.epochs", value="3", reason="About a thousand rows are learned well in three passes."),
-            Choice(key="train.learning_rate", value="0.0001", reason="Usual for a LoRA of rank 32 on a model below 1 B."),
+            Choice(
+                key="train.learning_rate", value="0.0001", reason="Usual for a LoRA of rank 32 on a model below 1 B."
+            ),
             Choice(key="adapter.rank", value="32", reason="143 k learned tokens give enough to fill rank 32."),
             Choice(key="data.max_length", value="768", reason="99 % of the rows are shorter."),
             Choice(key="train.micro_batch_tokens", value="4096", reason="Fills the GPU and leaves memory free."),
             Choice(key="export.quants", value="Q8_0", reason="Practically lossless, and small enough for a laptop."),
         ],
-    }  # fmt: skip
+    }
     return Suggestion(**{**fields, **changes})
 
 
 def quant(name="Q8_0", *, passed=True, **changes):
     fields = {
-        "file": f"support-desk-{name}.gguf", "quant": name, "bytes": 639_000_000, "sha256": "3f" * 32,
-        "tensor_types": {name: 197, "F32": 113}, "positions": 4812, "mean_kl": 0.0011, "p99_kl": 0.018,
-        "top1_agreement": 0.991, "reply": "Cause: ...", "reply_stopped": True, "passed": passed,
-    }  # fmt: skip
+        "file": f"support-desk-{name}.gguf",
+        "quant": name,
+        "bytes": 639_000_000,
+        "sha256": "3f" * 32,
+        "tensor_types": {name: 197, "F32": 113},
+        "positions": 4812,
+        "mean_kl": 0.0011,
+        "p99_kl": 0.018,
+        "top1_agreement": 0.991,
+        "reply": "Cause: ...",
+        "reply_stopped": True,
+        "passed": passed,
+    }
     return QuantFidelity(**{**fields, **changes})
 
 
@@ -202,12 +333,25 @@ def report(*, refused=False):
     if refused:
         problem = "Its mean KL divergence from the trained model is 1.31 nats, above 1 (IQ4_XS)."
         files.append(
-            quant("IQ4_XS", passed=False, bytes=351_000_000, mean_kl=1.31, p99_kl=6.2, top1_agreement=0.58, problems=[problem])
-        )  # fmt: skip
+            quant(
+                "IQ4_XS",
+                passed=False,
+                bytes=351_000_000,
+                mean_kl=1.31,
+                p99_kl=6.2,
+                top1_agreement=0.58,
+                problems=[problem],
+            )
+        )
     return FidelityReport(
-        model="Qwen3 0.6B", architecture="qwen3", token_strings=200, token_mismatches=0, files=files,
-        passed=not refused, conversion_kl=3e-6,
-    )  # fmt: skip
+        model="Qwen3 0.6B",
+        architecture="qwen3",
+        token_strings=200,
+        token_mismatches=0,
+        files=files,
+        passed=not refused,
+        conversion_kl=3e-6,
+    )
 
 
 def job(status="running", **changes):

@@ -119,9 +119,7 @@ def data_failed(window):
     window.bench.set_data_files(["/home/ada/data/notes.csv"])
     page = window.page("data")
     what = "notes.csv has the columns id, date and body; none of the known shapes fits them."
-    page._inspection._failed(
-        page._inspection._request, failure(what, "Name the text column `text`, or set data.shape.")
-    )
+    page._inspection._failed(page._inspection._request, failure(what, "Name the text column `text`."))
 
 
 # Recipe
@@ -191,8 +189,8 @@ def _run_folder(exported=()):
 
 QUESTION = "My parcel has not moved for six days. What can I do?"
 BASE = (
-    "I'm sorry to hear that your parcel has not moved for six days. There are several things that you could try. First, "
-    "you could try to contact the company that"
+    "I'm sorry to hear that your parcel has not moved for six days. There are several things that you could try. "
+    "First, you could try to contact the company that"
 )
 TUNED = (
     "Cause: It waits at the depot for a customs paper.\nFix: Send the invoice to the carrier and ask for a trace.\n"
@@ -224,8 +222,16 @@ def try_out_busy(window):
 @scene("try_out-done")
 def try_out_done(window):
     page = _ask(window)
-    page._answered(list(page._open)[0], page.left, result(reply=Reply(text=BASE, stopped=False, tokens=120, seconds=2.1, name="Qwen3 0.6B")))  # fmt: skip
-    page._answered(list(page._open)[0], page.right, result(reply=Reply(text=TUNED, stopped=True, tokens=44, seconds=0.9, name="Qwen3 0.6B + support-desk")))  # fmt: skip
+    page._answered(
+        next(iter(page._open)),
+        page.left,
+        result(reply=Reply(text=BASE, stopped=False, tokens=120, seconds=2.1, name="Qwen3 0.6B")),
+    )
+    page._answered(
+        next(iter(page._open)),
+        page.right,
+        result(reply=Reply(text=TUNED, stopped=True, tokens=44, seconds=0.9, name="Qwen3 0.6B + support-desk")),
+    )
     page._toggle_options()
 
 
@@ -233,9 +239,7 @@ def try_out_done(window):
 def try_out_failed(window):
     page = _ask(window)
     for name, pane in list(page._open.items()):
-        page._failed(
-            name, pane, failure("The model did not fit: 3.1 GiB are needed, 0.8 GiB are free.", "Free memory.")
-        )
+        page._failed(name, pane, failure("It needs 3.1 GiB, 0.8 GiB are free.", "Free memory."))
 
 
 # Export

@@ -3,7 +3,9 @@
 import math
 import random
 import time
+from functools import reduce
 
+from burnish_app.run_state import fold
 from burnish_engine.contract.events import (
     CheckpointSaved,
     DataReady,
@@ -20,6 +22,15 @@ from burnish_engine.contract.protocol import RunSummary
 from burnish_engine.contract.state import RunStateFile
 
 TOTAL = 600
+PROMPT = "My order has not arrived. What now?"
+BEFORE = "I am sorry to hear that! There are many possible reasons why an order"
+AFTER = "Cause: the parcel is held at the depot.\nFix: ask for the tracking number and open a trace with the carrier."
+NOW = time.time()
+
+
+def fold_all(state, lines):
+    """The state after all these events."""
+    return reduce(fold, lines, state)
 
 
 def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=False):
@@ -38,7 +49,7 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
             supervised_tokens=210_000, micro_batches_per_epoch=300, fill=0.93,
         ),
         EvaluationDone(step=0, loss=2.61, tokens=9000, seconds=3),
-        SampleDone(step=0, prompt="My order has not arrived. What now?", reply="I am sorry to hear that! There are many possible reasons why an order", stopped=False),
+        SampleDone(step=0, prompt=PROMPT, reply=BEFORE, stopped=False),
         PhaseChanged(phase=phase),
     ]  # fmt: skip
     for step in range(1, steps + 1):
@@ -46,7 +57,7 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
         if step % 100 == 0:
             made.append(EvaluationDone(step=step, loss=1.18 + 1.4 * math.exp(-step / 110), tokens=9000, seconds=3))
             made.append(CheckpointSaved(step=step, path=f"checkpoints/step-{step:06d}", seconds=0.4))
-            made.append(SampleDone(step=step, prompt="My order has not arrived. What now?", reply="Cause: the parcel is held at the depot.\nFix: ask for the tracking number and open a trace with the carrier.", stopped=True))  # fmt: skip
+            made.append(SampleDone(step=step, prompt=PROMPT, reply=AFTER, stopped=True))  # fmt: skip
     if bad:
         made.append(a_step(steps + 1, total, chance).model_copy(update={"loss": math.nan}))
     if ended:
@@ -70,7 +81,7 @@ def summary(standing, step=240, *, folder="/runs/20261121-1012-support-desk", **
     fields = {
         "run": folder.rsplit("/", 1)[-1], "name": "support-desk", "status": status, "step": step, "total_steps": TOTAL,
         "loss": 1.214 if step else None, "evaluation_loss": 1.361 if step else None, "device": "cuda-0",
-        "created": time.time() - 4000,
+        "created": NOW - 4000, "heartbeat": NOW - 60,
     }  # fmt: skip
     top = {key: changes.pop(key) for key in ("waits_for", "model") if key in changes}
     state_file = RunStateFile(**{**fields, **changes})
@@ -110,7 +121,16 @@ def write_run(folder, run, lines):
 RUNS = [
     summary("running"),
     summary("queued", 0, folder="/runs/20261121-1040-faq", name="faq", waits_for="/runs/20261121-1012-support-desk"),
-    summary("finished", 600, folder="/runs/20261120-0930-legal-notes", name="legal-notes", loss=0.912, evaluation_loss=1.022, created=time.time() - 90_000),
-    summary("interrupted", 120, folder="/runs/20261119-0930-recipes", name="recipes", model="embedded", created=time.time() - 190_000),
-    summary("failed", 12, folder="/runs/20261012-0930-hot", name="hot", loss=None, evaluation_loss=4.1, message="It diverged.", created=time.time() - 3_000_000),
+    summary(
+        "finished", 600, folder="/runs/20261120-0930-legal-notes", name="legal-notes", loss=0.912,
+        evaluation_loss=1.022, created=NOW - 90_000, heartbeat=NOW - 80_000,
+    ),
+    summary(
+        "interrupted", 120, folder="/runs/20261119-0930-recipes", name="recipes", model="embedded",
+        created=NOW - 190_000, heartbeat=NOW - 189_000,
+    ),
+    summary(
+        "failed", 12, folder="/runs/20261012-0930-hot", name="hot", loss=None, evaluation_loss=4.1,
+        message="It diverged.", created=NOW - 3_000_000, heartbeat=NOW - 2_999_950,
+    ),
 ]  # fmt: skip

@@ -26,7 +26,7 @@ def test_a_good_checkup_is_kept_for_the_next_start(qtbot, answers, window, clien
     answers.result("doctor", checkup=checkup)
     page = window.page("hardware")
     qtbot.waitUntil(lambda: page.status == "done")
-    assert "Ready to train" in words(page)
+    qtbot.waitUntil(lambda: "Ready to train" in words(page))
     assert "It sleeps after 30 minutes." in words(page)
     assert len(answers.asked("doctor")) == 1
     again = type(page)(client, bench)
@@ -43,7 +43,7 @@ def test_problems_are_listed_with_what_failed(qtbot, answers, window):
     answers.result("doctor", checkup=bad)
     page = window.page("hardware")
     qtbot.waitUntil(lambda: page.status == "attention")
-    assert "Not ready to train" in words(page)
+    qtbot.waitUntil(lambda: "Not ready to train" in words(page))
     assert "The driver is too old. Update it." in words(page)
     assert "rms_norm failed. The largest error was 0.31" in words(page)
 

@@ -52,7 +52,9 @@ def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
 
 def test_another_target_asks_again_and_keeps_what_was_changed(qtbot, answers, page, bench, window):
     type_into(qtbot, page.form.row("adapter.rank"), "8")
-    second = facts.suggestion().model_copy(update={"recipe": facts.suggestion().recipe.replace("epochs = 3.0", "epochs = 1.0")})
+    second = facts.suggestion().model_copy(
+        update={"recipe": facts.suggestion().recipe.replace("epochs = 3.0", "epochs = 1.0")}
+    )
     answers.result("suggest", suggestion=second)
     bench.set_target(bench.target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
     window.go_to("model")

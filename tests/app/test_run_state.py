@@ -3,10 +3,11 @@
 import math
 
 import pytest
+from app.scenes import fold_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish_app.run_state import Column, RunState, fold, fold_all
+from burnish_app.run_state import Column, RunState, fold
 from burnish_engine.contract.events import (
     CheckpointSaved,
     CommandDone,
@@ -66,7 +67,8 @@ def test_an_event_read_twice_counts_once():
 
 def test_steps_lost_with_a_process_are_cut_when_the_run_goes_on():
     before = run(
-        started(), evaluation(0, 3.0), sample(0), *[step(n) for n in range(1, 4)], CheckpointSaved(step=3, path="c", seconds=1),
+        started(), evaluation(0, 3.0), sample(0), *[step(n) for n in range(1, 4)],
+        CheckpointSaved(step=3, path="c", seconds=1),
         step(4, 9.0), step(5, 9.0), evaluation(5, 8.0), sample(5),
     )  # fmt: skip
     assert before.safe_step == 3

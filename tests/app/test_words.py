@@ -3,6 +3,7 @@ import math
 import pytest
 
 from burnish_app.words import (
+    as_sentence,
     bytes_in_words,
     count_in_words,
     percent,
@@ -58,4 +59,5 @@ def test_rates_counts_and_lists_read_as_words():
         "1,200 rows",
         "2 rows are",
     )
+    assert (as_sentence("it runs"), as_sentence("Done!"), as_sentence("")) == ("It runs.", "Done!", "")
     assert (sentence_list([]), sentence_list(["a"]), sentence_list(["a", "b", "c"])) == ("", "a", "a, b and c")

@@ -170,3 +170,13 @@ def source_with(tmp_path, split, **more):
     source = make_model(tmp_path / "base", "llama", vocab_size=1536)
     save_tokenizer(source.folder, split, **more)
     return open_model(str(source.folder))
+
+
+def break_epsilon(path):
+    """Change a GGUF so that llama.cpp ends its process over it: an assertion wants the epsilon not negative."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path, "r+")
+    field = reader.fields["llama.attention.layer_norm_rms_epsilon"]
+    field.parts[field.data[0]][0] = -1.0
+    reader.data.flush()

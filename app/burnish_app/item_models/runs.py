@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor
 
 from burnish_app.run_words import STANDING_WORDS, TONES, Tone
 from burnish_app.theme import Colors, font
+from burnish_app.words import time_in_words
 from burnish_engine.contract.protocol import RunSummary
 
 Index = QModelIndex | QPersistentModelIndex
@@ -52,6 +53,12 @@ def _hint(run: RunSummary) -> str:
     return run.state.message or run.folder
 
 
+def _took(run: RunSummary) -> str:
+    """From its creation to its last sign of life, waiting and pauses included."""
+    seconds = run.state.heartbeat - run.state.created
+    return time_in_words(seconds) if run.state.heartbeat and seconds > 0 else ""
+
+
 def _steps(run: RunSummary) -> str:
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
@@ -63,6 +70,7 @@ COLUMNS = (
     _ColumnSpec("Step", True, _steps),
     _ColumnSpec("Loss", True, lambda run: _loss(run.state.loss)),
     _ColumnSpec("Held out", True, lambda run: _loss(run.state.evaluation_loss)),
+    _ColumnSpec("Took", True, _took),
     _ColumnSpec("Started", True, lambda run: when_in_words(run.state.created, time.time())),
 )
 

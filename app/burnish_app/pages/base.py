@@ -111,10 +111,6 @@ class Page(QWidget):
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
         """What the window remembers of itself, handed over once. Overridden by pages that use it."""
 
-    def set_headline(self, text: str) -> None:
-        """Show another headline than the question."""
-        self._headline.setText(text)
-
     def set_subtitle(self, text: str) -> None:
         """One line under the headline; empty: none."""
         self._subtitle.setText(text)

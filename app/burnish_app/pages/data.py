@@ -69,8 +69,8 @@ class DataPage(Page):
         self._empty_card = empty_card
         beside = QHBoxLayout()
         beside.setSpacing(2 * UNIT)
-        beside.addWidget(self.facts, 1, Qt.AlignmentFlag.AlignTop)
-        beside.addWidget(self.lengths, 1, Qt.AlignmentFlag.AlignTop)
+        beside.addWidget(self.facts, 1)
+        beside.addWidget(self.lengths, 1)
         for widget in (empty_card, self._files_card):
             self.column.addWidget(widget)
         self.column.addLayout(beside)

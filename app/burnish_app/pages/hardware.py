@@ -19,7 +19,7 @@ from burnish_app.widgets.card import Card, EmptyState
 from burnish_app.widgets.gpu_card import GpuCard
 from burnish_app.widgets.layouts import clear, fact_line
 from burnish_app.widgets.text import Value, body, caption
-from burnish_app.words import bytes_in_words, plural
+from burnish_app.words import as_sentence, bytes_in_words, plural
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.files import read_with_retry, write_atomic
@@ -192,7 +192,7 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     when.setWordWrap(False)
     card.corner.addWidget(when)
     if checkup.summary:
-        card.body.addWidget(body(checkup.summary, "success" if checkup.ready else "error"))
+        card.body.addWidget(body(as_sentence(checkup.summary), "success" if checkup.ready else "error"))
     for problem in checkup.problems:
         card.body.addWidget(body(f"✕  {problem}", "error"))
     for check in failed:

@@ -88,6 +88,7 @@ class RecipePage(Page):
             )
         elif self._inputs != self._wanted_inputs():
             self._suggest()
+        self._inspect_timer.start()
         self._estimate()
 
     def start(self, *, anyway: bool = False) -> None:

@@ -168,8 +168,9 @@ class TrainPage(Page):
         """Words, buttons and what is visible."""
         summary = self._summary
         self.nothing.setVisible(summary is None)
-        for widget in (self.figures, self.charts, self.log):
+        for widget in (self.figures, self.log):
             widget.setVisible(summary is not None)
+        self.charts.setVisible(summary is not None and len(self._events.steps.step) > 0)
         if summary is None:
             self.set_status("empty")
             self.set_subtitle("")
@@ -251,5 +252,6 @@ class TrainPage(Page):
             return
         self._dirty = False
         self.figures.draw(self._events, self._summary)
+        self.charts.setVisible(len(self._events.steps.step) > 0)
         self.charts.draw(self._events)
         self.log.draw(self._events)

@@ -96,7 +96,7 @@ class TryOutPage(Page):
 
     def _failed(self, name: str, pane: ChatPane, failure: Failure) -> None:
         self._open.pop(name, None)
-        pane.stop(f"{failure.what} {failure.remedy}".strip())
+        pane.stop(f"{failure.what} {failure.remedy}".strip(), "error")
         self._show_state()
 
     def _stopped(self, name: str, pane: ChatPane) -> None:

@@ -28,8 +28,7 @@ class Banner(QFrame):
         what: What happened, a sentence.
         remedy: What to do about it.
         actions: (text, slot) of each button.
-        closable: Whether the person can put it away.
-        close_text: What the button that does so says.
+        close_text: What the button that puts it away says.
     """
 
     closed = Signal()
@@ -41,7 +40,6 @@ class Banner(QFrame):
         remedy: str = "",
         actions: Sequence[Action] = (),
         *,
-        closable: bool = True,
         close_text: str = "Dismiss",
     ) -> None:
         super().__init__()
@@ -61,9 +59,7 @@ class Banner(QFrame):
         line.addLayout(words, 1)
         for text, slot in actions:
             line.addWidget(quiet(text, slot), alignment=Qt.AlignmentFlag.AlignVCenter)
-        if closable:
-            close = quiet(close_text, self.close_banner)
-            line.addWidget(close, alignment=Qt.AlignmentFlag.AlignVCenter)
+        line.addWidget(quiet(close_text, self.close_banner), alignment=Qt.AlignmentFlag.AlignVCenter)
 
     def close_banner(self) -> None:
         """Put the message away."""
@@ -78,7 +74,7 @@ class ProgressBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._share: float | None = None
-        self._phase = 0.0
+        self._phase = 0.3
         self._timer = QTimer(self, interval=_WANDER_MS)
         self._timer.timeout.connect(self._advance)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)

@@ -1,4 +1,4 @@
-"""Buttons in the four looks, and rows of widgets."""
+"""Buttons in the three looks, and rows of widgets."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ def secondary(text: str, slot: Slot | None = None) -> QPushButton:
 def quiet(text: str, slot: Slot | None = None) -> QPushButton:
     """An action that reads as a link."""
     return _button(text, slot, "quiet")
-
-
-def danger(text: str, slot: Slot | None = None) -> QPushButton:
-    """An action that destroys something."""
-    return _button(text, slot, "danger")
 
 
 def row(*widgets: QWidget | None, spacing_px: int = UNIT) -> QWidget:

@@ -33,14 +33,13 @@ class Card(QFrame):
         self.corner = QHBoxLayout()
         self.corner.setSpacing(UNIT)
         self._heading_label = heading(heading_text)
-        self._hint_label = caption(hint)
         if heading_text:
             top = QHBoxLayout()
             top.addWidget(self._heading_label, 1)
             top.addLayout(self.corner)
             outer.addLayout(top)
         if hint:
-            outer.addWidget(self._hint_label)
+            outer.addWidget(caption(hint))
         self.body = QVBoxLayout()
         self.body.setSpacing(UNIT)
         outer.addLayout(self.body)
@@ -49,10 +48,6 @@ class Card(QFrame):
         """Show another heading (on a card that was made with one)."""
         self._heading_label.setText(text)
         self.setAccessibleName(text)
-
-    def set_hint(self, text: str) -> None:
-        """Show another hint (on a card that was made with one)."""
-        self._hint_label.setText(text)
 
 
 class IconLabel(QLabel):

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QTextEdit
 
 from burnish_app.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.widgets.card import Card
-from burnish_app.widgets.text import caption
+from burnish_app.widgets.text import Look, caption, set_look
 from burnish_engine.contract.protocol import ChatMessage, Reply
 
 _FLUSH_MS = 50
@@ -80,6 +80,7 @@ class ChatPane(Card):
         self._insert(text, self._format("muted"))
         self._add_speaker(self.who.currentText())
         self.state.setText("Loading the model ...")
+        set_look(self.state, "muted")
 
     def stream(self, piece: str) -> None:
         """A piece of the answer came."""
@@ -99,11 +100,12 @@ class ChatPane(Card):
         end = "" if reply.stopped else "cut at the longest reply"
         self.state.setText("  ·  ".join(part for part in (reply.name, speed, end) if part))
 
-    def stop(self, words: str) -> None:
+    def stop(self, words: str, look: Look = "muted") -> None:
         """The answer will not come to an end; what came stays.
 
         Args:
             words: Why, for the line below the text.
+            look: Of that line.
         """
         self._flush()
         written = "".join(self._streamed)
@@ -112,6 +114,7 @@ class ChatPane(Card):
         elif self._messages and self._messages[-1].role == "user":
             self._messages.pop()
         self.state.setText(words)
+        set_look(self.state, look)
 
     def clear(self) -> None:
         """Begin a new conversation."""

@@ -43,6 +43,7 @@ class FactsCard(Card):
         self._words = QVBoxLayout()
         self._words.setSpacing(UNIT // 2)
         self.body.addLayout(self._words)
+        self.body.addStretch(1)
 
     def show_facts(self, facts: DatasetFacts) -> None:
         """Show other facts."""

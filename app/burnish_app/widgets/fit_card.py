@@ -63,7 +63,8 @@ class FitCard(Card):
         set_look(self.verdict, "" if plan.fits else "error")
         free = bytes_in_words(plan.memory_free_bytes)
         self._memory.setText(f"{bytes_in_words(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
-        self.bar.show_parts([Part(part.name, part.bytes, part.note) for part in plan.memory], plan.memory_free_bytes)
+        parts = [Part(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
+        self.bar.show_parts(parts, plan.memory_free_bytes)
         self.time.set(time_in_words(plan.seconds) if plan.seconds is not None else "–")
         self.speed.set(count_in_words(plan.tokens_per_s))
         self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")

@@ -17,6 +17,7 @@ from burnish_app.words import bytes_in_words, count_in_words
 
 _LOSS_PX, _SMALL_PX = (220, 460), (104, 180)
 _GIB = 2**30
+_THIN_PX = 1.2
 _LOSS_SHARE, _SMALL_SHARE = 0.31, 0.15
 
 
@@ -57,17 +58,17 @@ class RunCharts(QWidget):
             loss_words,
             tick_words=lambda loss: f"{loss:.2f}",
         )
-        self.rate = Chart("Learning rate", {"rate": Line("", 3)}, rate_tick, from_zero=True)
+        self.rate = Chart("Learning rate", {"rate": Line("", 3, _THIN_PX)}, rate_tick, from_zero=True)
         self.speed = Chart(
             "Speed",
-            {"speed": Line("", 2)},
+            {"speed": Line("", 2, _THIN_PX)},
             lambda speed: f"{count_in_words(speed)} tokens/s",
             tick_words=lambda speed: f"{speed / 1000:g} k" if speed >= 1000 else f"{speed:g}",
             from_zero=True,
         )
         self.memory = Chart(
             "Memory",
-            {"memory": Line("", 1)},
+            {"memory": Line("", 1, _THIN_PX)},
             lambda gib: bytes_in_words(round(gib * _GIB)),
             tick_words=lambda gib: f"{gib:g} GiB",
             from_zero=True,

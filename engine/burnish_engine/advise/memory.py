@@ -6,6 +6,7 @@ constants at the top were measured with `tests/bench/plan_accuracy.py`, which al
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from burnish_engine.advise.shape import adapted, adapter_parameters, parameters
@@ -16,6 +17,11 @@ from burnish_engine.contract.recipe import Recipe
 GIB = 2**30
 MIB = 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2}
+_GROWING_SEGMENTS_SHARE = 0.19  # of the head's peak: H100, torch 2.11, eight runs, torch's peak against NVML's
+_FIXED_SEGMENTS_SHARE = 1.1  # the same without expandable segments, seven runs
+_CONTEXT_BYTES = 820 * MIB  # H100; smaller cards need less
+_CPU_ALLOCATOR_SHARE = 0.10
+_LIBRARIES_BYTES = 900 * MIB
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,7 @@ def predict_memory(recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bo
         parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised:,} learned tokens"))
     else:
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
-    moving = kept + max(head, layer_peak)
-    parts.append(_overhead(moving, cuda=cuda))
+    parts.append(_overhead(head, moving=kept + max(head, layer_peak), cuda=cuda))
     parts.append(_runtime(cuda=cuda))
     return parts
 
@@ -124,12 +129,19 @@ def _activations_note(recipe: Recipe, largest: Pass) -> str:
     return f"{largest.tokens:,} tokens a pass, {how}"
 
 
-def _overhead(moving: int, *, cuda: bool) -> MemoryPart:
-    share = 0.06 if cuda else 0.10
-    return MemoryPart(name="allocator", bytes=int(share * moving) + (64 * MIB if cuda else 0), note="fragmentation")
+def _overhead(head: int, *, moving: int, cuda: bool) -> MemoryPart:
+    """What the allocator holds beyond what is in use.
+
+    The head's tensors are the largest and change their size with every pass. Segments that grow in place, which
+    Windows does not have, waste a sixth of what fixed ones do.
+    """
+    if not cuda:
+        return MemoryPart(name="allocator", bytes=int(_CPU_ALLOCATOR_SHARE * moving), note="fragmentation")
+    share = _FIXED_SEGMENTS_SHARE if sys.platform == "win32" else _GROWING_SEGMENTS_SHARE
+    return MemoryPart(name="allocator", bytes=int(share * head), note="fragmentation")
 
 
 def _runtime(*, cuda: bool) -> MemoryPart:
     if cuda:
-        return MemoryPart(name="CUDA context", bytes=600 * MIB, note="driver, kernels, cuBLAS workspace")
-    return MemoryPart(name="libraries", bytes=900 * MIB, note="torch, transformers and their caches")
+        return MemoryPart(name="CUDA context", bytes=_CONTEXT_BYTES, note="driver, kernels, cuBLAS workspace")
+    return MemoryPart(name="libraries", bytes=_LIBRARIES_BYTES, note="torch, transformers and their caches")

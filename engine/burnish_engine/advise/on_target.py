@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,7 +111,7 @@ def judge(spec: DecoderSpec, quant: GgufType, target: TargetSection) -> OnTarget
         UsageError: The model's rows do not fit this file type.
     """
     whole = parameters(spec)
-    file = predicted_file_bytes(spec, quant) or int(whole * _ROUGH_BITS.get(quant, _OTHER_ROUGH_BITS) / 8)
+    file = _file_bytes(spec.model_dump_json(), quant) or int(whole * _ROUGH_BITS.get(quant, _OTHER_ROUGH_BITS) / 8)
     context = min(target.context, spec.max_context)
     cache = kv_cache_bytes(spec, context)
     run = file + cache + _BATCH_TOKENS * spec.vocab_size * 4 + _RUNTIME_BYTES
@@ -124,3 +125,9 @@ def judge(spec: DecoderSpec, quant: GgufType, target: TargetSection) -> OnTarget
     elif speed < READING_TOKENS_PER_S:
         verdict = "tight"
     return OnTarget(quant, file, run, usable, speed, verdict)
+
+
+@functools.lru_cache(maxsize=1024)
+def _file_bytes(spec_json: str, quant: GgufType) -> int | None:
+    """The file's size; kept, as a catalog is ranked again and again and each answer takes a millisecond."""
+    return predicted_file_bytes(DecoderSpec.model_validate_json(spec_json), quant)

@@ -28,6 +28,7 @@ _SMALL_SHARE = 1 / 8  # of the merit of the best model that runs well
 _KIND_WORTH = {"chat": 1.0, "code": 0.7, "reasoning": 0.6, "base": 0.5}
 """How far a kind of model suits most people's first wish, a model that answers; a query finds the others."""
 _GATED_WORTH = 0.9  # one has to sign in first
+_CRAMPED_WORTH = 0.4  # a run near the edge of the memory may fail after hours
 _WEIGHT_BYTES = 2  # bf16, where it is only told how far a model is from fitting
 _ORDER = {"good": 0, "tight": 1, "small": 2, "too_big_for_target": 4, "too_big_to_train": 5}
 _NOT_EXPORTED = 3  # trains, but leaves without a GGUF
@@ -178,9 +179,10 @@ def _praise(model: CatalogModel, runs: OnTarget, target: TargetSection) -> str:
 
 
 def _ease(fit: Fit, dataset: DatasetFacts | None, *, on_cpu: bool) -> float:
-    """What is left of a model's worth where it takes long or rows have to be cut, 0 to 1."""
+    """What is left of a model's worth where it takes long, rows have to be cut, or memory is short, 0 to 1."""
     patience = min(1.0, _comfortable_seconds(on_cpu=on_cpu) / max(training_seconds(fit, dataset), 1.0))
-    return float(patience**1.5 * fit.coverage**0.5)
+    room = 1.0 if fit.comfortable else _CRAMPED_WORTH
+    return float(patience**1.5 * fit.coverage**0.5 * room)
 
 
 def _comfortable_seconds(*, on_cpu: bool) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from burnish_engine.advise.gguf_size import spec_shapes
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
@@ -14,7 +15,9 @@ _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj"}
 
 def parameters(spec: DecoderSpec) -> int:
     """All weights; tied embeddings count once."""
-    total = sum(math.prod(tensor.shape) for tensor in spec_shapes(spec))
+    outside = _weights(spec, [])
+    # Layers of a kind are alike; ranking a catalog asks thousands of times.
+    total = outside + sum(count * (_weights(spec, [one]) - outside) for one, count in Counter(spec.layers).items())
     if spec.num_experts:
         dense = 3 * spec.hidden_size * spec.intermediate_size
         router = spec.hidden_size * spec.num_experts
@@ -83,6 +86,10 @@ def kv_cache_bytes(spec: DecoderSpec, context: int, bytes_per_number: int = 2) -
         elif layer.kind == "sliding_attention":
             total += min(context, spec.sliding_window or context) * per_token
     return total
+
+
+def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
 
 
 def _is_mixture(layer: LayerSpec) -> bool:

@@ -17,16 +17,17 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.hardware.gpu_table import facts_for
 
 _GEMM_SHARE = 0.60  # of the dense tensor peak that cuBLAS reaches on these shapes
-_ATTENTION_SHARE = {64: 0.15, 128: 0.20}  # of that peak, head dimension up to: masked attention, all blocks computed
+_ATTENTION_SHARE = 0.20  # of that peak: masked attention, all blocks computed
 _MEMORY_SHARE = 0.75  # of the memory's peak that elementwise kernels reach
 _HOST_S_PER_LAYER = 0.0081  # forward and backward of a layer with seven adapters: some 350 kernels started from Python
 _HOST_QK_NORM = 1.16
+_HOST_FP32 = 0.5  # no casts around the adapters
 _HOST_S_PER_PASS = 0.035  # embedding, mask, head, loss, clipping, optimizer
 _RECOMPUTED_TRAFFIC = 1.4
 # Bytes moved forward and backward for one number of each kind, a token: an adapted map's inputs and outputs (its fp32
 # branch and the casts around it), hidden states (norms, residuals), rotated heads without and with their norms, the
 # feed-forward's width, and logits.
-_INPUT, _OUTPUT, _HIDDEN, _HEADS, _NORMED_HEADS, _WIDE, _LOGIT = 30, 56, 180, 40, 120, 30, 40
+_INPUT, _OUTPUT, _HIDDEN, _HEADS, _NORMED_HEADS, _WIDE, _LOGIT = 40, 75, 180, 40, 120, 30, 40
 _CPU_GFLOPS_PER_CORE = {"fp32": 55.0, "bf16": 85.0}  # oneDNN on cores with AVX-512; about half with AVX2
 
 
@@ -66,11 +67,11 @@ def seconds_per_pass(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Mach
     moved *= _RECOMPUTED_TRAFFIC if recipe.train.recompute else 1.0
     moved += one.supervised * spec.vocab_size * _LOGIT
     attention = _attention_operations(recipe, spec, one)
-    share = next((share for most, share in _ATTENTION_SHARE.items() if spec.head_dim <= most), 0.2)
-    busy = operations / (peak * _GEMM_SHARE) + attention / (peak * share)
+    busy = operations / (peak * _GEMM_SHARE) + attention / (peak * _ATTENTION_SHARE)
     busy += moved / (rates.bandwidth_gb_s * 1e9 * _MEMORY_SHARE)
     repeats = 1.4 if recipe.train.recompute else 1.0
     repeats *= _HOST_QK_NORM if spec.qk_norm else 1.0
+    repeats *= _HOST_FP32 if device.precision == "fp32" else 1.0
     host = len(spec.layers) * _HOST_S_PER_LAYER * repeats + _HOST_S_PER_PASS
     return max(busy, host)
 

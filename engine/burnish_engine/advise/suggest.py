@@ -140,14 +140,12 @@ def _choose(
     machine: MachineFacts, models: Sequence[CatalogModel], wish: Wish, here: Collection[str]
 ) -> tuple[ChosenModel, str]:
     """The best model that trains here, runs there and leaves as a GGUF; else the smallest there is."""
-    ranked = judge_all(machine, models, wish.target, here=here, dataset=wish.dataset)
-    able = [one for one in ranked if one.ranked.model.exports and one.ranked.model.kind == "chat"]
-    for verdict in ("good", "tight", "small"):
-        for one in able:
-            if one.ranked.verdict == verdict:
-                return catalog_model(one.ranked.model, here), _why(one, machine, wish.target)
-    last = min(able or ranked, key=lambda one: one.ranked.model.parameters)
-    return catalog_model(last.ranked.model, here), "The smallest model there is; none trains here and runs there."
+    able = [model for model in models if model.exports and model.kind == "chat"]
+    ranked = judge_all(machine, able, wish.target, here=here, dataset=wish.dataset)
+    if ranked[0].ranked.verdict in {"good", "tight", "small"}:
+        return catalog_model(ranked[0].ranked.model, here), _why(ranked[0], machine, wish.target)
+    smallest_one = min(able, key=lambda model: model.parameters)
+    return catalog_model(smallest_one, here), "The smallest model there is, as none trains here and runs there."
 
 
 def _why(one: Judged, machine: MachineFacts, target: TargetSection) -> str:
@@ -260,8 +258,8 @@ def _work_warnings(plan: Plan, wish: Wish) -> list[str]:
         )
     seconds = plan.seconds or USUAL_TOKENS / plan.tokens_per_s
     if seconds > _LONG_RUN_S:
-        amount = "Training" if plan.seconds else f"Training on {USUAL_TOKENS:,} tokens"
+        what = "Training" if plan.seconds else f"Training on {USUAL_TOKENS:,} tokens"
         warnings.append(
-            f"{amount} would take about {seconds / 3600:.0f} hours; a smaller model or train.max_tokens makes it shorter."
+            f"{what} would take about {seconds / 3600:.0f} hours; a smaller model or train.max_tokens shortens it."
         )
     return warnings

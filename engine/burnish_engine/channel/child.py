@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from burnish_engine.channel.job import FailedError, Job
 from burnish_engine.channel.stdio import read_lines
+from burnish_engine.contract.endings import how_it_ended
 from burnish_engine.contract.errors import SetupError, StoppedError
 from burnish_engine.contract.protocol import (
     MAX_LINE_BYTES,
@@ -31,7 +31,7 @@ from burnish_engine.contract.protocol import (
 CANCEL_GRACE_S = 3.0
 """A worker that does not stop in this time (it is inside a library) is ended."""
 _CLOSE_S = 1.0
-_KEPT_LINES = 20  # of what it said on standard error
+_KEPT_LINES = 100  # of what it said on standard error
 
 
 class Child:
@@ -199,8 +199,7 @@ class _Process:
         """How it ended and what it said last."""
         status = self._child.wait()
         self._errors.join(timeout=1.0)
-        said = "; ".join(line for line in list(self._said)[-3:])
-        return f"{_how(status)}{', ' + said if said else ''}".rstrip(".")
+        return how_it_ended(status, list(self._said))
 
     def _read(self, descriptor: int) -> None:
         for line in read_lines(descriptor, 2 * MAX_LINE_BYTES):
@@ -220,10 +219,3 @@ class _Process:
         for line in stream:
             if text := line.decode("utf-8", "replace").strip():
                 self._said.append(text[:500])
-
-
-def _how(status: int) -> str:
-    if status < 0:
-        with suppress(ValueError):
-            return f"signal {signal.Signals(-status).name}"
-    return f"exit status {status:#x}" if status > 255 else f"exit status {status}"

@@ -86,7 +86,7 @@ class _Display:
         self._task = self._bar.add_task("", total=None)
         self._interrupted = threading.Event()
         self._tenths = 0
-        self._waited = False
+        self._waiting = ""
         self.announced = False
 
     def __enter__(self) -> _Display:
@@ -119,8 +119,8 @@ class _Display:
         self._bar.update(self._task, description=escape(what), completed=done, total=total or None)
         if self._quiet or out.is_terminal:
             return
-        if what.startswith("waiting for") and not self._waited:
-            self._waited = True
+        if what.startswith("waiting") and what != self._waiting:
+            self._waiting = what
             out.print(escape(what))
         tenths = done * 10 // total if total else 0
         if tenths > self._tenths:

@@ -52,7 +52,7 @@ def search(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Rank models: what trains well on this machine and runs well on the target, best first."""
-    from burnish_engine.advise.catalog import catalog, models_here
+    from burnish_engine.advise.catalog import EMBEDDED, catalog, models_here
     from burnish_engine.advise.catalog import search as search_catalog
     from burnish_engine.advise.rank import rank
     from burnish_engine.hardware.probe import probe
@@ -60,7 +60,7 @@ def search(
     section = target_section(target, ram_gib, context)
     machine = probe()
     found = search_catalog(" ".join(query or []), catalog())
-    ranked = rank(machine, found, section, here=models_here(found))
+    ranked = rank(machine, found, section, here=models_here(found) | {EMBEDDED})
     if json:
         print_json("[" + ",\n".join(model.model_dump_json() for model in ranked) + "]")
     else:

@@ -228,11 +228,11 @@ def verify_file(
     """
     from burnish_engine.models.tokenizer import load_tokenizer
 
-    try_file(gguf)
     header = read_header(gguf)
     ftypes = {number: quant for quant, number in FILE_TYPES.items()}
     quant = ftypes.get(header.metadata.get("general.file_type", -1), "Q4_0")
     made = read_back(gguf, quant)
+    try_file(gguf)
     tokenizer = load_tokenizer(source)
     digest = read_adapter(adapter).digest if adapter is not None else ""
     probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])

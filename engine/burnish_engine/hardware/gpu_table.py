@@ -72,6 +72,7 @@ def gpu_rows() -> tuple[GpuRow, ...]:
     )
 
 
+@cache
 def normal_name(name: str) -> str:
     """A GPU's name without maker, brand, case and punctuation, so that spellings of one card are equal."""
     words = re.findall(r"[a-z0-9]+", name.lower())

@@ -34,10 +34,12 @@ class Patience:
 
     Args:
         cancelled: Asked while waiting.
+        attempts: How many fail without progress before patience ends.
     """
 
-    def __init__(self, cancelled: Cancelled) -> None:
+    def __init__(self, cancelled: Cancelled, attempts: int = _ATTEMPTS) -> None:
         self._cancelled = cancelled
+        self._attempts = attempts
         self._failures = 0
 
     def renew(self) -> None:
@@ -53,7 +55,7 @@ class Patience:
         """
         self._failures += 1
         pause_s = failure.wait_s if failure.wait_s is not None else FIRST_WAIT_S * 2 ** (self._failures - 1)
-        if self._failures >= _ATTEMPTS or pause_s > _LONGEST_WAIT_S:
+        if self._failures >= self._attempts or pause_s > _LONGEST_WAIT_S:
             raise failure.problem from None
         until = time.monotonic() + pause_s
         while (left := until - time.monotonic()) > 0:

@@ -41,6 +41,7 @@ Progress = Callable[[str, int, int], None]
 
 _MARGIN_BYTES = 500_000_000  # left free on the disk for the system and the first run's files
 _TELL_EVERY_S = 0.1
+_FIRST_ATTEMPTS = 4  # about 7 s: whoever has no network learns so soon
 
 
 def fetch(
@@ -180,11 +181,12 @@ class _Fetch:
         return self._target
 
     def _ask(self) -> ModelAnswer:
-        patience = Patience(self._cancelled)
+        patience = Patience(self._cancelled, attempts=_FIRST_ATTEMPTS)
         while True:
             try:
                 return self._client.model(self._name, self._revision)
             except TryAgainError as failure:
+                self._teller.tell(f"waiting: {failure.problem.what.rstrip('.')}; trying again", 0, now=True)
                 patience.wait(failure)
 
     def _refuse_gated(self, answer: ModelAnswer) -> None:

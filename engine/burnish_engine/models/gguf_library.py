@@ -52,6 +52,7 @@ def library() -> Any:
     # do two threads become 5 to 30 times slower than one (measured: 46 instead of 280 tokens/s); 10,000 turns cost
     # nothing on an idle machine and lose little on a busy one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a failed assertion would start a debugger and print its pages
     try:
         import llama_cpp
     except (ImportError, OSError, RuntimeError) as error:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from burnish_engine.contract.endings import how_it_ended
 from burnish_engine.contract.errors import BurnishError, SetupError
 from burnish_engine.models.gguf_library import check_magic
 
@@ -35,9 +36,8 @@ def try_file(path: Path) -> None:
     said = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode == _TOLD:
         raise SetupError(said, "The file may be damaged, cut off, or made for a newer version; make it again.")
-    last = "; ".join(said.splitlines()[-3:]) or "it said nothing"
     raise SetupError(
-        f"llama.cpp crashes over {path} (exit status {done.returncode}: {last[:400]}).",
+        f"llama.cpp crashes over {path} ({how_it_ended(done.returncode, said.splitlines())}).",
         "Do not use this copy of the file: it is damaged, or made to do harm.",
     )
 

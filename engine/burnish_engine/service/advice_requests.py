@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from burnish_engine.advise.catalog import EMBEDDED, catalog, find_model, models_here, search
+from burnish_engine.advise.catalog import EMBEDDED, catalog, models_here, search
 from burnish_engine.advise.rank import rank
-from burnish_engine.advise.suggest import ChosenModel, Wish, catalog_model, suggest
+from burnish_engine.advise.suggest import ChosenModel, Wish, chosen_model, suggest
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.protocol import (
     InspectRequest,
     ModelRequest,
@@ -20,11 +19,14 @@ from burnish_engine.contract.protocol import (
     Result,
     SuggestRequest,
 )
-from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe
+from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, TargetSection, TrainSection
 from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.models.source import opens_without_torch
 from burnish_engine.models.spec import rough_spec
 from burnish_engine.service.machine import Machine
 from burnish_engine.service.plans import Plans
+
+_UNCUT_TOKENS = 1_048_576  # the schema's longest row: lengths are wanted as they are
 
 
 class AdviceRequests:
@@ -44,14 +46,16 @@ class AdviceRequests:
     def models(self, request: ModelsRequest, _job: Job) -> Result:
         """The catalog, best first."""
         here = models_here(catalog()) | {EMBEDDED}
-        found = rank(self._machine.facts(), search(request.query, catalog()), request.target, here=here)
+        found = rank(
+            self._machine.facts(), search(request.query, catalog()), _without_default_quant(request.target), here=here
+        )
         return Result(id=request.id, models=found)
 
     def suggest(self, request: SuggestRequest, job: Job) -> Result:
         """A model and a recipe with reasons."""
-        chosen = self._chosen(request, job) if request.model else None
+        chosen = self._chosen(request.model, job) if request.model else None
         wish = Wish(
-            target=request.target,
+            target=_without_default_quant(request.target),
             data=[str(Path(file).absolute()) for file in request.data],
             validation=[str(Path(file).absolute()) for file in request.validation],
             dataset=self._dataset(request, chosen, job) if request.data else None,
@@ -61,30 +65,27 @@ class AdviceRequests:
         suggestion = suggest(self._machine.facts(), catalog(), wish, here=models_here(catalog()))
         return Result(id=request.id, suggestion=suggestion)
 
-    def _chosen(self, request: SuggestRequest, job: Job) -> ChosenModel:
-        """The model that was asked for: of the catalog, or a folder that the data process looks at."""
-        path = request.model
-        entry = find_model(EMBEDDED if path == "embedded" else path) if not Path(path).is_dir() else None
-        if entry is not None and path == "embedded":
-            return ChosenModel("embedded", entry.title, entry.spec, here=True, entry=entry)
-        if entry is not None:
-            return catalog_model(entry, models_here(catalog()))
-        ask = ModelRequest(id=request.id, path=path)
-        facts = self._data.ask(ask, job, about=f"the model {path}").model
-        spec = facts.spec or _rough(Path(facts.folder)) if facts else None
+    def _chosen(self, path: str, job: Job) -> ChosenModel:
+        """The model that was asked for. A folder of a family that only transformers knows is judged by the worker."""
+        if not Path(path).is_dir() or opens_without_torch(path):
+            return chosen_model(path, catalog(), models_here(catalog()))
+        facts = self._data.ask(ModelRequest(id=job.id, path=path), job, about=f"the model {path}").model
+        spec = rough_spec(json.loads((Path(path) / "config.json").read_text(encoding="utf-8")))
         if facts is None or spec is None:
             raise SetupError(
-                f"The config.json of {path} does not say the model's shape in keys that Burnish knows.",
+                f"The config.json in {path} does not say the model's shape in keys that Burnish knows.",
                 "Write the recipe by hand; training may work.",
             )
         return ChosenModel(path, facts.name, spec, here=True)
 
     def _dataset(self, request: SuggestRequest, chosen: ChosenModel | None, job: Job) -> DatasetFacts | None:
         """What is in the files, tokenized by the model where it is here, else by the embedded one."""
-        model = chosen.path if chosen and _is_here(chosen.path) else "embedded"
         recipe = Recipe(
-            model=ModelSection(path=model),
-            data=DataSection(files=list(request.data), validation_files=list(request.validation)),
+            model=ModelSection(path=chosen.path if chosen and chosen.here else "embedded"),
+            data=DataSection(
+                files=list(request.data), validation_files=list(request.validation), max_length=_UNCUT_TOKENS
+            ),
+            train=TrainSection(micro_batch_tokens=_UNCUT_TOKENS),
         )
         known = self._plans.dataset_of(recipe, any_model=chosen is None)
         if known is not None:
@@ -96,10 +97,11 @@ class AdviceRequests:
         return found
 
 
-def _is_here(path: str) -> bool:
-    return not is_model_name(path) or fetched_model_dir(path).is_dir()
+def _without_default_quant(target: TargetSection) -> TargetSection:
+    """The target as the adviser wants it: a file type only where one was chosen.
 
-
-def _rough(folder: Path) -> DecoderSpec | None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return rough_spec(config)
+    Over the line every field is filled in, so the default cannot be told from a choice; it is taken for no choice.
+    """
+    if target.quant != TargetSection.model_fields["quant"].default:
+        return target
+    return TargetSection.model_validate(target.model_dump(exclude={"quant"}))

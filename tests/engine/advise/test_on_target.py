@@ -1,11 +1,12 @@
 """What a file takes on a phone, a laptop, a desktop."""
 
 import pytest
-from support.advice import DESKTOP, GIB, LAPTOP, PHONE
 
 from burnish_engine.advise.catalog import find_model
 from burnish_engine.advise.on_target import file_types, judge, on_target, usable_bytes
 from burnish_engine.contract.recipe import TargetSection
+
+from support.advice import DESKTOP, GIB, LAPTOP, PHONE
 
 
 def spec(name):
@@ -14,7 +15,13 @@ def spec(name):
 
 @pytest.mark.parametrize(
     ("kind", "ram_gib", "low", "high"),
-    [("phone", 6, 2.5, 3.0), ("phone", 12, 5, 6), ("laptop", 8, 2.5, 4), ("laptop", 16, 10, 12), ("desktop", 64, 56, 60)],
+    [
+        ("phone", 6, 2.5, 3.0),
+        ("phone", 12, 5, 6),
+        ("laptop", 8, 2.5, 4),
+        ("laptop", 16, 10, 12),
+        ("desktop", 64, 56, 60),
+    ],
 )
 def test_a_system_keeps_a_part_of_the_memory(kind, ram_gib, low, high):
     assert low <= usable_bytes(TargetSection(kind=kind, ram_gib=float(ram_gib))) / GIB <= high

@@ -1,9 +1,10 @@
 """Row lengths and amounts, from what was found in a dataset."""
 
 import pytest
-from support.advice import CHATS, DOCUMENTS, TINY, dataset
 
 from burnish_engine.advise.workload import hold_out, planned_facts, wanted_length, workload
+
+from support.advice import CHATS, DOCUMENTS, TINY, dataset
 
 
 def test_short_rows_are_all_covered():

@@ -193,9 +193,7 @@ def request(method="machine", request_id="1"):
 def test_a_worker_that_dies_is_told_and_started_again(child):
     sink = Sink()
     assert isinstance(child.ask(request(), Job("1", sink), about="x"), Result)
-    with pytest.raises(
-        SetupError, match=r"worked on a bad file: .*(SIGABRT|exit)"
-    ):
+    with pytest.raises(SetupError, match=r"worked on a bad file: .*(SIGABRT|exit)"):
         child.ask(request("free"), Job("1", sink), about="a bad file")
     assert isinstance(child.ask(request(), Job("1", sink), about="x"), Result)
     child.end_if_idle()

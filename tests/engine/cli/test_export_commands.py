@@ -12,8 +12,10 @@ from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.recipe_file import dump_recipe
 from burnish_engine.export.job import export_gguf
 from burnish_engine.models.source import open_model
+from burnish_engine.runs.export_job import read_export_job
 from burnish_engine.runs.store import open_run
 
+from support.export import break_epsilon
 from support.runs import tiny_recipe
 from support.tiny import make_llama
 
@@ -67,7 +69,7 @@ def test_the_export_left_a_file_and_its_proof(run, gguf):
     report = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
     assert report.passed
     assert [(file.file, file.quant, file.bytes) for file in report.files] == [(gguf.name, "Q8_0", gguf.stat().st_size)]
-    assert sorted(path.name for path in run.export.iterdir()) == sorted(["fidelity.json", gguf.name])
+    assert sorted(path.name for path in run.export.iterdir()) == sorted(["fidelity.json", "job.json", gguf.name])
 
 
 def test_the_run_and_its_file_are_talked_to(gguf, capsys):
@@ -150,3 +152,27 @@ def test_a_cut_file_is_damage_not_infidelity(run, gguf, capsys):
     gguf.write_bytes(gguf.read_bytes()[: gguf.stat().st_size // 2])
     assert main(["verify", str(gguf), "--against", "last"]) == 12
     assert one_paragraph(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("command", ["chat", "verify"])
+def test_a_file_that_crashes_llama_cpp_is_told(run, gguf, capsys, command):
+    """A negative epsilon fails an assertion, which ends the process it happens in."""
+    break_epsilon(gguf)
+    arguments = ["chat", str(gguf), *SAY] if command == "chat" else ["verify", str(gguf), "--against", "last"]
+    assert main(arguments) == 12
+    error = capsys.readouterr().err
+    assert one_paragraph(error)
+    assert "crashes over" in error
+    assert gguf.name in error
+
+
+def test_an_export_leaves_word_of_how_it_ended(run, capsys):
+    job = read_export_job(run)
+    assert (job.status, job.quants, job.exit_code) == ("finished", ["Q8_0"], 0)
+    assert job.report.passed
+    run.held_out.unlink()
+    assert main(["export", "last", "--quant", "Q8_0"]) == 2
+    job = read_export_job(run)
+    assert (job.status, job.exit_code) == ("failed", 2)
+    assert "held_out.json" in job.message
+    assert "held_out.json" in capsys.readouterr().err

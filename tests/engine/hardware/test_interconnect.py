@@ -126,6 +126,7 @@ def test_a_gpu_in_use_is_left_out():
         (["RTX 4090", "RTX 4090", "RTX 3060"], [0, 1]),
         (["RTX 3090", "RTX 3090 Ti"], [0, 1]),
         (["RTX 3090", "RTX 2080 Ti"], [0]),
+        (["RTX 3090", "RTX 5060"], [0]),
     ],
 )
 def test_unlike_gpus_work_together_only_where_that_is_faster(names, used):

@@ -291,8 +291,10 @@ def test_wrong_bytes_are_deleted_and_told(hub, model, name):
 
 def test_a_busy_hub_is_waited_for(hub, model):
     model.busy = [(429, 0), (503, None), (500, None)]
-    assert fetch(NAME).is_dir()
+    told = []
+    assert fetch(NAME, progress=lambda what, done, total: told.append(what)).is_dir()
     assert not model.busy
+    assert any("waiting" in what and "503" in what for what in told)
 
 
 def test_retry_after_is_kept_to(model):

@@ -96,13 +96,21 @@ def test_a_killed_chat_process_is_told_and_comes_back(server, run):
     assert server.result("chat", **ask, options=SHORT).reply.text == wanted
 
 
-def test_a_hostile_gguf_takes_nothing_with_it(server, run, tmp_path):
-    """Whether llama.cpp refuses such a file or ends its process over it, the server answers and lives."""
-    bad = tmp_path / "bad.gguf"
-    bad.write_bytes(b"GGUF" + b"\x03\x00\x00\x00" + b"\xff" * 4000)
-    failure = server.failure("chat", target=str(bad), messages=SAY)
-    assert failure.exit_code == 12
-    assert "bad.gguf" in failure.what
+def test_files_that_break_llama_cpp_take_nothing_with_them(server, run, tmp_path):
+    from support.export import break_epsilon, write_16_bit
+
+    no_model = tmp_path / "no-model.gguf"
+    no_model.write_bytes(b"GGUF\x03\x00\x00\x00" + b"\xff" * 4000)
+    crash = write_16_bit(open_model(read_recipe(run).model.path), None, tmp_path, name="crash")
+    good = server.result("chat", target=str(crash), messages=SAY, options=SHORT).reply
+    assert good.name == crash.name
+    server.result("free")
+    break_epsilon(crash)
+    for file in (no_model, crash):
+        failure = server.failure("chat", target=str(file), messages=SAY)
+        assert failure.exit_code == 12
+        assert file.name in failure.what
+    assert "GGML_ASSERT" in failure.what
     assert server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.tokens
 
 

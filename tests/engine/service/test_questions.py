@@ -218,6 +218,16 @@ def test_suggesting_does_not_read_again_what_was_inspected(server, recipe):
     assert len(messages) == 1  # no progress: nothing was read
 
 
+def test_a_phone_gets_a_smaller_file_than_a_laptop(server):
+    """Though the target comes with every field filled in, its default file type is no choice."""
+    target = {"kind": "phone", "ram_gib": 4.0, "context": 2048, "quant": "Q8_0"}
+    found = server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
+    assert parse_recipe(found.recipe).target.quant.startswith("Q4")
+    target["quant"] = "Q6_K"
+    found = server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
+    assert parse_recipe(found.recipe).target.quant == "Q6_K"
+
+
 def test_a_suggestion_for_what_is_not_there(server, tmp_path):
     assert "/no/such/model" in server.failure("suggest", model="/no/such/model").what
     gone = server.failure("suggest", model="embedded", data=[str(tmp_path / "gone.jsonl")])

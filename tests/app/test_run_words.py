@@ -1,0 +1,61 @@
+"""What is told about a run in each standing, and what can be done with it."""
+
+from typing import get_args
+
+import pytest
+from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, fold_all, summary
+
+from burnish_app.run_state import RunState
+from burnish_app.run_words import STANDING_WORDS, describe
+from burnish_engine.contract.state import Standing
+
+
+def words(standing, folded=(), **changes):
+    return describe(summary(standing, **changes), fold_all(RunState(), list(folded)))
+
+
+@pytest.mark.parametrize("standing", get_args(Standing))
+def test_every_standing_has_words(standing):
+    told = words(standing, events(5))
+    assert told.headline
+    assert STANDING_WORDS[standing]
+
+
+def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
+    told = words("interrupted", events(240))
+    assert told.headline == "Interrupted"
+    assert "The process is gone. Step 200 is safe. 40 later steps would be repeated." in told.detail
+    assert told.actions == ("resume",)
+    assert told.status == "attention"
+
+
+def test_an_interrupted_run_without_a_checkpoint_does_not_claim_a_safe_step():
+    assert "No step was saved" in words("interrupted", events(20)).detail
+
+
+def test_finished_and_interrupted_are_told_apart_from_not_responding():
+    told = {standing: words(standing, events(240)) for standing in ("finished", "interrupted", "not responding")}
+    assert len({(item.headline, item.actions) for item in told.values()}) == 3
+    assert "resume" not in told["not responding"].actions, "two processes must not own one run"
+
+
+def test_a_finished_run_says_whether_it_learned():
+    assert "fell from 2.610 to 1.186" in words("finished", events(600, ended=FINISHED)).detail
+    later = [event.model_copy(update={"loss": 3.0}) for event in events(100) if event.type == "evaluation"]
+    worse = [*events(0), later[-1]]
+    assert "rose" in words("finished", worse).detail
+
+
+def test_a_failed_run_says_why():
+    told = words("failed", events(131, ended=FAILED), message="")
+    assert "learning_rate" in told.problem
+    assert "Step 100 is safe" in told.detail
+    assert words("failed").problem, "even where it left no word"
+
+
+def test_a_queued_run_says_for_whom_it_waits():
+    assert words("queued", waits_for="/a/b/other-run").headline == "Waiting for other-run"
+
+
+def test_scenes_cover_what_the_train_page_shows():
+    assert {run.standing for run, _ in TRAIN_SCENES.values()} >= set(get_args(Standing)) - {"created", "stopped"}

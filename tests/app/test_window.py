@@ -1,0 +1,205 @@
+"""The window: pages, keys, drops, what it remembers, and notes in the sidebar."""
+
+import subprocess
+import sys
+
+import pytest
+from app.scenes import summary
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.drop import DropVeil, judge_drop
+from burnish_app.preferences import Preferences
+from burnish_app.theme import DARK, LIGHT, colors_of
+from burnish_app.window import PAGES, Window
+
+MOVE = Qt.DropAction.CopyAction
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A dataset, a model's folder, another folder and a picture."""
+    (tmp_path / "data.jsonl").write_text("{}\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cat.png").write_bytes(b"")
+    (tmp_path / "model.gguf").write_bytes(b"")
+    return tmp_path
+
+
+def test_every_page_can_be_shown_and_says_its_question(window):
+    for entry in PAGES:
+        window.go_to(entry.key)
+        page = window.page(entry.key)
+        assert window.shown_key == entry.key
+        assert page.isVisible()
+        assert (page.key, page.title) == (entry.key, entry.title)
+        assert page.question
+
+
+def test_keys_go_to_pages_and_press_the_primary_action(qtbot, window):
+    qtbot.keyClick(window, Qt.Key.Key_8, Qt.KeyboardModifier.ControlModifier)
+    assert window.shown_key == "runs"
+    pressed = []
+    window.page("runs").set_primary("Go", lambda: pressed.append(True))
+    qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert pressed
+
+
+def test_every_control_has_a_name_for_screen_readers(window):
+    from PySide6.QtWidgets import QComboBox, QLineEdit, QPushButton, QTableView
+
+    nameless = []
+    for key in ("train", "runs", "settings"):
+        for kind in (QPushButton, QComboBox, QLineEdit, QTableView):
+            nameless += [
+                (key, control) for control in window.page(key).findChildren(kind) if not control.accessibleName()
+            ]
+    assert nameless == []
+
+
+@pytest.mark.parametrize(
+    ("names", "page", "kept", "says"),
+    [
+        (["data.jsonl"], "data", ["data.jsonl"], ""),
+        (["data.jsonl", "cat.png"], "data", ["data.jsonl"], "cat.png"),
+        (["model"], "model", ["model"], ""),
+        (["empty"], "", [], "no config.json"),
+        (["cat.png"], "", [], ".png"),
+        (["model.gguf"], "", [], "GGUF"),
+        (["not-there.csv"], "", [], ".csv"),
+    ],
+)
+def test_what_is_dropped_goes_where_it_belongs(files, names, page, kept, says):
+    drop = judge_drop([str(files / name) for name in names])
+    assert (drop.page, drop.paths) == (page, [str(files / name) for name in kept])
+    assert says in drop.what
+    assert bool(drop.what) == bool(drop.remedy)
+
+
+def test_a_drop_that_is_no_file_is_refused():
+    assert judge_drop([""]).what
+
+
+def mime(*paths):
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    return data
+
+
+def test_a_drag_shows_what_may_be_dropped_and_a_drop_is_taken(qtbot, window, files):
+    data = mime(files / "data.jsonl")
+    veil = window.findChild(DropVeil)
+    keys, buttons = Qt.KeyboardModifier.NoModifier, Qt.MouseButton.LeftButton
+    window.dragEnterEvent(QDragEnterEvent(QPoint(5, 5), MOVE, data, buttons, keys))
+    assert veil.isVisible()
+    window.dropEvent(QDropEvent(QPointF(5, 5), MOVE, data, buttons, keys))
+    assert not veil.isVisible()
+    qtbot.waitUntil(lambda: window.shown_key == "data")
+    assert window.bench.data_files == [str(files / "data.jsonl")]
+
+
+def test_a_refused_drop_is_said_on_the_page_shown(window, files):
+    window.go_to("runs")
+    window.take([str(files / "cat.png")])
+    assert window.shown_key == "runs"
+    assert ".png" in window.page("runs").shown_banner.what
+
+
+def test_page_and_size_are_remembered(qtbot, client, bench, theme):
+    first = Window(client, bench, Preferences(), theme)
+    qtbot.addWidget(first)
+    first.resize(780, 640)  # the screen of the offscreen platform has 800 x 800
+    first.show()
+    first.go_to("settings")
+    first.close()
+    again = Window(client, bench, Preferences(), theme)
+    qtbot.addWidget(again)
+    assert again.shown_key == "settings"
+    assert (again.width(), again.height()) == (780, 640)
+
+
+def test_a_run_that_goes_on_is_said(qtbot, window, answers):
+    answers.result("runs", runs=[summary("running")])
+    window.go_to("runs")
+    window.page("runs").ask_runs.emit()
+    qtbot.waitUntil(lambda: "continues when this window closes" in window.sidebar._run_note.text())
+    answers.result("runs", runs=[summary("finished")])
+    qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "", timeout=4000)
+
+
+def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):
+    qtbot.waitUntil(lambda: window.client.state == "ready")
+    answers.set("runs", {"exit": 3})
+    window.page("runs").ask_runs.emit()
+    qtbot.waitUntil(lambda: "started again" in window.sidebar._engine_note.text())
+    answers.set("runs", {"type": "result", "runs": []})
+    qtbot.waitUntil(lambda: window.sidebar._engine_note.text() == "", timeout=4000)
+
+
+def test_light_and_dark_reach_every_widget(qtbot, window, theme):
+    settings = window.page("settings")
+    window.go_to("settings")
+    for mode, colors in (("dark", DARK), ("light", LIGHT)):
+        settings.mode.setCurrentIndex(settings.mode.findData(mode))
+        assert theme.colors is colors
+        assert Preferences().theme == mode
+        painted = [
+            widget for widget in window.findChildren(QWidget) if type(widget).__module__.startswith("burnish_app")
+        ]
+        assert len(painted) > 20
+        assert [widget for widget in painted if colors_of(widget) is not colors] == []
+    theme.set_mode("system")
+
+
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_can_be_read(colors):
+    """WCAG 2.2, 1.4.3: text has a contrast of 4.5 at least; the faint text of what is disabled is exempt."""
+    pairs = [
+        (ink, ground)
+        for ink in (colors.text, colors.muted, colors.accent_ink)
+        for ground in (colors.window, colors.surface, colors.sidebar, colors.raised)
+    ]
+    pairs += [(colors.on_accent, colors.accent), (colors.error, colors.surface), (colors.error, colors.error_soft)]
+    pairs += [(colors.warning, colors.surface), (colors.success, colors.surface), (colors.text, colors.accent_soft)]
+    for ink, ground in pairs:
+        assert contrast(ink, ground) >= 4.5, (ink, ground, contrast(ink, ground))
+    for series in colors.series:
+        assert contrast(series.color, colors.surface) >= 3.0, series
+    assert len({series.dash for series in colors.series}) == len(colors.series)
+
+
+def contrast(one, other):
+    def luminance(color):
+        parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_studio_starts_shows_itself_and_loads_neither_torch_nor_charts(burnish_home):
+    """A process of its own: the time it takes, and what it loaded by the time the window is shown."""
+    code = (
+        "import sys\n"
+        "from PySide6.QtCore import QTimer\n"
+        "import burnish_app.__main__ as start, burnish_app.window as window\n"
+        "def begin(self):\n"
+        "    heavy = {'torch', 'transformers', 'triton', 'pyqtgraph', 'numpy'} & set(sys.modules)\n"
+        "    print('loaded', sorted(heavy), self.isVisible())\n"
+        "    QTimer.singleShot(0, self, self.close)\n"
+        "window.Window.begin = begin\n"
+        "sys.exit(start.main())\n"
+    )
+    import os
+
+    environment = {**os.environ, "BURNISH_TRACE_START": "1", "QT_QPA_PLATFORM": "offscreen"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "loaded [] True"
+    assert "window shown after" in done.stderr

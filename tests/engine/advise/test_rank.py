@@ -1,0 +1,127 @@
+"""Which models an expert would put first on a machine and for a target, and what he would say about the others."""
+
+import pytest
+
+from burnish_engine.advise.catalog import EMBEDDED, catalog
+from burnish_engine.advise.rank import rank
+
+from support.advice import (
+    CHATS,
+    CPU_16,
+    CPU_24,
+    DESKTOP,
+    DESKTOP_4060,
+    DOCUMENTS,
+    GIB,
+    H100,
+    H200,
+    LAPTOP,
+    PHONE,
+    recorded,
+)
+
+BILLION = 1e9
+
+
+def by_name(ranked):
+    return {one.model.name: one for one in ranked}
+
+
+# Machine, target, weights of the first model between.
+FIRST = [
+    ("laptop_4060", PHONE, 0.5, 2),
+    ("laptop_4060", LAPTOP, 0.5, 2),
+    (DESKTOP_4060, LAPTOP, 0.5, 2),
+    ("pair_4090", PHONE, 1.5, 3.5),
+    ("pair_4090", LAPTOP, 4, 8.5),
+    ("pair_3090_nvlink", LAPTOP, 4, 8.5),
+    ("single_5090", LAPTOP, 4, 8.5),
+    ("single_5090", DESKTOP, 4, 15),
+    (H100, PHONE, 1.5, 3.5),
+    (H100, LAPTOP, 7, 9),
+    (H100, DESKTOP, 12, 16),
+    (H200, LAPTOP, 7, 9),
+    ("unified_gb10", LAPTOP, 4, 9),
+    (CPU_16, LAPTOP, 0.1, 1),
+    (CPU_24, PHONE, 0.1, 1),
+]
+
+
+@pytest.mark.parametrize(("machine", "target", "least", "most"), FIRST)
+def test_the_first_is_of_the_size_an_expert_takes(machine, target, least, most):
+    first = rank(recorded(machine) if isinstance(machine, str) else machine, catalog(), target)[0]
+    assert least * BILLION <= first.model.parameters <= most * BILLION, first.model.name
+    assert first.verdict == "good"
+    assert first.model.exports
+    assert first.model.kind == "chat"
+    assert not first.model.gated
+
+
+def test_a_phone_and_a_laptop_get_different_models():
+    machine = recorded("pair_4090")
+    phone, laptop = rank(machine, catalog(), PHONE), rank(machine, catalog(), LAPTOP)
+    assert phone[0].model.name != laptop[0].model.name
+    assert by_name(phone)[laptop[0].model.name].verdict == "too_big_for_target"
+    assert phone[0].run_bytes < 3 * GIB
+
+
+def test_verdicts_name_what_is_in_the_way():
+    ranked = by_name(rank(recorded("laptop_4060"), catalog(), LAPTOP))
+    assert ranked["Qwen/Qwen3-8B"].verdict == "too_big_to_train"
+    assert "memory" in ranked["Qwen/Qwen3-8B"].reason
+    assert ranked["meta-llama/Llama-3.3-70B-Instruct"].verdict == "too_big_to_train"
+    assert ranked["meta-llama/Llama-3.3-70B-Instruct"].train_bytes > 100 * BILLION
+    assert ranked[EMBEDDED].verdict == "small"
+    phone = by_name(rank(H100, catalog(), PHONE))
+    assert phone["Qwen/Qwen3-8B"].verdict == "too_big_for_target"
+    assert "GiB" in phone["Qwen/Qwen3-8B"].reason
+
+
+def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
+    ranked = rank(recorded("pair_4090"), catalog(), LAPTOP)
+    fitting = [one for one in ranked if not one.verdict.startswith("too_big")]
+    kinds = [one.model.exports for one in fitting]
+    assert kinds == sorted(kinds, reverse=True)
+    assert any("cannot export" in one.reason for one in fitting)
+
+
+def test_order_is_good_then_tight_then_small_then_impossible():
+    order = ["good", "tight", "small", "too_big_for_target", "too_big_to_train"]
+    for machine in (recorded("laptop_4060"), H100, CPU_16):
+        ranked = [one for one in rank(machine, catalog(), LAPTOP) if one.model.exports]
+        places = [order.index(one.verdict) for one in ranked]
+        assert places == sorted(places)
+
+
+def test_a_processor_trains_small_models_and_says_how_long_others_take():
+    ranked = rank(CPU_16, catalog(), LAPTOP)
+    assert all(one.model.parameters < BILLION for one in ranked if one.verdict == "good")
+    slow = [one for one in ranked if one.verdict == "tight" and one.model.exports]
+    assert slow
+    assert any("hours" in one.reason for one in slow)
+
+
+def test_more_data_makes_slow_machines_choose_smaller_models():
+    few = rank(CPU_16, catalog(), LAPTOP)[0].model.parameters
+    many = rank(CPU_16, catalog(), LAPTOP, dataset=CHATS)[0].model.parameters
+    assert many < few
+    assert rank(H100, catalog(), LAPTOP, dataset=CHATS)[0].model.parameters > 7 * BILLION
+
+
+def test_long_documents_call_for_a_model_that_reads_them():
+    first = rank(recorded("pair_4090"), catalog(), LAPTOP, dataset=DOCUMENTS)[0]
+    assert first.model.spec.max_context >= 8192
+
+
+def test_what_is_here_is_marked_and_downloads_have_a_size():
+    ranked = by_name(rank(H100, catalog(), LAPTOP, here={"Qwen/Qwen3-8B"}))
+    assert ranked["Qwen/Qwen3-8B"].here
+    assert not ranked["Qwen/Qwen3-14B"].here
+    assert ranked["Qwen/Qwen3-14B"].download_bytes == pytest.approx(29.5 * BILLION, rel=0.01)
+
+
+def test_figures_are_those_of_the_file_that_would_be_made():
+    one = by_name(rank(H100, catalog(), LAPTOP))["Qwen/Qwen3-8B"]
+    assert one.file_bytes < one.run_bytes < one.file_bytes + 1.5 * BILLION
+    assert one.train_bytes > 2 * one.model.parameters
+    assert one.tokens_per_s > 1000

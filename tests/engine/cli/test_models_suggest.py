@@ -1,0 +1,191 @@
+"""`burnish models` and `burnish suggest` as a person types them."""
+
+import json
+
+import pytest
+from pydantic import TypeAdapter
+
+from burnish_engine.advise.catalog import EMBEDDED, catalog
+from burnish_engine.cli.main import main
+from burnish_engine.contract.advice import RankedModel, Suggestion
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.paths import fetched_model_dir
+from burnish_engine.contract.recipe_file import load_recipe
+
+from support.advice import CPU_16, H100, TINY, machine
+from support.tiny import conversations, make_llama, write_jsonl
+
+
+@pytest.fixture(autouse=True)
+def an_h100(monkeypatch):
+    """The commands see this machine."""
+    monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: H100)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Folder of a tiny model."""
+    return make_llama(tmp_path_factory.mktemp("models") / "tiny one")
+
+
+@pytest.fixture
+def chats(tmp_path):
+    """A small dataset in a folder with a space."""
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    return write_jsonl(folder / "chats.jsonl", conversations(60))
+
+
+def run(capsys, *arguments):
+    """Exit code and what was printed."""
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def ranked_models(text):
+    return TypeAdapter(list[RankedModel]).validate_json(text)
+
+
+def test_models_as_json_are_the_whole_catalog_best_first(capsys):
+    code, text, _ = run(capsys, "models", "--json")
+    ranked = ranked_models(text)
+    assert code == ExitCode.DONE
+    assert len(ranked) == len(catalog())
+    assert ranked[0].verdict == "good"
+    assert ranked[0].model.name == "Qwen/Qwen3-8B"
+
+
+def test_words_after_models_are_searched_for(capsys):
+    for words in (("coder", "7b"), ("search", "coder", "7b"), ("search", "coder 7b")):
+        _, text, _ = run(capsys, "models", *words, "--json")
+        assert [one.model.name for one in ranked_models(text)] == ["Qwen/Qwen2.5-Coder-7B-Instruct"]
+
+
+def test_the_target_changes_the_list(capsys):
+    _, phone, _ = run(capsys, "models", "--target", "phone", "--ram-gib", "6", "--json")
+    _, desktop, _ = run(capsys, "models", "--target", "desktop", "--ram-gib", "64", "--json")
+    first, second = ranked_models(phone)[0], ranked_models(desktop)[0]
+    assert first.model.parameters < second.model.parameters / 3
+
+
+def test_what_was_fetched_is_marked(capsys):
+    fetched_model_dir("Qwen/Qwen3-8B").mkdir(parents=True)
+    _, text, _ = run(capsys, "models", "--json")
+    assert {one.model.name for one in ranked_models(text) if one.here} == {"Qwen/Qwen3-8B", EMBEDDED}
+    _, shown, _ = run(capsys, "models")
+    assert "on this machine" in shown
+
+
+def test_the_list_shows_license_gate_sizes_and_how_to_get_the_first(capsys):
+    code, text, _ = run(capsys, "models", "--all")
+    assert code == ExitCode.DONE
+    assert "llama3.1, gated" in text
+    assert "Apache-2.0" in text
+    assert "no GGUF export yet" in text
+    assert "download 16.38 GB" in text
+    assert "burnish models fetch Qwen/Qwen3-8B" in text
+    _, short, _ = run(capsys, "models")
+    assert "more: --all" in short
+    assert len(short) < len(text) / 3
+
+
+def test_a_search_without_a_hit_says_what_to_do(capsys):
+    code, text, _ = run(capsys, "models", "zebra")
+    assert code == ExitCode.DONE
+    assert "burnish models fetch OWNER/NAME" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--target", "fridge"), ("--ram-gib", "-3"), ("--context", "7")],
+)
+def test_impossible_targets_are_refused(capsys, options):
+    for command in ("models", "suggest"):
+        code, _, error = run(capsys, command, *options)
+        assert code == ExitCode.USAGE
+        assert options[1].lstrip("-") in error
+
+
+def test_an_impossible_file_type_is_refused(capsys):
+    code, _, error = run(capsys, "suggest", "--quant", "Q9")
+    assert code == ExitCode.USAGE
+    assert "Q4_K_M" in error
+
+
+def test_suggest_writes_a_recipe_that_loads(capsys, tmp_path, tiny, chats):
+    file = tmp_path / "recipe.toml"
+    code, text, _ = run(capsys, "suggest", "--model", tiny, "--data", chats, "--target", "phone", "--out", file)
+    recipe = load_recipe(file)
+    assert code == ExitCode.DONE
+    assert recipe.model.path == str(tiny)
+    assert recipe.data.files == [str(chats)]
+    assert recipe.target.kind == "phone"
+    assert recipe.target.ram_gib == 6
+    assert recipe.train.epochs > 1
+    assert recipe.data.max_length < 256  # the rows are short, and no default of 1,024
+    assert "adapter.rank" in text
+    assert "Fits" in text
+    assert "burnish train" in text
+
+
+def test_a_recipe_is_never_overwritten(capsys, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("mine", encoding="utf-8")
+    code, _, error = run(capsys, "suggest", "--out", file)
+    assert code == ExitCode.USAGE
+    assert "already exists" in error
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_suggest_as_json_is_a_suggestion(capsys):
+    code, text, _ = run(capsys, "suggest", "--json")
+    suggestion = Suggestion.model_validate_json(text)
+    assert code == ExitCode.DONE
+    assert suggestion.model == "Qwen/Qwen3-8B"
+    assert json.loads(text)["choices"][0]["key"] == "model.path"
+
+
+def test_a_file_type_that_was_asked_for_is_in_the_recipe(capsys):
+    _, text, _ = run(capsys, "suggest", "--quant", "Q8_0", "--json")
+    suggestion = Suggestion.model_validate_json(text)
+    assert 'quants = ["Q8_0"]' in suggestion.recipe
+    assert next(choice for choice in suggestion.choices if choice.key == "target.quant").reason.startswith("You chose")
+
+
+def test_rows_are_measured_with_the_model_where_it_is_here_and_else_with_the_embedded_one(
+    capsys, monkeypatch, tiny, chats
+):
+    used = []
+
+    def survey(_files, _validation, model, **_options):
+        used.append(model)
+        return TINY
+
+    monkeypatch.setattr("burnish_engine.data.survey.survey", survey)
+    _, text, _ = run(capsys, "suggest", "--data", chats, "--json")
+    assert any("embedded model's tokenizer" in warning for warning in Suggestion.model_validate_json(text).warnings)
+    _, text, _ = run(capsys, "suggest", "--data", chats, "--model", tiny, "--json")
+    assert not any("tokenizer" in warning for warning in Suggestion.model_validate_json(text).warnings)
+    assert used == ["embedded", str(tiny)]
+
+
+def test_what_does_not_fit_ends_with_its_exit_code_and_what_would(capsys, monkeypatch):
+    monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: CPU_16)
+    code, text, _ = run(capsys, "suggest", "--model", "Qwen/Qwen3-14B")
+    assert code == ExitCode.DOES_NOT_FIT
+    assert "Does not fit" in text
+    assert "burnish suggest --model" in text
+    monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: machine(ram_gib=1, cores=1))
+    code, text, _ = run(capsys, "suggest")
+    assert code == ExitCode.DOES_NOT_FIT
+    assert "larger machine" in text
+
+
+def test_missing_data_and_unknown_models_are_refused(capsys, tmp_path):
+    code, _, error = run(capsys, "suggest", "--data", tmp_path / "none.jsonl")
+    assert code == ExitCode.USAGE
+    assert "none.jsonl" in error
+    code, _, error = run(capsys, "suggest", "--model", "Nobody/Nothing")
+    assert code == ExitCode.USAGE
+    assert "Nobody/Nothing" in error

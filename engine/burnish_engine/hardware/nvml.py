@@ -141,10 +141,11 @@ def _watts(milliwatts: int | None) -> float | None:
 
 
 def _display(driver: Driver, handle: Any) -> bool | None:
-    """Whether a screen hangs on it (mode) or the desktop keeps a screen's memory there (active)."""
-    answers = [driver.integer(f"nvmlDeviceGetDisplay{what}", handle) for what in ("Mode", "Active")]
-    known = [answer for answer in answers if answer is not None]
-    return any(known) if known else None
+    """Whether the desktop draws on it. Display mode alone says nothing: data-center cards without a port have it on."""
+    active = driver.integer("nvmlDeviceGetDisplayActive", handle)
+    mode = driver.integer("nvmlDeviceGetDisplayMode", handle)
+    known = mode if active is None else active
+    return None if known is None else bool(known)
 
 
 def _users(driver: Driver, handle: Any, process_name: Callable[[int], str]) -> list[MemoryUser]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -30,6 +31,8 @@ def main() -> int:
     app.setDesktopFileName("burnish")
     preferences = Preferences()
     window = Window(EngineClient(), Workbench(), preferences, Theme(app, preferences.theme))
+    # What the pages are made of stays. Frozen, the garbage collector does not walk it in the middle of a handler.
+    window.prepared.connect(gc.freeze)
     window.show()
     QTimer.singleShot(0, window, lambda: _shown(window.begin))
     return app.exec()

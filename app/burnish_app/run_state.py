@@ -19,6 +19,7 @@ from burnish_engine.contract.events import (
     EvaluationDone,
     Event,
     PhaseChanged,
+    PlanMade,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -138,6 +139,7 @@ class RunState:
         started: What the engine said when it last took the run over.
         starts: How often it took it over.
         phase: What the engine does now, as in `PhaseChanged`; empty before the first.
+        plan: What it was predicted to take; None before that and where nothing could be predicted.
         steps: What each optimizer step reported.
         evaluation_steps: Steps of the held-out losses.
         evaluation_losses: The held-out losses.
@@ -152,6 +154,7 @@ class RunState:
     phase: str = ""
     phase_detail: str = ""
     data: DataReady | None = None
+    plan: PlanMade | None = None
     last_step: StepDone | None = None
     steps: Steps = field(default_factory=Steps)
     evaluation_steps: Column = field(default_factory=Column)
@@ -193,18 +196,29 @@ def fold(state: RunState, event: Event) -> RunState:
             after = replace(state, phase=event.phase, phase_detail=event.detail, ended=None)
         case EvaluationDone():
             after = _evaluation(state, event)
-        case DataReady():
-            after = replace(state, data=event)
         case SampleDone():
             after = replace(state, samples=state.samples.append(event))
         case CheckpointSaved():
             after = replace(state, safe_step=event.step)
+        case RunEnded():
+            after = replace(state, ended=event, phase="", phase_detail="")
+        case _:
+            after = _note(state, event)
+    return after
+
+
+def _note(state: RunState, event: Event) -> RunState:
+    """What is only remembered."""
+    after = state
+    match event:
+        case DataReady():
+            after = replace(state, data=event)
+        case PlanMade():
+            after = replace(state, plan=event)
         case CommandDone():
             after = replace(state, refused=None if event.accepted else event)
         case Warned():
             after = replace(state, warnings=state.warnings.append(event))
-        case RunEnded():
-            after = replace(state, ended=event, phase="", phase_detail="")
     return after
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from burnish_app.run_state import RunState
 from burnish_app.widgets.status_dot import Status
-from burnish_app.words import plural
+from burnish_app.words import bytes_in_words, plural, time_in_words
 from burnish_engine.contract.protocol import RunSummary
 from burnish_engine.contract.state import Standing
 
@@ -107,6 +107,26 @@ def describe(summary: RunSummary, events: RunState) -> RunWords:
         actions=_ACTIONS.get(standing, ()),
         problem=(_message(summary, events) or _NO_WORD) if standing == "failed" else "",
     )
+
+
+def plan_in_words(events: RunState) -> str:
+    """What was predicted, beside what was measured; empty where nothing was predicted.
+
+    Args:
+        events: As folded so far.
+    """
+    plan = events.plan
+    if plan is None:
+        return ""
+    memory = f"Memory: predicted {bytes_in_words(plan.memory_bytes)}"
+    if events.last_step is not None:
+        memory += f", measured {bytes_in_words(events.last_step.memory_bytes)}"
+    words = [memory]
+    if plan.seconds > 0:
+        took = events.ended.seconds if events.ended is not None and events.starts == 1 else 0.0
+        time = f"Time: predicted {time_in_words(plan.seconds)}"
+        words.append(f"{time}, took {time_in_words(took)}" if took > 0 else time)
+    return "   ·   ".join(words)
 
 
 def _headline(standing: Standing, summary: RunSummary, events: RunState) -> str:

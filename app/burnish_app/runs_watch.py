@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine_client import EngineClient
@@ -17,6 +19,7 @@ class RunsWatch(QObject):
     Args:
         client: Asks the engine.
         interval_ms: From one answer to the next question.
+        further: Gives folders of runs outside the usual place that shall be listed too.
         parent: Qt parent.
 
     Attributes:
@@ -27,9 +30,17 @@ class RunsWatch(QObject):
     updated = Signal(list)
     failed = Signal(object)
 
-    def __init__(self, client: EngineClient, interval_ms: int, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        interval_ms: int,
+        parent: QObject | None = None,
+        *,
+        further: Callable[[], list[str]] = list,
+    ) -> None:
         super().__init__(parent)
         self._client = client
+        self._further = further
         self._started = False
         self._asked = ""
         self._timer = QTimer(self, singleShot=True, interval=interval_ms)
@@ -55,7 +66,9 @@ class RunsWatch(QObject):
     def ask(self) -> None:
         """Ask now (once more, while one question is open, is not needed)."""
         if not self._client.is_open(self._asked):
-            self._asked = self._client.send(RunsRequest, on_result=self._got, on_failure=self._failed, owner=self)
+            self._asked = self._client.send(
+                RunsRequest, folders=self._further(), on_result=self._got, on_failure=self._failed, owner=self
+            )
 
     def _got(self, result: Result) -> None:
         self._again()

@@ -24,6 +24,7 @@ UNIT = 8
 SMALL_PX, BODY_PX, TITLE_PX = 12, 14, 24
 """The three type sizes, device-independent pixels."""
 RADIUS_PX = 8
+SCROLL_BAR_PX = 10
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,7 @@ QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox, QComboBox {{
   selection-background-color: {c.accent}; selection-color: {c.on_accent}; }}
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus {{
   border: 1px solid {c.accent}; }}
+QTextEdit[look="plain"] {{ background: transparent; border: none; padding: 0; }}
 QLineEdit:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled, QComboBox:disabled {{ color: {c.faint}; }}
 QLineEdit[look="error"], QSpinBox[look="error"], QDoubleSpinBox[look="error"], QComboBox[look="error"] {{
   border: 1px solid {c.error}; }}
@@ -283,10 +285,11 @@ QTableView::item, QListView::item {{ padding: 6px 8px; border: none; }}
 QHeaderView {{ background: transparent; border: none; }}
 QHeaderView::section {{ background: {c.surface}; color: {c.muted}; border: none; border-bottom: 1px solid {c.line};
   padding: 8px; }}
-QScrollBar:vertical {{ background: transparent; width: 10px; margin: 0; }}
-QScrollBar:horizontal {{ background: transparent; height: 10px; margin: 0; }}
+QScrollBar:vertical {{ background: transparent; width: {SCROLL_BAR_PX}px; margin: 0; }}
+QScrollBar:horizontal {{ background: transparent; height: {SCROLL_BAR_PX}px; margin: 0; }}
 QScrollBar::handle {{ background: {c.line}; border-radius: 5px; min-height: 32px; min-width: 32px; }}
 QScrollBar::handle:hover {{ background: {c.faint}; }}
+QScrollBar::handle:disabled {{ background: transparent; }}
 QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}
 QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
 """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from threading import Thread
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
@@ -23,6 +24,7 @@ from burnish_app.workbench import Workbench
 from burnish_engine.contract.protocol import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
+_PREPARE_MS = 60
 _FIRST_SIZE_PX = (1280, 800)
 _GOES_ON = "A run is going on. It continues when this window closes."
 _ENGINE_NOTES = {
@@ -66,12 +68,6 @@ def first_status(key: str, bench: Workbench) -> Status:
     return "ready" if key in ("train", "try_out", "export") and bench.run else "empty"
 
 
-def _import_pages() -> None:
-    """Import all pages beside the running window, so that the first visit of each is quick."""
-    for entry in PAGES:
-        import_module(entry.module)
-
-
 class Window(QMainWindow):
     """The studio's window.
 
@@ -80,7 +76,13 @@ class Window(QMainWindow):
         bench: What the person works on.
         preferences: What the window remembers of itself.
         theme: Light or dark.
+
+    Attributes:
+        prepared: Emits once all pages are made.
     """
+
+    prepared = Signal()
+    _imported = Signal()
 
     def __init__(self, client: EngineClient, bench: Workbench, preferences: Preferences, theme: Theme) -> None:
         super().__init__()
@@ -91,7 +93,7 @@ class Window(QMainWindow):
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
         self.sidebar = Sidebar([(entry.key, entry.title) for entry in PAGES[:-1]], (PAGES[-1].key, PAGES[-1].title))
-        self.sidebar.chosen.connect(self.go_to)
+        self.sidebar.chosen.connect(self.visit)
         self._stack = QStackedWidget()
         middle = QWidget()
         line = QHBoxLayout(middle)
@@ -104,8 +106,11 @@ class Window(QMainWindow):
         self._make_shortcuts()
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
+        self._preparing = QTimer(self, interval=_PREPARE_MS)
+        self._preparing.timeout.connect(self._prepare_one)
+        self._imported.connect(self._preparing.start)
         client.state_changed.connect(self._engine_state)
-        self._watch = RunsWatch(client, _WATCH_RUNS_MS, self)
+        self._watch = RunsWatch(client, _WATCH_RUNS_MS, self, further=lambda: [bench.run] if bench.run else [])
         self._watch.updated.connect(self._runs_updated)
         self._watch.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.resize(*_FIRST_SIZE_PX)
@@ -118,7 +123,7 @@ class Window(QMainWindow):
         """Start the engine and what is watched. After the window is shown, so that it shows sooner."""
         self.client.start()
         self._watch.start()
-        Thread(target=_import_pages, name="import-pages", daemon=True).start()
+        Thread(target=self._import_pages, name="import-pages", daemon=True).start()
 
     def page(self, key: str) -> Page:
         """A page, made on the first call."""
@@ -126,7 +131,7 @@ class Window(QMainWindow):
             entry = next(entry for entry in PAGES if entry.key == key)
             page: Page = getattr(import_module(entry.module), entry.class_name)(self.client, self.bench)
             page.status_changed.connect(self.sidebar.button(key).set_status)
-            page.go_to.connect(self.go_to)
+            page.go_to.connect(self.visit)
             page.ask_runs.connect(self._watch.ask)
             page.take_preferences(self.preferences, self.theme)
             self.sidebar.button(key).set_status(page.status)
@@ -138,6 +143,15 @@ class Window(QMainWindow):
     def shown_key(self) -> str:
         """Key of the page being shown."""
         return self._shown
+
+    def visit(self, key: str) -> None:
+        """Show a page. One that is not made yet is shown in a handler of its own: both in one would take too long."""
+        if key in self._pages:
+            self.go_to(key)
+            return
+        self.sidebar.show_chosen(key)
+        self.page(key)
+        QTimer.singleShot(0, self, lambda: self.go_to(key))
 
     def go_to(self, key: str) -> None:
         """Show a page."""
@@ -194,6 +208,7 @@ class Window(QMainWindow):
         self.preferences.geometry = self.saveGeometry()
         self.bench.save()
         self._watch.stop()
+        self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
         for page in self._pages.values():
@@ -202,9 +217,25 @@ class Window(QMainWindow):
         self.client.close()
         super().closeEvent(event)
 
+    def _import_pages(self) -> None:
+        """Import all pages beside the running window, so that the first visit of each is quick."""
+        for entry in PAGES:
+            import_module(entry.module)
+        with suppress(RuntimeError):  # the window is gone already
+            self._imported.emit()
+
+    def _prepare_one(self) -> None:
+        """Make one page that nobody has visited yet, in a handler of its own."""
+        missing = [entry.key for entry in PAGES if entry.key not in self._pages]
+        if missing:
+            self.page(missing[0])
+        else:
+            self._preparing.stop()
+            self.prepared.emit()
+
     def _make_shortcuts(self) -> None:
         for number, entry in enumerate(PAGES[:-1], 1):
-            QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.go_to(key))
+            QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
             QShortcut(QKeySequence(keys), self, self._press_primary)

@@ -76,7 +76,7 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):  # n
     qtbot.waitUntil(lambda: page.status == "done")
     qtbot.waitUntil(lambda: "same most likely token in 99.1 % of 4,812 positions" in words(page))
     assert "Q8_0 and Q4_K_M are proven" in words(page)
-    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy the command")
+    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy for burnish")
     button.click()
     assert QGuiApplication.clipboard().text() == f'burnish chat "{run / "export" / "support-desk-Q8_0.gguf"}"'
 

@@ -64,6 +64,7 @@ def test_an_edited_value_is_marked_and_leads_back(qtbot, form):
     form.show_recipe(suggested)
     form.show_suggestion(suggested, {"train.epochs": "A thousand rows take three passes."})
     row = form.row("train.epochs")
+    qtbot.waitUntil(row.isVisible)
     assert row._beside.text() == "A thousand rows take three passes."
     assert not row._reset.isVisible()
     type_into(qtbot, row, "7")

@@ -53,11 +53,11 @@ def test_what_is_offered_fits_the_standing(page, row, actions):
     assert visible(page) == actions
 
 
-def test_open_shows_the_run_in_train(window, page):
+def test_open_shows_the_run_in_train(qtbot, window, page):
     page.table.selectRow(2)
     page.open.click()
     assert window.bench.run == RUNS[2].folder
-    assert window.shown_key == "train"
+    qtbot.waitUntil(lambda: window.shown_key == "train")
 
 
 def test_delete_asks_first_and_forgets_the_run(qtbot, page, answers):

@@ -146,7 +146,7 @@ def test_a_finished_run_leads_on(qtbot, window, page, follow):
     follow(*TRAIN_SCENES["finished"])
     assert page.primary.text() == "Try it"
     page.primary.click()
-    assert window.shown_key == "try_out"
+    qtbot.waitUntil(lambda: window.shown_key == "try_out")
 
 
 def test_a_run_outside_the_usual_folder_is_shown_from_its_own_summary(qtbot, window, page, tmp_path):

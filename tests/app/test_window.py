@@ -41,7 +41,7 @@ def test_every_page_can_be_shown_and_says_its_question(window):
 
 def test_keys_go_to_pages_and_press_the_primary_action(qtbot, window):
     qtbot.keyClick(window, Qt.Key.Key_8, Qt.KeyboardModifier.ControlModifier)
-    assert window.shown_key == "runs"
+    qtbot.waitUntil(lambda: window.shown_key == "runs")
     pressed = []
     window.page("runs").set_primary("Go", lambda: pressed.append(True))
     qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)

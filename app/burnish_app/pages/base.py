@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVB
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.preferences import Preferences
-from burnish_app.theme import UNIT, Theme
+from burnish_app.theme import SCROLL_BAR_PX, UNIT, Theme
 from burnish_app.widgets.banner import Action, Banner, Kind
 from burnish_app.widgets.buttons import Slot, primary, secondary
 from burnish_app.widgets.status_dot import Status
@@ -18,8 +18,8 @@ from burnish_app.widgets.text import body, caption, title
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.protocol import Failure, RunSummary
 
-COLUMN_PX = 1100
-"""Widest content column: longer lines are hard to read."""
+COLUMN_PX = 1400
+"""Widest content column, the same on all pages: the headline stays where it is from page to page."""
 _ALL = 1000  # stretch of the column against that of the margins beside it
 
 
@@ -34,6 +34,7 @@ class Page(QWidget):
         key: Name of the page in `window.PAGES`.
         title: Its name in the sidebar.
         question: What it answers at a glance; its headline.
+        fills: Whether the content takes all the height there is, rather than as much as it needs.
         wants_runs: Whether, while the page is shown, it needs to know at once how runs stand.
         column: Layout for the content, inside a scroll area of at most `COLUMN_PX`.
         status_changed: Emits the new status for the sidebar.
@@ -45,6 +46,7 @@ class Page(QWidget):
     title: ClassVar[str] = ""
     question: ClassVar[str] = ""
 
+    fills: ClassVar[bool] = False
     wants_runs: ClassVar[bool] = False
 
     status_changed = Signal(str)
@@ -182,7 +184,7 @@ class Page(QWidget):
         head.addWidget(self._subtitle)
         content.addLayout(head)
         content.addLayout(self._notices)
-        content.addLayout(self.column)
+        content.addLayout(self.column, _ALL if self.fills else 0)
         content.addStretch()
         holder = QWidget()
         line = QHBoxLayout(holder)
@@ -193,7 +195,11 @@ class Page(QWidget):
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # content keeps its place
         scroll.setFrameShape(QFrame.Shape.NoFrame)
+        bar = scroll.verticalScrollBar()
+        bar.setEnabled(False)  # the style sheet draws no handle then
+        bar.rangeChanged.connect(lambda _low, high: bar.setEnabled(high > 0))
         scroll.setWidget(holder)
         return scroll
 
@@ -209,7 +215,7 @@ class Page(QWidget):
         line.addLayout(self._foot_others)
         line.addLayout(self._foot_actions)
         outer = QHBoxLayout(foot)
-        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)
         outer.addStretch()
         outer.addWidget(inner, _ALL)
         outer.addStretch()

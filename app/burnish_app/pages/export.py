@@ -11,6 +11,7 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QButtonGroup, QGridLayout, QLineEdit, QRadioButton, QVBoxLayout
 
 from burnish_app.engine_client import EngineClient
+from burnish_app.export_follower import ExportFollower
 from burnish_app.fidelity_words import recommended_type
 from burnish_app.pages.base import Page
 from burnish_app.run_folder import RunFolder, look_into
@@ -92,7 +93,13 @@ class ExportPage(Page):
         self.set_primary("Export", self.start)
         bench.changed.connect(self._bench_changed)
         self.types.choose(list(bench.recipe.export.quants))
+        self._follower = ExportFollower(self)
+        self._follower.advanced.connect(self._advanced)
         self._show_run()
+
+    def closing(self) -> None:
+        """Follow nothing any more. The export goes on."""
+        self._follower.follow("")
 
     def shown(self) -> None:
         """What the run has may have changed."""
@@ -160,8 +167,20 @@ class ExportPage(Page):
         if summary is None:
             return
         self._look_at_model(summary.model)
-        if summary.export != self._job:
-            before, self._job = self._job, summary.export
+        job = summary.export
+        known = self._job
+        if job is not None and job.status == "running" and known is not None and known.started == job.started:
+            return  # the follower knows more: this answer may be older than what it read
+        self._take_job(job)
+
+    def _advanced(self, folder: str, job: ExportJob) -> None:
+        if folder == self.bench.run and self._job is not None and self._job.status == "running":
+            self._take_job(job)
+
+    def _take_job(self, job: ExportJob | None) -> None:
+        if job != self._job:
+            before, self._job = self._job, job
+            self._follower.follow(self.bench.run if job is not None and job.status == "running" else "")
             self._show_job(before)
 
     def _look_at_model(self, path: str) -> None:
@@ -198,6 +217,8 @@ class ExportPage(Page):
         was_running = before is not None and before.status == "running"
         if job is not None and job.status == "running":
             self._busy.set_progress(job.what or "Starting ...", round(job.share * 1000), 1000)
+            if was_running:
+                return  # nothing else moves
         elif job is not None and job.status == "failed" and not (job.report and job.report.files):
             self.banner("error", job.message or "The export failed.", "What it last said is in the run's stderr.log.")
         elif job is not None and job.status == "canceled" and was_running:
@@ -209,6 +230,7 @@ class ExportPage(Page):
     def _bench_changed(self, name: str) -> None:
         if name == "run":
             self._job = None
+            self._follower.follow("")
             self._model, self._model_path = None, ""
             self.clear_banner()
             self._show_run()
@@ -222,7 +244,7 @@ class ExportPage(Page):
         report = self._job.report if self._job else None
         self.set_subtitle(f"From the run {self._folder.name}." if ready else "")
         self._empty.setVisible(not ready)
-        self._choices.setVisible(ready)
+        self._choices.setVisible(ready and not running)
         self._busy_card.setVisible(running)
         self.fidelity.setVisible(bool(report and report.files) and not running)
         self._files.setVisible(bool(self._folder.exported) and not running)
@@ -236,9 +258,9 @@ class ExportPage(Page):
         folder = RunPaths(Path(self.bench.run)).export if self.bench.run else Path()
         for name in self._folder.exported:
             path = str(folder / name)
-            command = quiet("Copy the command", partial(_copy, f'burnish chat "{path}"'))
-            command.setToolTip("A command for the terminal that talks to this file.")
-            llama = quiet("for llama.cpp", partial(_copy, f'llama-cli -m "{path}"'))
+            command = quiet("Copy for burnish", partial(_copy, f'burnish chat "{path}"'))
+            command.setToolTip(f'Copies a command for the terminal that talks to this file: burnish chat "{path}"')
+            llama = quiet("Copy for llama.cpp", partial(_copy, f'llama-cli -m "{path}"'))
             llama.setToolTip(f'llama-cli -m "{path}"')
             self._file_lines.addWidget(row(ElidedLabel(path), command, llama))
         self._file_lines.addWidget(row(secondary("Talk to it", lambda: self.go_to.emit("try_out")), None))
@@ -250,7 +272,6 @@ class ExportPage(Page):
         chosen = self.types.chosen()
         self.types.setVisible(typed)
         self._type_hint.setVisible(typed)
-        self._choices.setEnabled(not running)
         if self.primary is not None:
             self.primary.setEnabled(
                 self._folder.has_adapter and not running and not starting and bool(chosen or not typed)

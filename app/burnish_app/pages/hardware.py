@@ -18,7 +18,7 @@ from burnish_app.widgets.banner import BusyLine
 from burnish_app.widgets.card import Card, EmptyState
 from burnish_app.widgets.gpu_card import GpuCard
 from burnish_app.widgets.layouts import clear, fact_line
-from burnish_app.widgets.text import Value, body, caption
+from burnish_app.widgets.text import Value, body, caption, set_look, title
 from burnish_app.words import as_sentence, bytes_in_words, plural
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.errors import BurnishError
@@ -187,10 +187,13 @@ class HardwarePage(Page):
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     """Ready or not, with what is wrong, what ran, and what to know."""
     failed = [check for check in checkup.kernels if not check.passed]
-    card = Card("Ready to train" if checkup.ready else "Not ready to train")
+    card = Card("Check-up")
     when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
     when.setWordWrap(False)
     card.corner.addWidget(when)
+    verdict = title("Ready to train." if checkup.ready else "Not ready to train.")
+    set_look(verdict, "" if checkup.ready else "error")
+    card.body.addWidget(verdict)
     if checkup.summary:
         card.body.addWidget(body(as_sentence(checkup.summary), "success" if checkup.ready else "error"))
     for problem in checkup.problems:

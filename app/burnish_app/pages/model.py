@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.pages.base import Page
@@ -24,13 +24,13 @@ from burnish_engine.contract.advice import ModelFacts
 from burnish_engine.contract.protocol import Failure, ModelRequest, Result
 
 _EMBEDDED = "embedded"
-_WAYS_PX = 288
 
 
 class ModelPage(Page):
     """Three ways to a model, side by side, and what the chosen one is."""
 
     key, title, question = "model", "Model", "What do I start from?"
+    fills = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -52,7 +52,7 @@ class ModelPage(Page):
         self.catalog.chosen.connect(self.choose)
         self.catalog.failed.connect(self.failed)
         self.folder = QComboBox()
-        self.column.addLayout(self._make_ways())
+        self.column.addLayout(self._make_ways(), 1)
         self.set_primary("Next: add data", lambda: self.go_to.emit("data"))
         bench.changed.connect(self._bench_changed)
         self._show_choice()
@@ -78,12 +78,10 @@ class ModelPage(Page):
         self.bench.set_model_path(path)
         self._look()
 
-    def _make_ways(self) -> QHBoxLayout:
-        embedded = Card("Comes with Burnish", "Works now, without a network.")
-        embedded.body.addWidget(
-            body("SmolLM2 135M. Small enough to learn your data on any computer in minutes; good for a first try.")
-        )
-        embedded.body.addWidget(row(secondary("Use it", lambda: self.choose(_EMBEDDED)), None))
+    def _make_ways(self) -> QGridLayout:
+        embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.")
+        use_embedded = secondary("Use it", lambda: self.choose(_EMBEDDED))
+        embedded.body.addWidget(row(use_embedded, caption("Learns your data on any computer in minutes."), None))
         folder = Card("A folder on this machine", "Any drive. It holds config.json, safetensors and a tokenizer.")
         self.folder.setEditable(True)
         self.folder.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
@@ -96,23 +94,22 @@ class ModelPage(Page):
         edit.setPlaceholderText("Paste a path, or drop the folder here")
         edit.returnPressed.connect(self._use_folder)
         self.folder.activated.connect(lambda _index: self._use_folder())
-        folder.body.addWidget(self.folder)
-        folder.body.addWidget(row(secondary("Use it", self._use_folder), secondary("Browse ...", self._browse), None))
+        self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        use, browse = secondary("Use it", self._use_folder), secondary("Browse ...", self._browse)
+        folder.body.addWidget(row(self.folder, use, browse))
         catalog = Card("From the catalog", "Ranked for training on this machine and running on the target.")
         catalog.corner.addWidget(self.target)
         catalog.body.addWidget(self.catalog)
-        ways = QHBoxLayout()
+        for card in (embedded, folder):
+            card.body.addStretch(1)
+        ways = QGridLayout()
         ways.setSpacing(2 * UNIT)
-        left = QWidget()
-        left.setFixedWidth(_WAYS_PX)
-        column = QVBoxLayout(left)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2 * UNIT)
-        column.addWidget(embedded)
-        column.addWidget(folder)
-        column.addStretch(1)
-        ways.addWidget(left, alignment=Qt.AlignmentFlag.AlignTop)
-        ways.addWidget(catalog, 1)
+        ways.addWidget(embedded, 0, 0)
+        ways.addWidget(folder, 0, 1)
+        ways.addWidget(catalog, 1, 0, 1, 2)
+        ways.setRowStretch(1, 1)
+        ways.setColumnStretch(0, 1)
+        ways.setColumnStretch(1, 1)
         return ways
 
     def _use_folder(self) -> None:

@@ -182,13 +182,12 @@ class RecipePage(Page):
             self._refresh_form()
 
     def _bench_changed(self, name: str) -> None:
-        if name == "recipe":
+        if name == "recipe" and self.isVisible():  # `shown` does it otherwise
             if not self._writing:
                 self._refresh_form()
-            if self.isVisible():
-                self.fit.show_stale()
-                self._estimate_timer.start()
-                self._inspect_timer.start()
+            self.fit.show_stale()
+            self._estimate_timer.start()
+            self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
             self._estimate_timer.start()
 

@@ -35,7 +35,16 @@ class RunsPage(Page):
         super().__init__(client, bench)
         self.model = RunsModel(colors_of(self), self)
         self.table = self._make_table()
-        self.nothing = EmptyState("runs", "No run yet.", "Go to the recipe", lambda: self.go_to.emit("recipe"))
+        self.nothing = Card()
+        self.nothing.body.addWidget(
+            EmptyState(
+                "runs",
+                "No run yet.",
+                "Go to the recipe",
+                lambda: self.go_to.emit("recipe"),
+                detail="Every run started here or on the command line is listed.",
+            )
+        )
         self._card = Card()
         self._card.body.addWidget(self.table)
         self._card.hide()

@@ -14,7 +14,7 @@ from burnish_app.run_follower import RunFollower
 from burnish_app.run_state import RunState
 from burnish_app.run_words import Action, RunWords, describe
 from burnish_app.runs_watch import ALIVE
-from burnish_app.widgets.card import EmptyState
+from burnish_app.widgets.card import Card, EmptyState
 from burnish_app.widgets.run_charts import RunCharts
 from burnish_app.widgets.run_figures import RunFigures
 from burnish_app.widgets.run_log import RunLog
@@ -54,12 +54,15 @@ class TrainPage(Page):
         self._events = RunState()
         self._dirty = False
         self._asked_at: str | None = None
-        self.nothing = EmptyState(
-            "train",
-            "Nothing is being trained.",
-            "Go to the recipe",
-            lambda: self.go_to.emit("recipe"),
-            detail="Start a run from the recipe, or open an earlier one in Runs.",
+        self.nothing = Card()
+        self.nothing.body.addWidget(
+            EmptyState(
+                "train",
+                "Nothing is being trained.",
+                "Go to the recipe",
+                lambda: self.go_to.emit("recipe"),
+                detail="Start a run from the recipe, or open an earlier one in Runs.",
+            )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
         for widget in (self.nothing, self.figures, self.charts, self.log):
@@ -145,7 +148,7 @@ class TrainPage(Page):
             self._tell()
 
     def _state_file(self, folder: str, state: RunStateFile) -> None:
-        """Runs outside the usual folder are not listed by the engine: their own summary has to do."""
+        """Until the engine says how the run stands, its own summary has to do."""
         if folder != self.bench.run or self._summary is not None:
             return
         stands = standing(state, owner_alive=True, now=state.heartbeat)

@@ -23,6 +23,7 @@ class TryOutPage(Page):
     """Sends one message to two models, one after the other, and streams both replies."""
 
     key, title, question = "try_out", "Try it", "Is it good?"
+    fills = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -35,7 +36,7 @@ class TryOutPage(Page):
         sides.setSpacing(2 * UNIT)
         sides.addWidget(self.left, 1)
         sides.addWidget(self.right, 1)
-        self.column.addLayout(sides)
+        self.column.addLayout(sides, 1)
         self.prompt = PromptBox()
         self.column.addWidget(self.prompt)
         self._how = self._make_options()

@@ -74,6 +74,7 @@ class ProgressBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._share: float | None = None
+        self._live = True
         self._phase = 0.3
         self._timer = QTimer(self, interval=_WANDER_MS)
         self._timer.timeout.connect(self._advance)
@@ -89,6 +90,12 @@ class ProgressBar(QWidget):
         self._share = None if share is None else min(max(share, 0.0), 1.0)
         self._run_timer()
         self.update()
+
+    def set_live(self, live: bool) -> None:
+        """Whether it moves on. What stands still is not drawn in the accent, which is kept for live values."""
+        if live != self._live:
+            self._live = live
+            self.update()
 
     def sizeHint(self) -> QSize:
         """As wide as it may be, four pixels high."""
@@ -125,7 +132,7 @@ class ProgressBar(QWidget):
         start, share = (0.0, self._share) if self._share is not None else (self._phase - 0.3, 0.3)
         left, right = max(start, 0.0) * self.width(), min(start + share, 1.0) * self.width()
         if right > left:
-            painter.setBrush(QColor(colors.accent))
+            painter.setBrush(QColor(colors.accent if self._live else colors.muted))
             painter.drawRoundedRect(QRectF(left, 0, right - left, self.height()), 2, 2)
 
 

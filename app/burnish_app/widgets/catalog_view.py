@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.item_models.ranked_models import LookDelegate, RankedModelTable
@@ -18,6 +18,8 @@ from burnish_engine.contract.protocol import Failure, FetchRequest, ModelsReques
 from burnish_engine.contract.recipe import TargetSection
 
 _SEARCH_AFTER_MS = 200
+_LIST_SHARE, _DETAILS_SHARE = 5, 3
+_NAME_PX = 96
 
 
 class CatalogView(QWidget):
@@ -65,17 +67,22 @@ class CatalogView(QWidget):
         self._title.setWordWrap(False)
         self.action = secondary("Fetch", self._act)
         self.action.setEnabled(False)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
-        column.addWidget(self.search)
-        column.addWidget(self.table)
-        column.addWidget(self._empty)
-        column.addWidget(row(self._title, None, self.action))
-        column.addWidget(self.token)
-        column.addWidget(self.message)
-        column.addWidget(self._progress)
-        column.addLayout(self._details)
+        listed, beside = QVBoxLayout(), QVBoxLayout()
+        listed.setSpacing(UNIT)
+        for widget in (self.search, self.table, self._empty):
+            listed.addWidget(widget)
+        beside.setSpacing(UNIT)
+        beside.addWidget(row(self._title, None, self.action))
+        beside.addWidget(self.token)
+        beside.addWidget(self.message)
+        beside.addWidget(self._progress)
+        beside.addLayout(self._details)
+        beside.addStretch(1)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(4 * UNIT)
+        line.addLayout(listed, _LIST_SHARE)
+        line.addLayout(beside, _DETAILS_SHARE)
 
     def show_for(self, target: TargetSection) -> None:
         """Rank for a target."""
@@ -101,7 +108,7 @@ class CatalogView(QWidget):
         table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         table.setShowGrid(False)
         table.setAccessibleName("Catalog of models, best first")
-        table.setFixedHeight(34 * UNIT)
+        table.setMinimumHeight(26 * UNIT)
         table.setTabKeyNavigation(False)
         table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         table.verticalHeader().hide()
@@ -159,7 +166,7 @@ class CatalogView(QWidget):
         terms = f"{model.license}. {model.license_note}".strip(". ") + "."
         gated = " Its page asks you to sign in and accept its terms first." if model.gated else ""
         for name, words in (("To train here", training), ("To run there", running), ("License", f"{terms}{gated}")):
-            self._details.addWidget(fact_line(name, words))
+            self._details.addWidget(fact_line(name, words, name_px=_NAME_PX))
         if not model.exports:
             self._details.addWidget(body("This version cannot export it to GGUF.", "warning"))
         size = bytes_in_words(ranked.download_bytes)

@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor, QStandardItemModel, QTextBlockFormat, QTextCha
 from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QTextEdit
 
 from burnish_app.theme import SMALL_PX, UNIT, colors_of
+from burnish_app.widgets.buttons import row
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.text import Look, caption, set_look
 from burnish_engine.contract.protocol import ChatMessage, Reply
@@ -39,10 +40,11 @@ class ChatPane(Card):
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
-        self.text.setMinimumHeight(300)
+        self.text.setMinimumHeight(240)
+        set_look(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
         self.state = caption("")
-        self.body.addWidget(self.who)
+        self.body.addWidget(row(self.who, None))
         self.body.addWidget(self.text, 1)
         self.body.addWidget(self.state)
 

@@ -35,11 +35,13 @@ class FactsCard(Card):
         self.shape = Value("Kind of rows", "", "How the columns were read.", large=False)
         grid = QGridLayout()
         grid.setHorizontalSpacing(4 * UNIT)
+        grid.setVerticalSpacing(UNIT + 4)
         for column, value in enumerate((self.rows, self.tokens, self.learned)):
             grid.addWidget(value, 0, column)
         grid.addWidget(self.shape, 1, 0, 1, 3)
         grid.setColumnStretch(3, 1)
         self.body.addLayout(grid)
+        self.body.addSpacing(UNIT // 2)
         self._words = QVBoxLayout()
         self._words.setSpacing(UNIT // 2)
         self.body.addLayout(self._words)

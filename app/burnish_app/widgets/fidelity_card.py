@@ -9,7 +9,7 @@ from burnish_app.fidelity_words import file_in_words, report_in_words
 from burnish_app.theme import UNIT
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.layouts import clear
-from burnish_app.widgets.text import Look, body, caption, heading, mono
+from burnish_app.widgets.text import Look, body, caption, heading, mono, set_look, title
 from burnish_app.words import bytes_in_words, percent, plural
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 
@@ -37,8 +37,13 @@ class FidelityCard(Card):
         clear(self._content)
         some = any(file.passed for file in report.files) and not report.token_mismatches
         look: Look = "success" if report.passed else "warning" if some else "error"
+        verdict = title("Safe to ship." if report.passed else "Some are safe to ship." if some else "Not safe to ship.")
+        set_look(verdict, "" if report.passed or some else "error")
+        self._content.addWidget(verdict)
         self._content.addWidget(body(report_in_words(report), look))
+        self._content.addSpacing(UNIT)
         self._content.addLayout(_table(report.files))
+        self._content.addSpacing(UNIT)
         for file in report.files:
             self._content.addWidget(body(file_in_words(file), "" if file.passed else "error"))
             if file.fallbacks:

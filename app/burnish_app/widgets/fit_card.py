@@ -35,6 +35,7 @@ class FitCard(Card):
         self.disk = Value("On disk", "", "Checkpoints, the adapter and the exported files.")
         self.trained = Value("Trained weights", "", "The rest of the model stays as it is.")
         figures = QHBoxLayout()
+        figures.setContentsMargins(0, UNIT, 0, UNIT // 2)
         figures.setSpacing(4 * UNIT)
         for value in (self.time, self.speed, self.steps, self.disk, self.trained):
             figures.addWidget(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.recipe_fields import RecipeField, advanced_sections, basic_fields, recipe_fields
@@ -15,11 +15,13 @@ from burnish_app.widgets.text import body
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import recipe_problems
 
+_ROWS_AT_ONCE = 3
+
 
 class RecipeForm(QWidget):
     """Edits a recipe. `edited` comes with every change; `recipe()` is None while something is invalid.
 
-    A folded section has no widgets until it is opened: making all at once would hold up the window.
+    The basic rows are made a few at a time, a folded section's when it is opened: all at once would hold up the window.
     """
 
     edited = Signal()
@@ -40,8 +42,13 @@ class RecipeForm(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(UNIT)
         layout.addWidget(self._whole)
-        for field in basic_fields():
-            layout.addWidget(self._make_row(field))
+        self._basic = QVBoxLayout()
+        self._basic.setSpacing(UNIT)
+        layout.addLayout(self._basic)
+        self._missing = list(basic_fields())
+        self._timer = QTimer(self, interval=0)
+        self._timer.timeout.connect(lambda: self._make_basic(_ROWS_AT_ONCE))
+        self._timer.start()
         layout.addSpacing(UNIT)
         for title, fields in advanced_sections():
             fold = _Fold(title, fields, self._make_row)
@@ -82,10 +89,19 @@ class RecipeForm(QWidget):
         Args:
             key: Dotted.
         """
+        if any(field.key == key for field in self._missing):
+            self._make_basic(len(self._missing))
         if key not in self._rows:
             fold = next(fold for fold in self._folds.values() if any(field.key == key for field in fold.fields))
             fold.open()
         return self._rows[key]
+
+    def _make_basic(self, count: int) -> None:
+        for field in self._missing[:count]:
+            self._basic.addWidget(self._make_row(field))
+        del self._missing[:count]
+        if not self._missing:
+            self._timer.stop()
 
     def _make_row(self, field: RecipeField) -> FieldRow:
         row = FieldRow(field)

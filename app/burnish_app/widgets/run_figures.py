@@ -7,12 +7,12 @@ import math
 from PySide6.QtWidgets import QHBoxLayout
 
 from burnish_app.run_state import RunState
-from burnish_app.run_words import RunWords, Tone
+from burnish_app.run_words import RunWords, Tone, plan_in_words
 from burnish_app.theme import UNIT
 from burnish_app.widgets.banner import ProgressBar
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.run_charts import loss_words, mean_window, newest_mean
-from burnish_app.widgets.text import Look, Value, body, heading, set_look
+from burnish_app.widgets.text import Look, Value, body, caption, set_look, title
 from burnish_app.words import bytes_in_words, count_in_words, time_in_words
 from burnish_engine.contract.protocol import RunSummary
 
@@ -30,7 +30,7 @@ class RunFigures(Card):
 
     def __init__(self) -> None:
         super().__init__()
-        self.headline, self.detail = heading(""), body("", "muted")
+        self.headline, self.detail = title(""), body("", "muted")
         self.bar = ProgressBar()
         self.step = Value("Step")
         self.loss = Value("Loss", hint="Mean cross entropy per learned token of the last steps, nats. Lower is better.")
@@ -47,6 +47,9 @@ class RunFigures(Card):
         for value in (self.step, self.loss, self.held_out, self.speed, self.memory, self.left):
             line.addWidget(value, 1)
         self.body.addLayout(line)
+        self.plan = caption("")
+        self.plan.setToolTip("The prediction was made before training, from the recipe and the machine.")
+        self.body.addWidget(self.plan)
 
     def tell(self, words: RunWords) -> None:
         """Say how the run stands."""
@@ -54,6 +57,7 @@ class RunFigures(Card):
         set_look(self.headline, _LOOKS[words.tone])
         self.detail.setText(words.detail)
         self.detail.setVisible(bool(words.detail))
+        self.bar.set_live(words.tone == "live")
 
     def draw(self, state: RunState, summary: RunSummary) -> None:
         """Show the figures, from the events or, before they are read, from the summary."""
@@ -68,6 +72,10 @@ class RunFigures(Card):
         last = state.last_step
         size, _, unit = bytes_in_words(last.memory_bytes).partition(" ") if last else ("–", "", "")
         self.memory.set(size, unit)
+        planned = plan_in_words(state)
+        if self.plan.text() != planned:
+            self.plan.setText(planned)
+        self.plan.setVisible(bool(planned))
         going = summary.standing in ("running", "paused")
         self.left.set(time_in_words(last.eta_s) if last and going else "–")
 

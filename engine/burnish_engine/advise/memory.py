@@ -20,8 +20,8 @@ BYTES_OF = {"fp32": 4, "bf16": 2}
 _GROWING_SEGMENTS_SHARE = 0.19  # of the head's peak: H100, torch 2.11, eight runs, torch's peak against NVML's
 _FIXED_SEGMENTS_SHARE = 1.1  # the same without expandable segments, seven runs
 _CONTEXT_BYTES = 820 * MIB  # H100; smaller cards need less
-_CPU_ALLOCATOR_SHARE = 0.10
-_LIBRARIES_BYTES = 900 * MIB
+_MALLOC_SHARE = {"fp32": 0.69, "bf16": 0.40}  # of one pass's activations, kept or not: glibc returns little of it
+_LIBRARIES_BYTES = 620 * MIB
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def predict_memory(recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bo
     """
     width = BYTES_OF[precision]
     trained = adapter_parameters(spec, recipe.adapter)
-    kept = sum(layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers)
+    passing = sum(layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers)
+    kept = passing
     head = head_bytes(spec, largest.supervised)
     layer_peak = _layer_backward_bytes(spec, largest.tokens, width)
     if recipe.train.recompute:
@@ -69,7 +70,7 @@ def predict_memory(recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bo
         parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised:,} learned tokens"))
     else:
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
-    parts.append(_overhead(head, moving=kept + max(head, layer_peak), cuda=cuda))
+    parts.append(_overhead(head, passing, precision, cuda=cuda))
     parts.append(_runtime(cuda=cuda))
     return parts
 
@@ -129,14 +130,14 @@ def _activations_note(recipe: Recipe, largest: Pass) -> str:
     return f"{largest.tokens:,} tokens a pass, {how}"
 
 
-def _overhead(head: int, *, moving: int, cuda: bool) -> MemoryPart:
+def _overhead(head: int, passing: int, precision: str, *, cuda: bool) -> MemoryPart:
     """What the allocator holds beyond what is in use.
 
     The head's tensors are the largest and change their size with every pass. Segments that grow in place, which
     Windows does not have, waste a sixth of what fixed ones do.
     """
     if not cuda:
-        return MemoryPart(name="allocator", bytes=int(_CPU_ALLOCATOR_SHARE * moving), note="fragmentation")
+        return MemoryPart(name="allocator", bytes=int(_MALLOC_SHARE[precision] * passing), note="fragmentation")
     share = _FIXED_SEGMENTS_SHARE if sys.platform == "win32" else _GROWING_SEGMENTS_SHARE
     return MemoryPart(name="allocator", bytes=int(share * head), note="fragmentation")
 

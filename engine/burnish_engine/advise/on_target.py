@@ -86,7 +86,7 @@ def on_target(spec: DecoderSpec, target: TargetSection) -> OnTarget:
         spec: The model's shape.
         target: Where it shall run.
     """
-    if "quant" in target.model_fields_set:
+    if target.quant != "auto":
         return judge(spec, target.quant, target)
     last = None
     for quant in file_types(spec):

@@ -180,8 +180,7 @@ def _nothing_fits(
 
 def _whole_recipe(recipe: Recipe, wish: Wish, runs: OnTarget) -> Recipe:
     data = recipe.data.model_copy(update={"files": list(wish.data), "validation_files": list(wish.validation)})
-    target = wish.target.model_copy(update={"quant": runs.quant})
-    return recipe.model_copy(update={"data": data, "target": target, "export": ExportSection(quants=[runs.quant])})
+    return recipe.model_copy(update={"data": data, "target": wish.target, "export": ExportSection(quants=[runs.quant])})
 
 
 def _target_choices(runs: OnTarget, target: TargetSection) -> list[Choice]:
@@ -189,13 +188,13 @@ def _target_choices(runs: OnTarget, target: TargetSection) -> list[Choice]:
         f"{runs.file_bytes / 1e9:.1f} GB, {runs.run_bytes / GIB:.1f} of {runs.usable_bytes / GIB:.1f} GiB usable there"
     )
     speed = f"about {runs.tokens_per_s:.0f} tokens/s"
-    if "quant" in target.model_fields_set:
+    if target.quant != "auto":
         reason = f"You chose it: {size}, {speed}."
     elif runs.verdict == "good":
         reason = f"The finest that runs well on a {target.kind} of {target.ram_gib:g} GiB: {size}, {speed}."
     else:
         reason = f"The smallest that keeps its quality: {size}, {speed}."
-    return [Choice(key="target.quant", value=runs.quant, reason=reason)]
+    return [Choice(key="export.quants", value=runs.quant, reason=reason)]
 
 
 def _device_choice(machine: MachineFacts, recipe: Recipe) -> list[Choice]:

@@ -23,6 +23,7 @@ from burnish_engine.contract.protocol import (
     CancelRequest,
     Failure,
     Message,
+    Piece,
     Request,
     Result,
     parse_message,
@@ -61,13 +62,20 @@ class Child:
             StoppedError: The job was canceled.
             SetupError: The process ended unexpectedly.
         """
+        while True:
+            try:
+                return self._ask_once(request, job, about)
+            except _EndedForAnotherError:
+                continue  # it ends after each canceled request that does not stop, so this comes to an end
+
+    def _ask_once(self, request: Request, job: Job, about: str) -> Result:
         process = self._running()
         answers = process.send(request)
         timers: list[threading.Timer] = []
 
         def stop() -> None:
             process.write(CancelRequest(id=f"{request.id[:50]}-cancel", request=request.id))
-            timers.append(threading.Timer(CANCEL_GRACE_S, process.kill))
+            timers.append(threading.Timer(CANCEL_GRACE_S, process.give_up))
             timers[0].daemon = True
             timers[0].start()
 
@@ -81,10 +89,13 @@ class Child:
             process.forget(request.id)
 
     def _follow(self, process: _Process, answers: queue.SimpleQueue[Message | None], job: Job, about: str) -> Result:
+        answered = False
         while True:
             message = answers.get()
             if message is None:
                 job.check()
+                if process.given_up and not answered:
+                    raise _EndedForAnotherError
                 raise SetupError(
                     f"The {self._name} ended unexpectedly while it worked on {about}: {process.cause()}.",
                     "It is started again with the next request. If this repeats, the file may be damaged, or the "
@@ -96,6 +107,7 @@ class Child:
                 raise FailedError(message)
             if isinstance(message, Canceled):
                 raise StoppedError("The request was canceled.")
+            answered = answered or isinstance(message, Piece)
             job.forward(message)
 
     def end_if_idle(self) -> None:
@@ -119,6 +131,10 @@ class Child:
             return self._process
 
 
+class _EndedForAnotherError(Exception):
+    """The process was ended because another request, canceled, did not stop. This one can be asked again."""
+
+
 class _Process:
     """One life of a worker."""
 
@@ -137,6 +153,7 @@ class _Process:
         self._lock = threading.Lock()
         self._answers: dict[str, queue.SimpleQueue[Message | None]] = {}
         self._ended = self._killed = False
+        self.given_up = False
         self._said: deque[str] = deque(maxlen=_KEPT_LINES)
         assert self._child.stdout is not None
         assert self._child.stderr is not None
@@ -183,6 +200,11 @@ class _Process:
         self._killed = True
         with suppress(OSError):
             self._child.kill()
+
+    def give_up(self) -> None:
+        """End it because a canceled request does not stop."""
+        self.given_up = True
+        self.kill()
 
     def close(self) -> None:
         """End it: by closing its input, by force where that does not help."""

@@ -9,6 +9,7 @@ from typing import Literal
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths, is_model_name
 from burnish_engine.contract.recipe import DevicesSection
+from burnish_engine.models.source import fetched_names
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe
 
 Variant = Literal["tuned", "base", "exported"]
@@ -52,7 +53,7 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
         return FileTarget(Path(target))
     if target == "embedded" or (Path(target) / "config.json").is_file() or is_model_name(target):
         return ModelTarget(target, None, tuned=False, devices=DevicesSection())
-    paths = open_run(target)
+    paths = open_run(target, others=("embedded", *fetched_names()))
     if variant == "exported":
         return FileTarget(_newest_export(paths))
     recipe = read_recipe(paths)

@@ -29,7 +29,13 @@ def demo(
     with RunProgress() as bar:
         stages = _Stages(bar)
         report = run_demo(
-            folder, tokens=tokens, say=stages.say, listener=bar.show, progress=stages.progress, force=force
+            folder,
+            tokens=tokens,
+            say=stages.say,
+            listener=bar.show,
+            progress=stages.progress,
+            stopping=bar.stopping,
+            force=force,
         )
     scores = report.scores
     for example in report.examples:

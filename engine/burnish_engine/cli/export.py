@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.cli.terminal import out, print_json, size, typed, typed_run
 from burnish_engine.contract.errors import ExitCode, FidelityError, UsageError
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
@@ -51,10 +52,23 @@ def export(
         reporter.finished(str(written), report)
         bar.stop()
     if report is None:
-        out.print(f"Wrote {written}")
+        out.print(f"Wrote {escape(str(written.absolute()))}")
     else:
         show_report(report, folder, json=json)
+    if not json and (trial := _trial(paths, to, written, report)):
+        out.print(f"Try it: {escape(trial)}")
     return ExitCode.DONE
+
+
+def _trial(paths: RunPaths, to: Kind, written: Path, report: FidelityReport | None) -> str:
+    """The command that talks to what was exported."""
+    if to == "ollama":
+        return ""  # the notes beside the Modelfile say how
+    if report is None:
+        return f"burnish chat {typed(written.absolute()) if to == 'safetensors' else typed_run(paths)}"
+    if written == paths.export:
+        return f"burnish chat {typed_run(paths)} --exported"
+    return f"burnish chat {typed((written / report.files[0].file).absolute())}"
 
 
 def _export_folder(paths: RunPaths, recipe: Recipe, target: Path, bar: _ProgressBar) -> Path:
@@ -168,7 +182,8 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     for entry in report.files:
         for note in entry.fallbacks:
             out.print(f"[dim]{entry.quant}: {note}[/]")
-    out.print(f"In {folder}")
+    for entry in report.files:
+        out.print(escape(str((folder / entry.file).absolute())))
 
 
 def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:
@@ -193,6 +208,8 @@ class _ProgressBar:
             transient=True,
         )
         self._task = self._bar.add_task("", total=1.0)
+        self._quiet = quiet
+        self._stage = ""
         self._interrupted = threading.Event()
 
     def __enter__(self) -> _ProgressBar:
@@ -215,6 +232,9 @@ class _ProgressBar:
     def show(self, what: str, share: float) -> None:
         """The `progress` callback."""
         self._bar.update(self._task, description=what, completed=share)
+        if what != self._stage and not self._quiet and not out.is_terminal:
+            out.print(f"{escape(what)}...")
+        self._stage = what
         if self._reporter:
             self._reporter.progress(what, share)
 

@@ -24,9 +24,12 @@ _BESIDE_BARS = 32  # terminal cells for the numbers beside the bars
 def inspect(
     data: Annotated[list[Path], typer.Argument(help="Data files: JSONL, JSON, CSV, Parquet or TXT.")],
     *,
-    model: Annotated[str, typer.Option(help='Model whose tokenizer and template are used: "embedded" or a folder.')] = (
-        "embedded"
-    ),
+    model: Annotated[
+        str,
+        typer.Option(
+            help='Model whose tokenizer and template are used: "embedded", a folder, or the name of a fetched model.'
+        ),
+    ] = "embedded",
     max_length: Annotated[int, typer.Option(help="Longest row, tokens.")] = 1024,
     overlong: Annotated[str, typer.Option(help="Longer rows: truncate or drop.")] = "truncate",
     shape: Annotated[str, typer.Option(help="auto, messages, sharegpt, alpaca, prompt_completion or text.")] = "auto",

@@ -28,7 +28,7 @@ from burnish_engine.cli import (
     suggest,
     train,
 )
-from burnish_engine.cli.terminal import say_error
+from burnish_engine.cli.terminal import say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import user_data_dir
@@ -150,6 +150,7 @@ def _prepare_process() -> None:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # torch before 2.9
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
     logging.basicConfig(level=logging.ERROR)
+    show_log()
     warnings.filterwarnings("ignore", category=FutureWarning)  # addressed to the developers of our libraries
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from burnish_engine.cli import fetch
 from burnish_engine.cli.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
-from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.cli.terminal import out, print_json, size, typed
 from burnish_engine.contract.advice import RankedModel
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.machine import MachineFacts
@@ -65,7 +65,18 @@ def search(
         print_json("[" + ",\n".join(model.model_dump_json() for model in ranked) + "]")
     else:
         _show(ranked, machine, section, everything=everything)
+        if len(ranked) > _SHOWN and not everything:
+            again = _search_all(query or [], target, ram_gib, context)
+            out.print(f"[dim]{len(ranked) - _SHOWN} more:[/] {escape(again)}")
     return ExitCode.DONE
+
+
+def _search_all(query: list[str], target: str, ram_gib: float, context: int) -> str:
+    """The command that lists everything of the same search."""
+    options = {"--target": target, "--ram-gib": f"{ram_gib:g}", "--context": str(context)}
+    usual = {"--target": "laptop", "--ram-gib": "0", "--context": str(DEFAULT_CONTEXT)}
+    changed = [word for name, value in options.items() if value != usual[name] for word in (name, value)]
+    return " ".join(["burnish models search", *map(typed, [*query, *changed]), "--all"])
 
 
 def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSection, *, everything: bool) -> None:
@@ -87,8 +98,6 @@ def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSectio
         for line in _lines(model):
             out.print(line)
     out.print()
-    if len(ranked) > len(shown):
-        out.print(f"[dim]{len(ranked) - len(shown)} more: --all[/]")
     first = ranked[0]
     if not first.here and first.verdict in {"good", "tight"}:
         out.print(f"Get the first: burnish models fetch {first.model.name}")

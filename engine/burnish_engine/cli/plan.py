@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from burnish_engine.cli.terminal import duration, out, print_json, size
+from burnish_engine.cli.terminal import duration, err, out, print_json, size
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import load_recipe
+
+_ROUGH = "steps and training time are unknown or rough"
 
 
 def plan(
@@ -28,28 +31,47 @@ def plan(
     from burnish_engine.advise.gather import plan_recipe
 
     parsed = load_recipe(recipe)
-    result = plan_recipe(parsed, dataset=None if skip_data else _look_at_data(parsed))
+    unread = _why_unread(parsed, skip=skip_data)
+    result = plan_recipe(parsed, dataset=None if unread else _look_at_data(parsed))
     if json:
         print_json(result.model_dump_json(indent=2))
     else:
-        show_plan(result)
+        show_plan(result, unread)
     return ExitCode.DONE if result.fits else ExitCode.DOES_NOT_FIT
 
 
-def _look_at_data(recipe: Recipe) -> DatasetFacts | None:
-    """The dataset's facts; None where there are no files, or the model and so its tokenizer is not here yet."""
+def _why_unread(recipe: Recipe, *, skip: bool) -> str:
+    """Why the dataset cannot be looked at, and what would let it; empty where it can."""
+    name = recipe.model.path
+    if skip:
+        return f"The data was not read (--skip-data), so {_ROUGH}."
+    if not recipe.data.files:
+        return f"The recipe names no data (data.files is empty), so {_ROUGH}."
+    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+        return (
+            f"The data was not read, because the model with its tokenizer is not here yet, so {_ROUGH}. "
+            f"Get it: burnish models fetch {name}"
+        )
+    return ""
+
+
+def _look_at_data(recipe: Recipe) -> DatasetFacts:
+    """The dataset's facts."""
     from burnish_engine.data.prepare import prepare
     from burnish_engine.models.source import open_model
     from burnish_engine.models.tokenizer import load_tokenizer
 
-    name = recipe.model.path
-    if not recipe.data.files or (is_model_name(name) and not fetched_model_dir(name).is_dir()):
-        return None
-    return prepare(recipe, load_tokenizer(open_model(name))).facts
+    with err.status("reading the data"):
+        return prepare(recipe, load_tokenizer(open_model(recipe.model.path))).facts
 
 
-def show_plan(result: Plan) -> None:
-    """Print a plan."""
+def show_plan(result: Plan, unread: str = "") -> None:
+    """Print a plan.
+
+    Args:
+        result: The plan.
+        unread: Why the dataset is not part of it; empty where it is.
+    """
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
@@ -65,10 +87,14 @@ def show_plan(result: Plan) -> None:
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if result.seconds is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {result.steps:,} steps" if result.steps else "")
-        table.add_row("time", duration(result.seconds), work)
+        table.add_row("training time", duration(result.seconds), f"{work}; loading and evaluation come on top")
+    elif unread:
+        table.add_row("training time", "unknown", "the data was not read")
     out.print(table)
+    if unread:
+        out.print(f"[yellow]note:[/] {escape(unread)}")
     for note in result.notes:
-        out.print(f"[dim]note: {note}[/]")
+        out.print(f"[dim]note: {escape(note)}[/]")
     for problem in result.problems:
-        out.print(f"[red]problem:[/] {problem}")
+        out.print(f"[red]problem:[/] {escape(problem)}")
     out.print("[bold]Fits.[/]" if result.fits else "[bold]Does not fit.[/]")

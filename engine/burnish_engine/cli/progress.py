@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
-from burnish_engine.cli.terminal import duration, out, size
+from burnish_engine.cli.terminal import duration, err, out, size
 from burnish_engine.contract.events import (
     CheckpointSaved,
     DataReady,
     EvaluationDone,
     Event,
     PhaseChanged,
+    PlanMade,
     RunStarted,
     SampleDone,
     StepDone,
     Warned,
 )
 
+_PHASES = {
+    "loading": "opening the model",
+    "preparing": "reading the data and loading the model",
+    "training": "training",
+    "evaluating": "evaluating",
+    "saving": "saving",
+    "paused": "paused",
+}
+_STOPPING = {
+    "evaluating": "Stopping after this evaluation and saving",
+    "saving": "Saving already; it ends by itself",
+    "paused": "Stopping and saving",
+}
+_LINE_EVERY_S = 10.0
+
 
 class RunProgress:
-    """Shows events as they come. A context manager, because the bar takes the terminal's last line."""
+    """Shows events as they come: over a bar on a terminal, else as a line every ten seconds and one a phase.
+
+    A context manager, because the bar takes the terminal's last line.
+    """
 
     def __init__(self) -> None:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f} %"),
+            TaskProgressColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[detail]}"),
             console=out,
             disable=not out.is_terminal,
         )
         self._task: TaskID | None = None
         self._stage: TaskID | None = None
-        self._lines_every = 1
+        self._stage_line = ""
+        self._phase = ""
+        self._line_said = float("-inf")
+        self._plan: PlanMade | None = None
+        self._peak_bytes = 0
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
@@ -51,13 +75,26 @@ class RunProgress:
         if isinstance(event, StepDone):
             self._step(event)
             return
+        if isinstance(event, PhaseChanged):
+            self._change_phase(event.phase)
         line = _line(event)
         if line:
             self._bar.console.print(line)
-        if isinstance(event, RunStarted):
-            self._lines_every = max(1, event.total_steps // 20)
-            self._task = self._bar.add_task("training", total=event.total_steps, detail="")
-            self._bar.update(self._task, completed=event.resumed_from_step or 0)
+        if isinstance(event, PlanMade):
+            self._plan = event
+        elif isinstance(event, RunStarted):
+            self._bar.update(self._bar_task(), total=event.total_steps, completed=event.resumed_from_step or 0)
+
+    def stopping(self) -> None:
+        """Say at once how a run ends that Ctrl-C asks to stop."""
+        how = _STOPPING.get(self._phase, "Stopping after this step and saving")
+        (out if out.is_terminal else err).print(f"{how}; press Ctrl-C again to stop at once without saving.")
+
+    def memory_line(self) -> str:
+        """The predicted and the measured peak of memory; empty where one is not known."""
+        if self._plan is None or not self._peak_bytes:
+            return ""
+        return f"Memory: predicted {size(self._plan.memory_bytes)}, measured {size(self._peak_bytes)}."
 
     def note(self, line: str) -> None:
         """A line above the bar."""
@@ -68,15 +105,34 @@ class RunProgress:
         if self._stage is None:
             self._stage = self._bar.add_task(what, total=1.0, detail="")
         self._bar.update(self._stage, description=what, completed=share)
+        if not out.is_terminal and what != self._stage_line:
+            out.print(f"{what}...")
+        self._stage_line = what
+
+    def _bar_task(self) -> TaskID:
+        if self._task is None:
+            self._task = self._bar.add_task("", total=None, detail="")
+        return self._task
+
+    def _change_phase(self, phase: str) -> None:
+        self._phase = phase
+        words = _PHASES[phase]
+        self._bar.update(self._bar_task(), description=words)
+        if phase == "paused":
+            out.print("paused (`burnish runs resume` goes on)")
+        elif phase != "training" and not out.is_terminal:
+            out.print(f"{words}...")
 
     def _step(self, event: StepDone) -> None:
         detail = (
             f"loss {event.loss:.3f}  {event.tokens_per_s:,.0f} tok/s  "
             f"{size(event.memory_bytes)}  {duration(event.eta_s)} left"
         )
-        if self._task is not None:
-            self._bar.update(self._task, completed=event.step, detail=detail)
-        if not out.is_terminal and event.step % self._lines_every == 0:
+        self._peak_bytes = max(self._peak_bytes, event.memory_bytes)
+        self._bar.update(self._bar_task(), completed=event.step, detail=detail)
+        now = time.monotonic()
+        if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.eta_s == 0):
+            self._line_said = now
             out.print(f"step {event.step}  {detail}")
 
 
@@ -95,6 +151,9 @@ def _line(event: Event) -> str:
                 f"{event.train_rows} rows to learn from{dropped}{cut}, {event.validation_rows} held out; "
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
+        case PlanMade():
+            time_words = f", {duration(event.seconds)} of training" if event.seconds else ""
+            return f"predicted {size(event.memory_bytes)}{time_words}; {size(event.memory_free_bytes)} are free"
         case EvaluationDone():
             return f"held-out loss at step {event.step}: {event.loss:.4f} nats per learned token"
         case SampleDone():
@@ -103,7 +162,5 @@ def _line(event: Event) -> str:
             return f"[dim]checkpoint {event.path}[/]"
         case Warned():
             return f"[yellow]note:[/] {escape(event.message)}"
-        case PhaseChanged(phase="paused"):
-            return "paused (`burnish runs resume` goes on)"
         case _:
             return ""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from burnish_engine.cli.terminal import out, print_json
+from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
 
@@ -21,16 +24,31 @@ app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True
 def new(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.toml"),
     data: Annotated[list[Path] | None, typer.Option(help="Training file; may be given more than once.")] = None,
-    model: Annotated[str, typer.Option(help='Model folder, or "embedded".')] = "embedded",
+    model: Annotated[str, typer.Option(help='"embedded", a folder, or the name of a model.')] = "embedded",
 ) -> None:
     """Write a recipe with every key, its default and its help."""
     if path.exists():
         raise UsageError(f"{path} already exists.", "Give another name; an existing recipe is never overwritten.")
-    files = [str(file.absolute()) for file in data or []]
-    base = model if model == "embedded" else str(Path(model).absolute())
+    files = [_as_written(file, path.resolve().parent) for file in data or []]
+    base = model if model == "embedded" or is_model_name(model) else str(Path(model).absolute())
     recipe = Recipe(model=ModelSection(path=base), data=DataSection(files=files))
     write_atomic(path, dump_recipe(recipe, comments=True))
-    out.print(f"Wrote {path}. Edit it, then: burnish train {path}")
+    out.print(escape(f"Wrote {path}. Edit it, then: burnish train {typed(path)}"))
+
+
+def _as_written(file: Path, folder: Path) -> str:
+    """A data file as the recipe in `folder` names it.
+
+    Given relative and lying under that folder or beside it, it stays relative, so that both can be moved together.
+    """
+    absolute = file.expanduser().absolute()
+    if file.expanduser().is_absolute():
+        return str(absolute)
+    try:
+        relative = Path(os.path.relpath(absolute.parent.resolve() / absolute.name, folder))
+    except ValueError:  # another drive (Windows)
+        return str(absolute)
+    return str(absolute) if relative.parts.count("..") > 1 else relative.as_posix()
 
 
 @app.command()

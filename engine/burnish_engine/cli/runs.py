@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from burnish_engine.cli import compare
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.cli.train import carry_out
 from burnish_engine.contract.commands import CommandName
@@ -142,6 +143,9 @@ def queue_() -> None:
         out.print(f"{place}. {entry.run.name} waits for {entry.device} ({lease.holder_of(entry.device) or 'free'})")
     if not waiting:
         out.print("No run waits.")
+
+
+app.command("compare")(compare.compare)
 
 
 @app.command()

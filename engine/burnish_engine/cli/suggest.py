@@ -17,7 +17,7 @@ from burnish_engine.cli.targets import (
     RamOption,
     target_section,
 )
-from burnish_engine.cli.terminal import duration, err, out, print_json, size
+from burnish_engine.cli.terminal import duration, err, out, print_json, size, typed
 from burnish_engine.contract.advice import Plan, Suggestion
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts import DatasetFacts
@@ -89,8 +89,8 @@ def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
 def _show(result: Suggestion, recipe_file: Path | None) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    table.add_column(style="bold")
-    table.add_column(style="dim")
+    table.add_column(style="bold", overflow="fold")
+    table.add_column(style="dim", overflow="fold")
     for choice in result.choices:
         table.add_row(choice.key, escape(choice.value), escape(choice.reason))
     out.print(table, soft_wrap=False)
@@ -102,7 +102,7 @@ def _show(result: Suggestion, recipe_file: Path | None) -> None:
     if recipe_file is None:
         out.print("Write it with --out recipe.toml")
     else:
-        out.print(f"Wrote {escape(str(recipe_file))}. Then: burnish train {escape(str(recipe_file))}")
+        out.print(f"Wrote {escape(str(recipe_file))}. Then: burnish train {escape(typed(recipe_file))}")
 
 
 def _summary(plan: Plan) -> str:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+
+from burnish_engine.contract.paths import RunPaths, runs_dir
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -14,6 +21,32 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 def say_error(paragraph: str) -> None:
     """One paragraph on standard error."""
     err.print(f"[bold red]burnish:[/] {escape(paragraph)}")
+
+
+def show_log() -> None:
+    """Say on standard error what our own modules log: long work that nobody asked for by name."""
+    logger = logging.getLogger("burnish_engine")
+    if not any(isinstance(handler, _OnTerminal) for handler in logger.handlers):
+        logger.addHandler(_OnTerminal())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False  # the root's handler would say it again
+
+
+class _OnTerminal(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(escape(record.getMessage()))
+
+
+def typed(argument: str | Path) -> str:
+    """An argument as a person types it into the shell: quoted where it holds spaces or the like."""
+    text = str(argument)
+    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
+
+
+def typed_run(paths: RunPaths) -> str:
+    """How a run is named in a command: by its name, or by its folder where that lies elsewhere."""
+    here = paths.root.parent == runs_dir().absolute()
+    return typed(paths.root.name if here else paths.root)
 
 
 def print_json(text: str) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from burnish_engine.cli.progress import RunProgress
-from burnish_engine.cli.terminal import out, say_error
+from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
@@ -66,20 +67,25 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
         lease.start_waiting()  # whoever waits longer goes first
     with RunProgress() as progress:
         try:
-            outcome = run_training(paths, listener=progress.show, force=force, anyway=anyway)
+            outcome = run_training(
+                paths, listener=progress.show, stopping=progress.stopping, force=force, anyway=anyway
+            )
         except LeasedError as error:
             if not queue:
                 raise
             lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)))
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE
+    run = escape(typed_run(paths))
     if outcome.exit_code is ExitCode.DONE:
-        out.print(f"Done. The adapter is in {paths.adapter}")
-        out.print(f"Next: burnish chat {paths.root.name}   or   burnish export {paths.root.name} --quant Q8_0")
+        if memory := progress.memory_line():
+            out.print(memory)
+        out.print(f"Done. The adapter is in {escape(str(paths.adapter))}")
+        out.print(f"Next: burnish chat {run}   or   burnish export {run} --quant Q8_0")
     elif outcome.exit_code is ExitCode.STOPPED:
-        out.print(f"{outcome.message} Go on with: burnish runs resume {paths.root.name}")
+        out.print(f"{outcome.message} Go on with: burnish runs resume {run}")
     else:
         say_error(outcome.message)
         if outcome.step:
-            out.print(f"After step {outcome.step}. The run is in {paths.root}")
+            out.print(f"After step {outcome.step}. The run is in {escape(str(paths.root))}")
     return outcome.exit_code

@@ -134,6 +134,7 @@ class RunsRequest(_Request):
     """All runs, newest first; also starts waiting runs whose device is free. Result: `runs`."""
 
     method: Literal["runs"] = "runs"
+    folders: list[str] = Field(default=[], description="Folders of runs elsewhere to list as well.")
 
 
 class StartRequest(_Request):

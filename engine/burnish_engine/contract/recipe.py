@@ -153,7 +153,9 @@ class TargetSection(_Section):
     kind: Literal["laptop", "phone", "desktop", "server"] = _field("laptop", "Kind of device.")
     ram_gib: float = _field(16.0, "Memory of that device.", unit="GiB", gt=0.0, le=16384.0)
     context: int = _field(2048, "Context the result is used with.", unit="tokens", ge=128, le=1_048_576)
-    quant: GgufType = _field("Q8_0", "Preferred GGUF type.")
+    quant: GgufType | Literal["auto"] = _field(
+        "auto", "Preferred GGUF type. auto: the finest that runs well on that device; see export.quants."
+    )
 
 
 class DevicesSection(_Section):

@@ -10,6 +10,9 @@ STATE_VERSION = 1
 NOT_RESPONDING_AFTER_S = 30.0
 """A heartbeat older than this means the process hangs (it beats every two seconds from a thread of its own)."""
 
+STARTING_S = 60.0
+"""A run that was made so long ago and that no process has taken over will not start by itself any more."""
+
 Status = Literal["created", "queued", "running", "paused", "finished", "stopped", "suspended", "failed"]
 Standing = Literal[
     "created",
@@ -57,6 +60,8 @@ def standing(state: RunStateFile, *, owner_alive: bool, now: float) -> Standing:
         owner_alive: Whether the process with the recorded pid and creation time exists.
         now: Seconds since the epoch.
     """
+    if state.status == "created" and not owner_alive and now - state.created > STARTING_S:
+        return "interrupted"
     if state.status not in ("running", "paused"):
         return state.status
     if not owner_alive:

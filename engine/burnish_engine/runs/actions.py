@@ -19,6 +19,8 @@ from burnish_engine.runs.store import create_run, summarize
 ALIVE: tuple[Standing, ...] = ("running", "paused", "not responding")
 """Standings of a run whose process exists."""
 
+_VERBS: dict[CommandName, str] = {"stop_now": "stop", "checkpoint": "save", "sample": "ask"}
+
 
 def start(recipe: Recipe) -> RunPaths:
     """Make a run and carry it out in a process of its own, which outlives this one; it queues where the device is busy.
@@ -64,8 +66,8 @@ def command(paths: RunPaths, name: CommandName) -> Command | None:
         return None
     if summary.standing not in ALIVE:
         raise UsageError(
-            f"The run {summary.state.run} is {summary.standing}; no process takes the command {name}.",
-            "" if summary.standing == "finished" else "Resume it first.",
+            f"The run {summary.state.run} is {summary.standing}; there is nothing to {_VERBS.get(name, name)}.",
+            "" if summary.standing == "finished" or name.startswith("stop") else "Resume it first.",
         )
     return send(paths, name)
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.protocol import RunSummary
 from burnish_engine.runs import lease
 from burnish_engine.runs.export_job import read_export_job
-from burnish_engine.runs.store import list_runs
+from burnish_engine.runs.store import RunSummary as StoredRun
+from burnish_engine.runs.store import list_runs, summarize
 
 
-def overview() -> list[RunSummary]:
-    """All runs under the user's runs folder, newest first."""
+def overview(further: Sequence[str] = ()) -> list[RunSummary]:
+    """All runs under the user's runs folder, newest first.
+
+    Args:
+        further: Folders of runs elsewhere. What is no run folder (any more) is left out.
+    """
     waiting = {entry.run: lease.holder_of(entry.device) or "" for entry in lease.queue()}
     return [
         RunSummary(
@@ -26,8 +33,19 @@ def overview() -> list[RunSummary]:
             waits_for=waiting.get(summary.paths.root, "") if summary.standing == "queued" else "",
             export=read_export_job(summary.paths),
         )
-        for summary in list_runs()
+        for summary in _with_further(list_runs(), further)
     ]
+
+
+def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[StoredRun]:
+    folders = {summary.paths.root for summary in known}
+    found = list(known)
+    for folder in further:
+        paths = RunPaths(Path(folder).absolute())
+        if paths.root not in folders and paths.state.is_file():
+            with suppress(UsageError):
+                found.append(summarize(paths))
+    return sorted(found, key=lambda summary: summary.state.created, reverse=True)
 
 
 def _model(paths: RunPaths) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -63,8 +65,12 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
     return paths
 
 
-def open_run(reference: str | Path) -> RunPaths:
+def open_run(reference: str | Path, *, others: Iterable[str] = ()) -> RunPaths:
     """A run folder by path or by its name under the user's runs folder; "last" is the newest.
+
+    Args:
+        reference: Path, name or "last".
+        others: What else could have been meant; the message names what is close to the reference.
 
     Raises:
         UsageError: There is no such run, or another version of Burnish made it.
@@ -83,7 +89,10 @@ def open_run(reference: str | Path) -> RunPaths:
         raise UsageError(
             f"{folder} is not a run folder (it has no state.json).", "Give a folder made by `burnish train`."
         )
-    raise UsageError(f"There is no run {str(reference)!r}.", "`burnish runs list` shows the runs there are.")
+    known = ["last", *(summary.paths.root.name for summary in list_runs()), *others]
+    close = difflib.get_close_matches(str(reference), known, n=3)
+    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    raise UsageError(f"There is no run {str(reference)!r}.", f"{hint}`burnish runs list` shows the runs there are.")
 
 
 def adapter_of(paths: RunPaths) -> Path:

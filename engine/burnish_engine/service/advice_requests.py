@@ -19,7 +19,7 @@ from burnish_engine.contract.protocol import (
     Result,
     SuggestRequest,
 )
-from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, TargetSection, TrainSection
+from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, TrainSection
 from burnish_engine.contract.recipe_file import dump_recipe
 from burnish_engine.models.source import opens_without_torch
 from burnish_engine.models.spec import rough_spec
@@ -47,7 +47,7 @@ class AdviceRequests:
         """The catalog, best first."""
         here = models_here(catalog()) | {EMBEDDED}
         found = rank(
-            self._machine.facts(), search(request.query, catalog()), _without_default_quant(request.target), here=here
+            self._machine.facts(), search(request.query, catalog()), request.target, here=here
         )
         return Result(id=request.id, models=found)
 
@@ -55,7 +55,7 @@ class AdviceRequests:
         """A model and a recipe with reasons."""
         chosen = self._chosen(request.model, job) if request.model else None
         wish = Wish(
-            target=_without_default_quant(request.target),
+            target=request.target,
             data=[str(Path(file).absolute()) for file in request.data],
             validation=[str(Path(file).absolute()) for file in request.validation],
             dataset=self._dataset(request, chosen, job) if request.data else None,
@@ -95,13 +95,3 @@ class AdviceRequests:
         if found is not None:
             self._plans.remember(recipe, found)
         return found
-
-
-def _without_default_quant(target: TargetSection) -> TargetSection:
-    """The target as the adviser wants it: a file type only where one was chosen.
-
-    Over the line every field is filled in, so the default cannot be told from a choice; it is taken for no choice.
-    """
-    if target.quant != TargetSection.model_fields["quant"].default:
-        return target
-    return TargetSection.model_validate(target.model_dump(exclude={"quant"}))

@@ -37,7 +37,7 @@ class RunRequests:
     def runs(self, request: RunsRequest, _job: Job) -> Result:
         """All runs, after those that can start have been started."""
         lease.start_waiting()
-        return Result(id=request.id, runs=overview())
+        return Result(id=request.id, runs=overview(request.folders))
 
     def start(self, request: StartRequest, job: Job) -> Result:
         """Start a run that fits."""

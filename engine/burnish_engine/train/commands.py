@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -28,12 +29,14 @@ class Desk:
         recorder: Where acknowledgements go.
         checkpoint: Saves a checkpoint now.
         sample: Answers the fixed prompts now.
+        stopping: Told, at once and on a thread of its own, that a signal asked to stop.
     """
 
     reader: ControlReader
     recorder: Recorder
     checkpoint: Callable[[], None]
     sample: Callable[[], None]
+    stopping: Callable[[], None] | None = None
     _signalled: threading.Event = field(default_factory=threading.Event)
 
     def attend(self) -> Ending | None:
@@ -89,7 +92,40 @@ class Desk:
         numbers += [getattr(signal, name) for name in ("SIGBREAK", "SIGHUP") if hasattr(signal, name)]
         before = {number: signal.signal(number, request) for number in numbers}
         try:
-            yield
+            with _told_at_once(self.stopping, numbers):
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def _told_at_once(tell: Callable[[], None] | None, numbers: Collection[int]) -> Iterator[None]:
+    """Inside, the first of these signals is told at once.
+
+    Python runs a signal's handler only between two of its own instructions, and one backward pass is a single
+    instruction of many seconds. The number of the signal is written to the wake-up socket at once, and a thread reads
+    it there.
+    """
+    if tell is None:
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def watch() -> None:
+        while number := reader.recv(1):
+            if number[0] in numbers:
+                tell()
+                return
+
+    watcher = threading.Thread(target=watch, name="signals", daemon=True)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        writer.close()
+        watcher.join()
+        reader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
@@ -13,9 +14,11 @@ from burnish_engine.models.device import choose_device, is_out_of_memory, lease_
 from burnish_engine.runs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
+from burnish_engine.train.checkpoint import find_checkpoint, read_position
+from burnish_engine.train.commands import Ending
 from burnish_engine.train.session import Session
 
-_OUTCOMES = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
+_OUTCOMES: dict[Ending, str] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,20 @@ class Outcome:
 
 
 def run_training(
-    paths: RunPaths, *, listener: Listener | None = None, force: bool = False, anyway: bool = False
+    paths: RunPaths,
+    *,
+    listener: Listener | None = None,
+    stopping: Callable[[], None] | None = None,
+    force: bool = False,
+    anyway: bool = False,
 ) -> Outcome:
     """Start a run, or go on with it from its newest whole checkpoint.
 
     Args:
         paths: The run folder.
         listener: Gets every event as it is written.
+        stopping: Told at once, on a thread of its own, when a signal asks to stop; the step
+            is finished and saved first.
         force: Use the device even where another run holds it.
         anyway: Train although the plan says that it does not fit.
 
@@ -45,7 +55,7 @@ def run_training(
     try:
         with lease.owned(paths):
             recipe = read_recipe(paths)
-            session = Session(paths, recipe, anyway=anyway)
+            session = Session(paths, recipe, anyway=anyway, stopping=stopping)
             try:
                 session.device = choose_device(recipe.devices)
             except BurnishError as error:
@@ -84,7 +94,7 @@ def _carried_out(
         _log_traceback(paths)
         return end("failed", error.exit_code, str(error))
     except KeyboardInterrupt:
-        return end("stopped", ExitCode.STOPPED, "Stopped at once; the last checkpoint is kept.")
+        return end("stopped", ExitCode.STOPPED, f"Stopped at once; {_kept(paths)}")
     except BaseException as error:
         _log_traceback(paths)
         if is_out_of_memory(error):
@@ -93,7 +103,21 @@ def _carried_out(
         raise
     if ending is None:
         return end("finished", ExitCode.DONE)
-    return end(_OUTCOMES[ending], ExitCode.STOPPED, f"Ended by the command {ending}.")
+    return end(_OUTCOMES[ending], ExitCode.STOPPED, _ended_words(ending, session.step, paths))
+
+
+def _ended_words(ending: Ending, step: int, paths: RunPaths) -> str:
+    if ending == "stop_now":
+        return f"Stopped at once as asked; {_kept(paths)}"
+    done = "Suspended" if ending == "suspend" else "Stopped"
+    return f"{done} as asked; everything up to step {step} is saved." if step else f"{done} before the first step."
+
+
+def _kept(paths: RunPaths) -> str:
+    newest, _ = find_checkpoint(paths.checkpoints)
+    if newest is None:
+        return "there was no checkpoint yet, so nothing is kept."
+    return f"the last checkpoint (step {read_position(newest).step}) is kept."
 
 
 def _does_not_fit(session: Session, error: BaseException) -> DoesNotFitError:

@@ -6,6 +6,7 @@ import platform
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -59,15 +60,18 @@ class Session:
         paths: The run folder.
         recipe: The frozen recipe.
         anyway: Train although the plan says that it does not fit.
+        stopping: Told at once when a signal asks to stop; the step is finished and saved first.
 
     Attributes:
         device: Where to train; set before `run`.
         step: Optimizer steps done.
     """
 
-    def __init__(self, paths: RunPaths, recipe: Recipe, *, anyway: bool = False) -> None:
+    def __init__(
+        self, paths: RunPaths, recipe: Recipe, *, anyway: bool = False, stopping: Callable[[], None] | None = None
+    ) -> None:
         self.paths, self.recipe = paths, recipe
-        self._anyway = anyway
+        self._anyway, self._stopping = anyway, stopping
         self.device = torch.device("cpu")
         self.step = 0
         self._micro_batches = 0
@@ -89,7 +93,7 @@ class Session:
         self._recorder = recorder
         resume = self._find_checkpoint()
         self._load(resume)
-        desk = Desk(self._control, recorder, checkpoint=self._checkpoint, sample=self._samples)
+        desk = Desk(self._control, recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self._stopping)
         with desk.signals():
             if self.step == 0:
                 self._evaluate()

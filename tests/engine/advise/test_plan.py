@@ -25,7 +25,8 @@ def dataset(rows=1000, tokens=200_000, *, budget=2048, fill=0.95, learned=0.5):
         files=["a.jsonl"], format="jsonl", shape="messages", columns=["messages"], rows=rows, train_rows=rows,
         validation_rows=0, tokens=tokens, supervised_tokens=int(tokens * learned),
         lengths=LengthStats(mean=tokens / rows, median=150, p95=600, longest=900),
-        micro_batches=round(tokens / (budget * fill)), fill=fill, most_supervised=int(min(budget * 1.2, tokens) * learned),
+        micro_batches=round(tokens / (budget * fill)), fill=fill,
+        most_supervised=int(min(budget * 1.2, tokens) * learned),
     )  # fmt: skip
 
 

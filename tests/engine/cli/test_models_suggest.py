@@ -150,7 +150,7 @@ def test_a_file_type_that_was_asked_for_is_in_the_recipe(capsys):
     _, text, _ = run(capsys, "suggest", "--quant", "Q8_0", "--json")
     suggestion = Suggestion.model_validate_json(text)
     assert 'quants = ["Q8_0"]' in suggestion.recipe
-    assert next(choice for choice in suggestion.choices if choice.key == "target.quant").reason.startswith("You chose")
+    assert next(choice for choice in suggestion.choices if choice.key == "export.quants").reason.startswith("You chose")
 
 
 def test_rows_are_measured_with_the_model_where_it_is_here_and_else_with_the_embedded_one(

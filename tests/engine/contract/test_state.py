@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.state import NOT_RESPONDING_AFTER_S, RunStateFile, standing
+from burnish_engine.contract.state import NOT_RESPONDING_AFTER_S, STARTING_S, RunStateFile, standing
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,11 @@ from burnish_engine.contract.state import NOT_RESPONDING_AFTER_S, RunStateFile, 
         ("finished", False, 1e6, "finished"),
         ("failed", False, 1e6, "failed"),
         ("queued", False, 1e6, "queued"),
+        ("created", False, STARTING_S - 1, "created"),
+        ("created", False, STARTING_S + 1, "interrupted"),
+        ("created", True, STARTING_S + 1, "created"),
     ],
 )
 def test_standing(status, alive, age_s, expected):
-    state = RunStateFile(run="r", status=status, heartbeat=1000.0)
+    state = RunStateFile(run="r", status=status, created=1000.0, heartbeat=1000.0)
     assert standing(state, owner_alive=alive, now=1000.0 + age_s) == expected

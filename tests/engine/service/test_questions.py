@@ -220,12 +220,12 @@ def test_suggesting_does_not_read_again_what_was_inspected(server, recipe):
 
 def test_a_phone_gets_a_smaller_file_than_a_laptop(server):
     """Though the target comes with every field filled in, its default file type is no choice."""
-    target = {"kind": "phone", "ram_gib": 4.0, "context": 2048, "quant": "Q8_0"}
+    target = {"kind": "phone", "ram_gib": 4.0, "context": 2048, "quant": "auto"}
     found = server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
-    assert parse_recipe(found.recipe).target.quant.startswith("Q4")
+    assert parse_recipe(found.recipe).export.quants[0].startswith("Q4")
     target["quant"] = "Q6_K"
     found = server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
-    assert parse_recipe(found.recipe).target.quant == "Q6_K"
+    assert parse_recipe(found.recipe).export.quants == ["Q6_K"]
 
 
 def test_a_suggestion_for_what_is_not_there(server, tmp_path):

@@ -1,0 +1,78 @@
+"""`burnish runs compare`: two runs beside each other."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from burnish_engine.cli.terminal import duration, out, print_json, size
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.runs.compare import Comparison, Outcome
+from burnish_engine.runs.compare import compare as compare_runs
+from burnish_engine.runs.store import open_run
+
+_LONGEST = 60
+_RunArgument = typer.Argument(help='Name or folder of a run; "last" is the newest.', show_default=False)
+
+
+def compare(
+    first: Annotated[str, _RunArgument],
+    second: Annotated[str, _RunArgument],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Two runs beside each other: what their recipes do differently, and what came of it."""
+    paths = open_run(first), open_run(second)
+    if paths[0].root == paths[1].root:
+        raise UsageError(f"{first} and {second} are the same run.", "`burnish runs list` shows the others.")
+    result = compare_runs(*paths)
+    if json:
+        print_json(result.model_dump_json(indent=2))
+    else:
+        show(result)
+    return ExitCode.DONE
+
+
+def show(result: Comparison) -> None:
+    """Print a comparison."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("")
+    for outcome in result.outcomes:
+        table.add_column(escape(outcome.run), overflow="fold")
+    for difference in result.recipe:
+        table.add_row(difference.key, *(escape(_short(value)) for value in difference.values), style="bold")
+    if not result.recipe:
+        out.print("Their recipes are the same.")
+    rows = zip(*(list(_rows(outcome)) for outcome in result.outcomes), strict=True)
+    for (title, ours), (_, theirs) in rows:
+        table.add_row(title, ours, theirs)
+    out.print(table, soft_wrap=False)
+    for note in result.notes:
+        out.print(f"[yellow]note:[/] {escape(note)}")
+
+
+def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    yield "standing", f"{outcome.standing}, step {outcome.step} of {outcome.total_steps}"
+    yield "training loss", _number(outcome.loss)
+    after = f" (step {outcome.held_out_step})" if outcome.held_out_step not in (None, outcome.step) else ""
+    yield "held-out loss", _number(outcome.held_out_loss) + after
+    yield "speed, median", f"{outcome.tokens_per_s:,.0f} tokens/s" if outcome.tokens_per_s is not None else "-"
+    yield "memory, peak", size(outcome.memory_bytes) if outcome.memory_bytes is not None else "-"
+    yield "training time", duration(outcome.training_s) if outcome.training_s is not None else "-"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if math.isfinite(value) else str(value)
+
+
+def _short(value: Any) -> str:
+    """A recipe's value; of a long one its end, which tells paths apart."""
+    text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"...{text[3 - _LONGEST :]}"

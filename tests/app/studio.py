@@ -1,0 +1,165 @@
+"""The real studio for end-to-end tests: windows over the real engine, real clicks, runs of a tiny model."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication
+
+from burnish_app.engine_client import EngineClient
+from burnish_app.preferences import Preferences
+from burnish_app.window import Window
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.protocol import StartRequest
+from burnish_engine.contract.recipe import (
+    AdapterSection,
+    DataSection,
+    DevicesSection,
+    ModelSection,
+    Recipe,
+    TrainSection,
+)
+from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.state import RunStateFile
+
+TESTS = Path(__file__).resolve().parents[1]
+LONG_MS = 120_000
+HEAVY = {"torch", "transformers", "triton"}
+_MAKE = """
+import sys
+from support.tiny import conversations, make_llama, write_jsonl
+make_llama(sys.argv[1])
+write_jsonl(sys.argv[2], conversations(3000))
+"""
+
+
+def make_tiny(folder):
+    """A tiny model and a data file, made by another process: this one must stay free of torch."""
+    command = [sys.executable, "-c", _MAKE, str(folder / "model"), str(folder / "data.jsonl")]
+    subprocess.run(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+    return folder
+
+
+def tiny_recipe(tiny, name, steps, *, checkpoint_every=10):
+    """A recipe for the processor with one thread."""
+    return Recipe(
+        name=name,
+        model=ModelSection(path=str(tiny / "model")),
+        data=DataSection(files=[str(tiny / "data.jsonl")], max_length=64, validation_share=0.1),
+        adapter=AdapterSection(rank=2),
+        train=TrainSection(
+            epochs=1000.0, max_steps=steps, micro_batch_tokens=128, checkpoint_every=checkpoint_every, precision="fp32"
+        ),
+        devices=DevicesSection(kind="cpu", threads=1),
+    )
+
+
+class Studio:
+    """Opens windows over the real engine.
+
+    Args:
+        qtbot: Waits.
+        theme: Of the application.
+        home: What BURNISH_HOME points to.
+    """
+
+    def __init__(self, qtbot, theme, home):
+        self._qtbot, self._theme, self._home = qtbot, theme, home
+        self._opened = []
+
+    def open(self):
+        """A window whose engine answers."""
+        window = Window(EngineClient(), Workbench(), Preferences(), self._theme)
+        self._qtbot.addWidget(window)
+        window.prepared.connect(gc.freeze)  # as the app itself does
+        window.show()
+        window.begin()
+        self._opened.append(window)
+        self.wait(lambda: window.client.state == "ready")
+        return window
+
+    def close(self):
+        """Close all windows and end every run."""
+        for window in self._opened:
+            window.close()
+        end_runs(self._home)
+
+    def wait(self, is_so):
+        """Let the window work until something is so."""
+        self._qtbot.waitUntil(lambda: bool(is_so()), timeout=LONG_MS)
+
+    def press(self, button):
+        """Click a button as a person does: once it can be clicked, through a real mouse event."""
+        self.wait(lambda: button.isVisible() and button.isEnabled())
+        self._qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+    def visit(self, window, key):
+        """Go to a page by the sidebar."""
+        self.press(window.sidebar.button(key))
+        self.wait(lambda: window.shown_key == key)
+        return window.page(key)
+
+    def type_into(self, edit, text):
+        """Replace what an edit holds, key by key."""
+        edit.setFocus()
+        edit.selectAll()
+        self._qtbot.keyClicks(edit, text)
+
+    def enter(self, edit):
+        """Press Return in an edit."""
+        self._qtbot.keyClick(edit, Qt.Key.Key_Return)
+
+    def drop(self, window, *paths):
+        """Drag files over the window and let go."""
+        data = QMimeData()
+        data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+        how = (Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+        enter = QDragEnterEvent(QPoint(400, 300), *how)
+        QApplication.sendEvent(window, enter)
+        assert enter.isAccepted(), "the window takes files"
+        drop = QDropEvent(QPointF(400, 300), *how)
+        QApplication.sendEvent(window, drop)
+        assert drop.isAccepted()
+
+    def start(self, window, recipe):
+        """Start a run without the Recipe page; returns its folder."""
+        done, failed = [], []
+        window.client.send(StartRequest, recipe=dump_recipe(recipe), on_result=done.append, on_failure=failed.append)
+        self.wait(lambda: done or failed)
+        assert not failed, failed
+        return done[0].run
+
+    def wait_for_step(self, page, step):
+        """Wait until the Train page knows of a step."""
+        self.wait(lambda: page.events.step >= step)
+
+
+def read_state(folder):
+    """The run's own summary."""
+    return RunStateFile.model_validate_json((Path(folder) / "state.json").read_text(encoding="utf-8"))
+
+
+def kill(pid):
+    """Kill a process, as a crash would."""
+    if pid is not None and psutil.pid_exists(pid):
+        process = psutil.Process(pid)
+        process.kill()
+        process.wait(10)
+
+
+def end_runs(home):
+    """Kill the process of every run and empty the queue, so that nothing outlives the test."""
+    for entry in (home / "queue").glob("*.json"):
+        entry.unlink()
+    for state in (home / "runs").glob("*/state.json"):
+        kill(read_state(state.parent).pid)
+
+
+def assert_light():
+    """Assert that the window's process never loaded what belongs to the engine."""
+    assert not HEAVY & set(sys.modules)

@@ -1,0 +1,314 @@
+"""The whole app over the real engine: from drop to export by clicks, and what happens when a process is killed."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from app.studio import (
+    LONG_MS,
+    TESTS,
+    Studio,
+    assert_light,
+    end_runs,
+    kill,
+    make_tiny,
+    read_state,
+    tiny_recipe,
+)
+
+from burnish_app.instrument import HandlerTimes
+from burnish_app.preferences import Preferences
+from burnish_app.workbench import Workbench
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.protocol import MachineRequest
+
+pytestmark = [pytest.mark.gui, pytest.mark.slow]
+HANDLER_BUDGET_MS = 50.0
+STEPS = 100
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Folder of a tiny model and a data file."""
+    return make_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def studio(qtbot, qapp, theme, burnish_home):
+    """The real studio, measured: whatever a test does, no handler holds up the window, and nothing heavy is loaded."""
+    gc.collect()
+    gc.freeze()  # garbage of other tests is not this test's
+    qapp.times = HandlerTimes()
+    made = Studio(qtbot, theme, burnish_home)
+    yield made
+    made.close()
+    gc.unfreeze()
+    times = qapp.times
+    print(
+        f"{len(times.wall_ms):,} handlers: wall p99 {times.wall_p99_ms:.1f} ms, slowest {max(times.wall_ms):.0f} ms; "
+        f"most thread CPU {times.slowest_cpu_ms:.0f} ms ({times.slowest})"
+    )
+    assert_light()
+    assert times.slowest_cpu_ms < HANDLER_BUDGET_MS, times.slowest
+
+
+def test_from_drop_to_export(studio, tiny):
+    window = studio.open()
+    assert window.shown_key == "hardware"
+    look_at_the_hardware(studio, window)
+    pick_the_model(studio, window, tiny / "model")
+    drop_the_data(studio, window, tiny / "data.jsonl")
+    take_the_recipe(studio, window)
+    folder = train(studio, window)
+    compare(studio, window)
+    export(studio, window, folder)
+    runs = studio.visit(window, "runs")
+    studio.wait(lambda: runs.model.row_of(folder) >= 0)
+    assert runs.model.run(runs.model.row_of(folder)).standing == "finished"
+    for key in ("settings", "hardware", "recipe", "train"):
+        studio.visit(window, key)
+
+
+def look_at_the_hardware(studio, window):
+    page = window.page("hardware")
+    studio.wait(lambda: page.status == "done")
+    assert page.shown_banner is None
+
+
+def pick_the_model(studio, window, folder):
+    page = studio.visit(window, "model")
+    studio.type_into(page.folder.lineEdit(), str(folder))
+    studio.enter(page.folder.lineEdit())
+    studio.wait(lambda: window.bench.model is not None and window.bench.model.path == str(folder))
+    assert page.status == "done"
+
+
+def drop_the_data(studio, window, file):
+    studio.drop(window, file)
+    studio.wait(lambda: window.shown_key == "data")
+    page = window.page("data")
+    studio.wait(lambda: window.bench.dataset is not None)
+    facts = window.bench.dataset
+    assert facts.train_rows + facts.validation_rows == 3000
+    assert page.facts.isVisible()
+    shown = page.rows.view.toPlainText()
+    learned = "".join(text for text, is_learned in facts.example if is_learned)
+    assert learned
+    assert learned in shown
+    assert learned != shown
+    studio.press(page.rows.next)
+    studio.wait(lambda: page.rows.view.toPlainText() != shown)
+    assert page.status == "done"
+
+
+def take_the_recipe(studio, window):
+    page = studio.visit(window, "recipe")
+    studio.wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
+    suggested = window.bench.plan.steps
+    assert suggested > STEPS
+    row = page.form.row("train.max_steps")
+    studio.type_into(row._editor, str(STEPS))
+    studio.wait(lambda: window.bench.plan is not None and window.bench.plan.steps == STEPS)
+    assert page.fit.steps._figure.text() == str(STEPS), "the fit follows what is typed"
+    assert page.fit.verdict.text().startswith("It fits")
+
+
+def train(studio, window):
+    studio.press(window.page("recipe").primary)
+    studio.wait(lambda: window.shown_key == "train")
+    page = window.page("train")
+    studio.wait(lambda: page.figures.headline.text() == "Training")
+    studio.wait(lambda: page.charts.isVisible() and points(page.charts.loss, "raw") > 0)
+    few = points(page.charts.loss, "raw")
+    studio.wait(lambda: points(page.charts.loss, "raw") > few)
+    studio.wait(lambda: page.figures.headline.text() == "Finished")
+    assert page.events.step == STEPS
+    studio.wait(lambda: points(page.charts.loss, "raw") == STEPS)
+    assert points(page.charts.loss, "held_out") >= 2, "before and after training"
+    assert page.events.plan is not None
+    return window.bench.run
+
+
+def points(chart, line):
+    """How many points a chart was given."""
+    return len(chart._data[line][0]) if line in chart._data else 0
+
+
+def compare(studio, window):
+    studio.press(window.page("train").primary)
+    page = window.page("try_out")
+    studio.wait(lambda: window.shown_key == "try_out")
+    assert (page.left.variant, page.right.variant) == ("base", "tuned")
+    page.longest.setValue(24)
+    studio.type_into(page.prompt, "My lamp number 7 is broken?")
+    pieces = {"left": 0, "right": 0}
+    for name, pane in (("left", page.left), ("right", page.right)):
+        stream = pane.stream
+
+        def counted(piece, name=name, stream=stream):
+            pieces[name] += 1
+            stream(piece)
+
+        pane.stream = counted
+    studio.press(page.primary)
+    studio.wait(lambda: page.status == "busy")
+    studio.wait(lambda: all(len(pane.messages) == 2 for pane in (page.left, page.right)))
+    assert all(pane.messages[-1].role == "assistant" for pane in (page.left, page.right))
+    assert min(pieces.values()) > 1, "both replies came piece by piece"
+    assert "tokens/s" in page.right.state.text()
+
+
+def export(studio, window, folder):
+    page = studio.visit(window, "export")
+    studio.wait(page.primary.isEnabled)
+    for quant, box in page.types.boxes.items():
+        if box.isVisible() and box.isChecked() != (quant == "Q8_0"):
+            studio.press(box)
+    assert page.types.chosen() == ["Q8_0"]
+    seen = set()
+    studio.press(page.primary)
+    studio.wait(lambda: page.status == "busy" and page._busy.isVisible())
+
+    def ended():
+        if page._job is not None and page._job.status == "running":
+            seen.add(page._job.share)
+        return page._job is not None and page._job.status != "running"
+
+    studio.wait(ended)
+    assert page._job.status == "finished", page._job.message
+    assert page._job.report.passed
+    assert len(seen) > 1, "the bar moved"
+    studio.wait(page.fidelity.isVisible)
+    assert [path.name for path in RunPaths(Path(folder)).export.glob("*.gguf")]
+    assert page.status == "done"
+
+
+def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
+    window = studio.open()
+    folder = studio.start(window, tiny_recipe(tiny, "first", 400))
+    window.bench.set_run(folder)
+    page = studio.visit(window, "train")
+    studio.wait_for_step(page, 25)
+    assert page.status == "busy"
+    kill(read_state(folder).pid)
+    studio.wait(lambda: page.figures.headline.text() == "Interrupted")
+    safe = page.events.safe_step
+    assert f"Step {safe} is safe" in page.figures.detail.text()
+    studio.press(page.primary)
+    studio.wait(lambda: page.events.starts == 2)
+    assert page.events.started.resumed_from_step == safe
+    studio.wait(lambda: page.figures.headline.text() == "Finished")
+    assert list(page.events.steps.step.values()) == list(range(1, 401)), "nothing is missing or twice"
+
+
+def test_the_killed_app_finds_its_run_again(qtbot, burnish_home, tiny, tmp_path):
+    bench = Workbench()
+    bench.set_recipe(tiny_recipe(tiny, "outlives", 100_000))
+    bench.save()
+    preferences = Preferences()
+    preferences.page = "recipe"
+    preferences._settings.sync()
+    try:
+        with running_app(tmp_path / "first.json", "--press") as app:
+            shown = app.wait(lambda shown: shown["step"] >= 5)
+            folder = shown["run"]
+            state = read_state(folder)
+            kill(app.process.pid)
+        time.sleep(1.0)
+        assert psutil.pid_exists(state.pid), "the run outlives the app"
+        with running_app(tmp_path / "second.json") as app:
+            again = app.wait(lambda now: now["page"] == "train" and now["step"] > shown["step"] + 20)
+            assert (again["run"], again["headline"], again["banner"]) == (folder, "Training", "")
+            assert not again["heavy"]
+        assert read_state(folder).pid == state.pid, "the run never stopped"
+    finally:
+        end_runs(burnish_home)
+
+
+class running_app:  # noqa: N801 used as a context
+    """The app as a process of its own, with the driver that writes down what it shows."""
+
+    def __init__(self, report, *arguments):
+        self.report = report
+        command = [sys.executable, str(TESTS / "support" / "app_driver.py"), str(report), *arguments]
+        self.process = subprocess.Popen(command, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, is_so):
+        """What the window shows, once that is so."""
+        deadline = time.monotonic() + LONG_MS / 1000
+        shown = {}
+        while time.monotonic() < deadline:
+            if self.report.exists():
+                shown = json.loads(self.report.read_text(encoding="utf-8"))
+                if is_so(shown):
+                    return shown
+            assert self.process.poll() is None, "the app ended"
+            time.sleep(0.1)
+        raise AssertionError(f"the window still shows {shown}")
+
+
+def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
+    window = studio.open()
+    first = studio.start(window, tiny_recipe(tiny, "first", 100_000))
+    runs = studio.visit(window, "runs")
+    studio.wait(lambda: read_state(first).status == "running")
+    second = studio.start(window, tiny_recipe(tiny, "second", 5))
+    window.bench.set_run(second)
+    train = studio.visit(window, "train")
+    studio.wait(lambda: train.figures.headline.text() == f"Waiting for {Path(first).name}")
+    studio.visit(window, "runs")
+    studio.wait(lambda: runs.model.row_of(first) >= 0)
+    runs.table.selectRow(runs.model.row_of(first))
+    studio.press(runs.stop)
+    studio.visit(window, "train")
+    studio.wait(lambda: train.figures.headline.text() == "Finished")
+    assert train.events.step == 5
+
+
+def test_a_killed_server_is_started_again_and_answers(studio):
+    window = studio.open()
+    page = window.page("hardware")
+    studio.wait(lambda: page.status == "done")
+    before = window.client.pid
+    lost = []
+    window.client.send(MachineRequest, on_failure=lost.append, on_result=lost.append)
+    kill(before)
+    studio.wait(lambda: window.client.state == "ready" and window.client.pid not in (None, before))
+    studio.press(page._check_button)
+    studio.wait(lambda: page.status == "busy")
+    studio.wait(lambda: page.status == "done")
+    assert page.shown_banner is None
+    studio.wait(lambda: lost)
+
+
+def test_a_window_opened_anew_shows_the_run_it_left(studio, tiny):
+    window = studio.open()
+    folder = studio.start(window, tiny_recipe(tiny, "first", 100_000))
+    window.bench.set_run(folder)
+    page = studio.visit(window, "train")
+    studio.wait_for_step(page, 10)
+    window.close()
+    assert psutil.pid_exists(read_state(folder).pid), "the run outlives the window"
+    again = studio.open()
+    assert again.shown_key == "train"
+    page = again.page("train")
+    studio.wait_for_step(page, 20)
+    studio.press(page._buttons["pause"])
+    studio.wait(lambda: page.figures.headline.text() == "Paused")
+    studio.press(page._buttons["stop"])
+    studio.wait(lambda: page.figures.headline.text() == "Stopped")
+    assert page.primary.text() == "Resume"
+    assert page.primary.isVisible()

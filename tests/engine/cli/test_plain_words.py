@@ -1,0 +1,192 @@
+"""What a newcomer reads: what is going on, how it ended, and what to type next."""
+
+import logging
+import shlex
+import sys
+
+import pytest
+
+from burnish_engine.cli.main import main
+from burnish_engine.cli.progress import RunProgress
+from burnish_engine.cli.terminal import typed, typed_run
+from burnish_engine.contract.events import PhaseChanged, PlanMade, StepDone
+from burnish_engine.contract.paths import RunPaths, fetched_model_dir, runs_dir
+from burnish_engine.contract.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+from burnish_engine.runs.store import create_run, read_state, write_state
+
+from support.runs import tiny_recipe
+
+
+def said(capsys, *arguments, code=0):
+    """What a command prints on both streams, as one line each: the terminal may have broken it anywhere."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == code
+    printed = capsys.readouterr()
+    return " ".join(printed.out.split()), " ".join(printed.err.split())
+
+
+def step(number, *, eta_s=60.0, memory_bytes=2_000_000_000):
+    return StepDone(
+        step=number, epoch=0.0, loss=2.5, learning_rate=1e-3, grad_norm=1.0, tokens=100, supervised_tokens=50,
+        tokens_per_s=100.0, supervised_tokens_per_s=50.0, step_s=1.0, memory_bytes=memory_bytes, eta_s=eta_s,
+    )  # fmt: skip
+
+
+def test_what_our_modules_log_is_said_once_on_standard_error(capsys):
+    main(["--version"])
+    main(["--version"])
+    capsys.readouterr()
+    logging.getLogger("burnish_engine.models.embedded").info("Unpacking [it]...")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "Unpacking [it]...\n")
+
+
+def test_a_whole_training_in_a_log_tells_stages_the_prediction_and_what_came_of_it(tmp_path, capsys):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=3)), encoding="utf-8")
+    text, _ = said(capsys, "train", recipe, "--run-dir", tmp_path / "my run")
+    stages = ["opening the model...", "reading the data and loading the model...", "predicted ", "evaluating...",
+              "step 3 ", "saving...", "Memory: predicted ", "Done."]  # fmt: skip
+    places = [text.find(stage) for stage in stages]
+    assert -1 not in places
+    assert places == sorted(places)
+    # The run does not lie in the usual folder, so its name alone would not find it.
+    assert f"burnish chat {shlex.quote(str(tmp_path / 'my run'))} or" in text or sys.platform == "win32"
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_the_last_step(monkeypatch, capsys):
+    now = iter([0.0, 4.0, 9.9, 10.1, 15.0, 16.0])
+    monkeypatch.setattr("burnish_engine.cli.progress.time.monotonic", lambda: next(now))
+    with RunProgress() as progress:
+        for number in range(1, 6):
+            progress.show(step(number))
+        progress.show(step(6, eta_s=0.0))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("step")] == ["1", "4", "6"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [("training", "after this step"), ("evaluating", "after this evaluation"), ("saving", "Saving already")],
+)
+def test_ctrl_c_is_answered_according_to_what_is_going_on(capsys, phase, words):
+    with RunProgress() as progress:
+        progress.show(PhaseChanged(phase=phase))
+        progress.stopping()
+    error = capsys.readouterr().err
+    assert words in error
+    assert "again to stop at once without saving" in error
+
+
+def test_prediction_and_measurement_stand_beside_each_other():
+    with RunProgress() as progress:
+        progress.show(step(1))
+        assert progress.memory_line() == ""
+        progress.show(
+            PlanMade(
+                memory_bytes=5_900_000_000, memory_free_bytes=8 * 10**9, tokens_per_s=9.0, seconds=720.0, fits=True
+            )
+        )
+        progress.show(step(2, memory_bytes=6_100_000_000))
+        progress.show(step(3))
+    assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.10 GB."
+
+
+def test_an_argument_is_shown_as_it_has_to_be_typed():
+    assert typed("recipe.toml") == "recipe.toml"
+    assert typed("my recipe.toml") == ('"my recipe.toml"' if sys.platform == "win32" else "'my recipe.toml'")
+
+
+def test_a_run_is_named_by_name_or_by_folder(tmp_path):
+    assert typed_run(RunPaths(runs_dir() / "lamp")) == "lamp"
+    assert str(tmp_path / "lamp") in typed_run(RunPaths(tmp_path / "lamp"))
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A finished run called lamp."""
+    paths = create_run(Recipe(), runs_dir() / "lamp-2026")
+    write_state(paths, read_state(paths).model_copy(update={"status": "finished"}))
+    return paths
+
+
+@pytest.mark.parametrize("command", ["stop", "pause", "suspend"])
+def test_a_finished_run_has_nothing_to_stop(finished, capsys, command):
+    _, error = said(capsys, "runs", command, "last", code=2)
+    assert f"is finished; there is nothing to {command}." in error
+    assert "Resume" not in error
+
+
+def test_a_stopped_run_can_be_resumed_before_it_is_paused(finished, capsys):
+    write_state(finished, read_state(finished).model_copy(update={"status": "stopped"}))
+    _, error = said(capsys, "runs", "pause", "last", code=2)
+    assert "is stopped; there is nothing to pause. Resume it first." in error
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("lst", "last"), ("lamp-2062", "lamp-2026"), ("embeded", "embedded"), ("Qwen3", None)]
+)
+def test_a_name_nobody_has_brings_the_close_ones(finished, capsys, given, meant):
+    _, error = said(capsys, "chat", given, code=2)
+    assert (f"Did you mean {meant}?" in error) if meant else ("Did you mean" not in error)
+
+
+def test_a_model_that_is_not_here_brings_the_close_ones_that_are(capsys):
+    fetched_model_dir("Qwen/Qwen3-0.6B").mkdir(parents=True)
+    _, error = said(capsys, "chat", "Qwen/Qwen3-06B", code=2)
+    assert "Did you mean Qwen/Qwen3-0.6B, which is here?" in error
+    assert "burnish models fetch Qwen/Qwen3-06B" in error
+    _, error = said(capsys, "chat", "someone/else", code=2)
+    assert "Did you mean" not in error
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data", "written"),
+    [
+        ("recipe.toml", "chats.jsonl", "chats.jsonl"),
+        ("recipe.toml", "data/chats.jsonl", "data/chats.jsonl"),
+        ("recipes/a.toml", "data/chats.jsonl", "../data/chats.jsonl"),
+        ("data/a.toml", "data/chats.jsonl", "chats.jsonl"),
+        ("deep/er/a.toml", "data/chats.jsonl", None),
+    ],
+)
+def test_a_new_recipe_names_data_near_it_relative(tmp_path, monkeypatch, capsys, recipe, data, written):
+    file = tmp_path / data
+    for folder in (file.parent, (tmp_path / recipe).parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    file.write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    said(capsys, "recipe", "new", recipe, "--data", data)
+    text = (tmp_path / recipe).read_text(encoding="utf-8")
+    assert (f'files = ["{written}"]' in text) if written else (".." not in text)
+    assert load_recipe(tmp_path / recipe).data.files[0].endswith(data.rpartition("/")[2])
+    (found,) = load_recipe(tmp_path / recipe).data.files
+    assert file.samefile(found)
+
+
+def test_a_new_recipe_keeps_an_absolute_path_and_a_models_name(tmp_path, capsys):
+    data = tmp_path / "chats.jsonl"
+    said(capsys, "recipe", "new", tmp_path / "r.toml", "--data", data, "--model", "Qwen/Qwen3-0.6B")
+    recipe = load_recipe(tmp_path / "r.toml")
+    assert (recipe.data.files, recipe.model.path) == ([str(data)], "Qwen/Qwen3-0.6B")
+    assert str(data) in (tmp_path / "r.toml").read_text(encoding="utf-8").replace("\\\\", "\\")
+
+
+def test_a_plan_says_what_its_time_leaves_out_and_why_it_knows_none(tmp_path, capsys):
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump_recipe(tiny_recipe(tmp_path)), encoding="utf-8")
+    text, _ = said(capsys, "plan", path)
+    assert "training time" in text
+    assert "loading and evaluation come on top" in text
+    text, _ = said(capsys, "plan", path, "--skip-data")
+    assert "training time unknown" in text
+    assert "--skip-data" in text
+
+
+def test_a_plan_for_a_model_that_is_not_here_says_how_its_data_can_be_read(tmp_path, capsys, monkeypatch):
+    recipe = tiny_recipe(tmp_path).model_copy(update={"model": ModelSection(path="Qwen/Qwen3-0.6B")})
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump_recipe(recipe), encoding="utf-8")
+    main(["plan", str(path)])
+    assert "burnish models fetch Qwen/Qwen3-0.6B" in " ".join(capsys.readouterr().out.split())

@@ -62,6 +62,10 @@ CONFIGS = {
         "4B-4k-recompute": ("qwen3-4b", 4096, {"rank": 16}, {"recompute": True}),
         "8B-2k": ("llama-3.1-8b", 2048, {"rank": 16}, {}),
         "135M-2k-fp32": ("smollm2-135m", 2048, {"rank": 16}, {"precision": "fp32"}),
+        # Not used to fit anything:
+        "360M-4k-r32": ("smollm2-360m", 4096, {"rank": 32}, {}),
+        "1B-8k-dora-recompute": ("llama-3.2-1b", 8192, {"rank": 16, "method": "dora"}, {"recompute": True}),
+        "8B-2k-recompute": ("llama-3.1-8b", 2048, {"rank": 16}, {"recompute": True}),
     },
     "cpu": {
         "135M-512-fp32": ("smollm2-135m", 512, {"rank": 16}, {"precision": "fp32"}),

@@ -8,6 +8,7 @@ import pytest
 from gguf import GGUFReader
 
 from burnish_engine.cli.main import main
+from burnish_engine.cli.terminal import typed
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.recipe_file import dump_recipe
 from burnish_engine.export.job import export_gguf
@@ -77,6 +78,27 @@ def test_the_run_and_its_file_are_talked_to(gguf, capsys):
     by_file = said(capsys, "chat", gguf, *SAY)
     assert by_run == by_file
     assert by_run.strip()
+
+
+def test_an_export_in_a_log_tells_its_stages_its_files_and_how_to_try_them(run, capsys, tmp_path):
+    text = said(capsys, "export", "last", "--quant", "Q8_0")
+    (file,) = run.export.glob("*.gguf")
+    assert str(file) in text.splitlines()
+    assert text.splitlines()[-1] == "Try it: burnish chat tuned --exported"
+    stages = [
+        "Writing the 16-bit file...",
+        "Running the trained model...",
+        "Making Q8_0...",
+        f"Checking {file.name}...",
+    ]
+    assert [text.splitlines().count(stage) for stage in stages] == [1, 1, 1, 1]
+
+    elsewhere = tmp_path / "out"
+    text = said(capsys, "export", "last", "--quant", "Q8_0", "--out", elsewhere)
+    assert str(elsewhere / file.name) in text.splitlines()
+    assert text.splitlines()[-1] == f"Try it: burnish chat {typed(elsewhere / file.name)}"
+    text = said(capsys, "export", "last", "--to", "safetensors", "--out", elsewhere)
+    assert text.splitlines()[-1] == f"Try it: burnish chat {typed(elsewhere / 'safetensors')}"
 
 
 def test_the_file_is_verified_again(run, gguf, capsys):

@@ -86,8 +86,19 @@ def test_the_list_shows_license_gate_sizes_and_how_to_get_the_first(capsys):
     assert "download 16.38 GB" in text
     assert "burnish models fetch Qwen/Qwen3-8B" in text
     _, short, _ = run(capsys, "models")
-    assert "more: --all" in short
     assert len(short) < len(text) / 3
+
+
+def test_the_short_list_names_the_command_that_shows_all_of_the_same(capsys):
+    _, short, _ = run(capsys, "models", "instruct", "apache-2.0", "--target", "phone", "--ram-gib", "8")
+    (line,) = [line for line in short.splitlines() if " more: " in line]
+    count, _, command = line.partition(" more: ")
+    assert command == "burnish models search instruct apache-2.0 --target phone --ram-gib 8 --all"
+    options = ("--target", "phone", "--ram-gib", "8", "--json")
+    _, text, _ = run(capsys, "models", "search", "instruct", "apache-2.0", *options)
+    assert len(ranked_models(text)) == int(count) + 10
+    _, whole, _ = run(capsys, *command.split()[1:])
+    assert " more: " not in whole
 
 
 def test_a_search_without_a_hit_says_what_to_do(capsys):
@@ -127,6 +138,16 @@ def test_suggest_writes_a_recipe_that_loads(capsys, tmp_path, tiny, chats):
     assert "adapter.rank" in text
     assert "Fits" in text
     assert "burnish train" in text
+
+
+def test_long_values_are_folded_not_cut(capsys, tmp_path):
+    folder = make_llama(tmp_path / ("a-rather-long-name-" * 4) / "base")
+    _, text, _ = run(capsys, "suggest", "--model", folder)
+    assert "…" not in text
+    # Folded within its column: the pieces of a line's path stand in the second column of lines that follow.
+    assert "".join(text.split()).count("long-name-") >= 1
+    pieces = "".join(line[text.index(text.split()[1]) :].split(" ")[0] for line in text.splitlines()[:12])
+    assert str(folder).replace(" ", "")[-20:] in "".join(pieces.split())
 
 
 def test_a_recipe_is_never_overwritten(capsys, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import json
+import logging
 import os
 import shutil
 from collections import namedtuple
@@ -70,6 +71,15 @@ def _told(words):
     assert caught.value.exit_code is ExitCode.NO_SPACE
     assert "\n" not in str(caught.value)
     assert not embedded.is_unpacked()
+
+
+def test_unpacking_is_logged_before_it_begins_and_only_then(light, caplog):
+    caplog.set_level(logging.INFO, logger="burnish_engine")
+    embedded.ensure()
+    assert [record.getMessage() for record in caplog.records] == ["Unpacking the embedded model (once, about 20 s)..."]
+    caplog.clear()
+    embedded.ensure()
+    assert caplog.records == []
 
 
 READ_ONLY = OSError(errno.EROFS, "Read-only file system")

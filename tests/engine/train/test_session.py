@@ -133,6 +133,7 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status):
     run_training(whole)
     outcome = run_training(cut, listener=commanding(cut, 5, name))
     assert (outcome.exit_code, outcome.step) == (ExitCode.STOPPED, 5)
+    assert outcome.message == f"{status.capitalize()} as asked; everything up to step 5 is saved."
     assert summarize(cut).standing == status
     assert (cut.adapter / "adapter_model.safetensors").is_file()
     assert run_training(cut).exit_code == ExitCode.DONE
@@ -142,11 +143,18 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status):
 
 def test_stop_now_saves_nothing_new(made):
     paths = made(max_steps=12)
-    run_training(paths, listener=commanding(paths, 5, "stop_now"))
+    outcome = run_training(paths, listener=commanding(paths, 5, "stop_now"))
+    assert outcome.message == "Stopped at once as asked; the last checkpoint (step 3) is kept."
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3]
     assert not paths.adapter.exists()
     assert run_training(paths).exit_code == ExitCode.DONE
     assert [event.step for event in of_kind(paths, StepDone)] == [1, 2, 3, 4, 5, *range(4, 13)]
+
+
+def test_stop_now_before_the_first_checkpoint_says_that_nothing_is_kept(made):
+    paths = made(max_steps=12)
+    outcome = run_training(paths, listener=commanding(paths, 2, "stop_now"))
+    assert outcome.message == "Stopped at once as asked; there was no checkpoint yet, so nothing is kept."
 
 
 def test_commands_are_acknowledged_and_carried_out(made):

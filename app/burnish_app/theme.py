@@ -45,6 +45,7 @@ class Colors:
     surface: str
     raised: str
     line: str
+    edge: str
     text: str
     muted: str
     faint: str
@@ -73,6 +74,7 @@ LIGHT = Colors(
     surface="#fdfcfa",
     raised="#f0ede7",
     line="#dcd7cd",
+    edge="#b9b1a4",
     text="#25221d",
     muted="#665f55",
     faint="#928a7e",
@@ -103,6 +105,7 @@ DARK = Colors(
     surface="#24211e",
     raised="#2e2a26",
     line="#3b3630",
+    edge="#645b50",
     text="#ece7df",
     muted="#aaa195",
     faint="#7d756a",
@@ -258,10 +261,11 @@ QPushButton[look="quiet"] {{ background: transparent; color: {c.accent_ink}; pad
 QPushButton[look="quiet"]:hover {{ background: {c.raised}; }}
 QPushButton[look="quiet"]:disabled {{ color: {c.faint}; }}
 QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox, QComboBox {{
-  background: {c.surface}; color: {c.text}; border: 1px solid {c.line}; border-radius: 6px; padding: 6px 8px;
+  background: {c.surface}; color: {c.text}; border: 1px solid {c.edge}; border-radius: 6px; padding: 6px 8px;
   selection-background-color: {c.accent}; selection-color: {c.on_accent}; }}
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus {{
   border: 1px solid {c.accent}; }}
+QPlainTextEdit[readOnly="true"] {{ border: 1px solid {c.line}; }}
 QTextEdit[look="plain"] {{ background: transparent; border: none; padding: 0; }}
 QLineEdit:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled, QComboBox:disabled {{ color: {c.faint}; }}
 QLineEdit[look="error"], QSpinBox[look="error"], QDoubleSpinBox[look="error"], QComboBox[look="error"] {{

@@ -136,7 +136,6 @@ class Window(QMainWindow):
             page.take_preferences(self.preferences, self.theme)
             self.sidebar.button(key).set_status(page.status)
             self._pages[key] = page
-            self._stack.addWidget(page)
         return self._pages[key]
 
     @property
@@ -163,6 +162,8 @@ class Window(QMainWindow):
             self._pages[self._shown].hidden()
         self._shown = key
         self.preferences.page = key
+        if self._stack.indexOf(page) < 0:
+            self._stack.addWidget(page)
         self._stack.setCurrentWidget(page)
         self._watch.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
         page.shown()
@@ -225,9 +226,12 @@ class Window(QMainWindow):
             self._imported.emit()
 
     def _prepare_one(self) -> None:
-        """Make one page that nobody has visited yet, in a handler of its own."""
+        """Make a page that nobody has visited yet, or put one in its place: each in a handler of its own."""
         missing = [entry.key for entry in PAGES if entry.key not in self._pages]
-        if missing:
+        loose = [page for page in self._pages.values() if self._stack.indexOf(page) < 0]
+        if loose:
+            self._stack.addWidget(loose[0])
+        elif missing:
             self.page(missing[0])
         else:
             self._preparing.stop()

@@ -57,6 +57,11 @@ def settings(window):
     window.sidebar.set_engine_note("The engine stopped and is being started again.")
 
 
+@scene("settings-failed")
+def engine_down(window):
+    window._engine_state("down")
+
+
 @scene("runs-drop")
 def drop(window):
     window.page("runs").runs_changed(RUNS)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from app import page_facts as facts
 from app.scenes import summary
-from app.screenshots import scene
+from app.screenshots import scene, settle
+from PySide6.QtWidgets import QScrollArea
 
 from burnish_engine.contract.protocol import Failure, Progress, Reply, Result
 
@@ -166,6 +167,13 @@ def recipe_advanced(window):
     row._editor.setText("2")
     row._on_edited()
     row._editor.setFocus()
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(row)
+
+
+@scene("recipe-toml")
+def recipe_toml(window):
+    _recipe(window, facts.plan())._toggle_toml()
 
 
 @scene("recipe-failed")

@@ -11,6 +11,7 @@ from burnish_engine.contract.events import (
     DataReady,
     EvaluationDone,
     PhaseChanged,
+    PlanMade,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -47,6 +48,10 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
         DataReady(
             train_rows=1144, validation_rows=60, dropped_rows=0, truncated_rows=3, train_tokens=310_000,
             supervised_tokens=210_000, micro_batches_per_epoch=300, fill=0.93,
+        ),
+        PlanMade(
+            memory_bytes=6_300_000_000, memory_free_bytes=23_500_000_000, tokens_per_s=18_400, seconds=total * 0.108,
+            fits=True,
         ),
         EvaluationDone(step=0, loss=2.61, tokens=9000, seconds=3),
         SampleDone(step=0, prompt=PROMPT, reply=BEFORE, stopped=False),
@@ -93,7 +98,7 @@ FAILED = RunEnded(
     message="At step 132 the loss is nan and the gradient norm inf; the step was not taken. Start a new run with a "
     "lower train.learning_rate (now 0.002); earlier checkpoints are kept.",
 )  # fmt: skip
-FINISHED = RunEnded(outcome="finished", exit_code=0, step=TOTAL)
+FINISHED = RunEnded(outcome="finished", exit_code=0, step=TOTAL, seconds=TOTAL * 0.11)
 
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
@@ -101,6 +106,7 @@ TRAIN_SCENES = {
     "training": (summary("running"), events(240)),
     "paused": (summary("paused"), events(240, phase="paused")),
     "suspended": (summary("suspended"), events(240)),
+    "stopped": (summary("stopped"), events(240)),
     "finished": (summary("finished", TOTAL), events(TOTAL, ended=FINISHED)),
     "failed": (summary("failed", 131, message=FAILED.message), events(131, ended=FAILED)),
     "interrupted": (summary("interrupted"), events(240)),

@@ -1,9 +1,10 @@
 """Draws every page in every state, light and dark, in two window sizes, into a folder.
 
     python tests/app/screenshots.py OUT [--only train] [--quick]
+    python tests/app/screenshots.py --readme
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
-`--quick` draws one size only.
+`--quick` draws one size only. `--readme` draws the pictures of the README anew, into assets/screenshots.
 """
 
 import argparse
@@ -20,6 +21,13 @@ from PySide6.QtWidgets import QApplication
 
 SIZES = ((1280, 800), (1920, 1080))
 SCENES = {}
+STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
+README = {
+    "train-training": ("light", "train"), "data-done": ("light", "data"), "recipe-done": ("dark", "recipe"),
+    "export-done": ("light", "export"),
+}  # fmt: skip
+"""The README's pictures: scene to (look, name of the file)."""
+README_DIR = Path(__file__).resolve().parents[2] / "assets" / "screenshots"
 SCENE_MODULES = ("app.frame_scenes", "app.page_scenes")
 """Modules that add to SCENES; one that is not there yet is left out."""
 
@@ -49,46 +57,59 @@ def load_scenes():
                 raise
 
 
-def draw(window, folder, name):
-    """Save what the window shows."""
+def draw(scene_name, size, theme, file):
+    """Bring a window into a scene and save what it shows."""
+    from burnish_app.engine_client import EngineClient
+    from burnish_app.preferences import Preferences
+    from burnish_app.window import Window
+    from burnish_app.workbench import Workbench
+
+    os.environ["BURNISH_HOME"] = tempfile.mkdtemp()
+    window = Window(EngineClient(("nothing",)), Workbench(), Preferences(), theme)
+    window.resize(*size)
+    key, _, state = scene_name.partition("-")
+    window.go_to(key)
+    if state != "empty" and key in STEPS:
+        for before in STEPS[: STEPS.index(key)]:
+            window.sidebar.button(before).set_status("done")
+    window.show()
     settle()
-    window.grab().save(str(folder / f"{name}.png"))
+    SCENES[scene_name](window)
+    settle()
+    window.grab().save(str(file))
+    window.close()
+    window.deleteLater()
+    settle(2)
 
 
 def main():
     """Draw all scenes whose name holds the given text."""
-    from burnish_app.engine_client import EngineClient
-    from burnish_app.preferences import Preferences
     from burnish_app.theme import Theme
-    from burnish_app.window import Window
-    from burnish_app.workbench import Workbench
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--only", default="")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--readme", action="store_true")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    folder = README_DIR if options.readme else options.out
+    if folder is None:
+        parser.error("Name a folder for the pictures.")
+    folder.mkdir(parents=True, exist_ok=True)
     app = QApplication([])
     theme = Theme(app)
     load_scenes()
     for mode in ("light", "dark"):
         theme.set_mode(mode)
+        if options.readme:
+            for name, (look, file_name) in README.items():
+                if look == mode:
+                    draw(name, SIZES[0], theme, folder / f"{file_name}.png")
+            continue
         for size in SIZES[:1] if options.quick else SIZES:
-            for name, function in SCENES.items():
-                if options.only not in name:
-                    continue
-                os.environ["BURNISH_HOME"] = tempfile.mkdtemp()
-                window = Window(EngineClient(("nothing",)), Workbench(), Preferences(), theme)
-                window.resize(*size)
-                window.go_to(name.split("-")[0])
-                window.show()
-                settle()
-                function(window)
-                draw(window, options.out, f"{name}-{mode}-{size[0]}")
-                window.close()
-                window.deleteLater()
-                settle(2)
+            for name in SCENES:
+                if options.only in name:
+                    draw(name, size, theme, folder / f"{name}-{mode}-{size[0]}.png")
 
 
 if __name__ == "__main__":

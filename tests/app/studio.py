@@ -146,10 +146,13 @@ def read_state(folder):
 
 def kill(pid):
     """Kill a process, as a crash would."""
-    if pid is not None and psutil.pid_exists(pid):
-        process = psutil.Process(pid)
-        process.kill()
-        process.wait(10)
+    if pid is not None and is_running(pid):
+        psutil.Process(pid).kill()
+
+
+def is_running(pid):
+    """Whether the process is there and no zombie."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def end_runs(home):

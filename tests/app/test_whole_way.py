@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from app.studio import (
     LONG_MS,
@@ -16,6 +15,7 @@ from app.studio import (
     Studio,
     assert_light,
     end_runs,
+    is_running,
     kill,
     make_tiny,
     read_state,
@@ -221,7 +221,7 @@ def test_the_killed_app_finds_its_run_again(qtbot, burnish_home, tiny, tmp_path)
             state = read_state(folder)
             kill(app.process.pid)
         time.sleep(1.0)
-        assert psutil.pid_exists(state.pid), "the run outlives the app"
+        assert is_running(state.pid), "the run outlives the app"
         with running_app(tmp_path / "second.json") as app:
             again = app.wait(lambda now: now["page"] == "train" and now["step"] > shown["step"] + 20)
             assert (again["run"], again["headline"], again["banner"]) == (folder, "Training", "")
@@ -301,7 +301,7 @@ def test_a_window_opened_anew_shows_the_run_it_left(studio, tiny):
     page = studio.visit(window, "train")
     studio.wait_for_step(page, 10)
     window.close()
-    assert psutil.pid_exists(read_state(folder).pid), "the run outlives the window"
+    assert is_running(read_state(folder).pid), "the run outlives the window"
     again = studio.open()
     assert again.shown_key == "train"
     page = again.page("train")

@@ -44,6 +44,7 @@ def test_keys_go_to_pages_and_press_the_primary_action(qtbot, window):
     qtbot.waitUntil(lambda: window.shown_key == "runs")
     pressed = []
     window.page("runs").set_primary("Go", lambda: pressed.append(True))
+    qtbot.waitUntil(window.page("runs").primary.isVisible)
     qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert pressed
 

@@ -185,7 +185,7 @@ class Page(QWidget):
         content.addLayout(head)
         content.addLayout(self._notices)
         content.addLayout(self.column, _ALL if self.fills else 0)
-        content.addStretch()
+        content.addStretch(0 if self.fills else _ALL)
         holder = QWidget()
         line = QHBoxLayout(holder)
         line.setContentsMargins(0, 0, 0, 0)
@@ -210,6 +210,7 @@ class Page(QWidget):
         inner.setMaximumWidth(COLUMN_PX)
         line = QHBoxLayout(inner)
         line.setContentsMargins(4 * UNIT, UNIT + 4, 4 * UNIT, UNIT + 4)
+        inner.setMinimumHeight(8 * UNIT)  # with and without the primary button, which is taller
         line.setSpacing(UNIT)
         line.addWidget(self._foot_note, 1)
         line.addLayout(self._foot_others)

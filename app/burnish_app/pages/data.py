@@ -52,6 +52,7 @@ class DataPage(Page):
         self._files_card.body.addStretch(1)
         self._held_out = Card("Held out", "Rows the model never learns from, to see whether it really gets better.")
         self._held_out_words = body("")
+        self._held_out_words.setToolTip("The recipe can change the share.")
         self._held_out.body.addWidget(self._held_out_words)
         self._own_file = secondary("Use a file of its own ...", self._browse_validation)
         self._share = quiet("Take a share of the rows instead", lambda: bench.set_validation_files([]))
@@ -200,4 +201,4 @@ class DataPage(Page):
             self._held_out_words.setText("\n".join(files))
         else:
             share = percent(self.bench.recipe.data.validation_share)
-            self._held_out_words.setText(f"{share} of the rows, chosen at random. The recipe can change the share.")
+            self._held_out_words.setText(f"{share} of the rows, chosen at random.")

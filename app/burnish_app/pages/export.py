@@ -262,7 +262,9 @@ class ExportPage(Page):
             command.setToolTip(f'Copies a command for the terminal that talks to this file: burnish chat "{path}"')
             llama = quiet("Copy for llama.cpp", partial(_copy, f'llama-cli -m "{path}"'))
             llama.setToolTip(f'llama-cli -m "{path}"')
-            self._file_lines.addWidget(row(ElidedLabel(path), command, llama))
+            label = ElidedLabel(name)
+            label.setToolTip(path)
+            self._file_lines.addWidget(row(label, command, llama))
         self._file_lines.addWidget(row(secondary("Talk to it", lambda: self.go_to.emit("try_out")), None))
 
     def _show_state(self) -> None:

@@ -219,10 +219,10 @@ def _host_card(machine: MachineFacts) -> QWidget:
         ("Memory free", machine.ram_free_bytes, f"of {bytes_in_words(machine.ram_total_bytes)}"),
         ("Disk free", machine.disk_free_bytes, "where runs and models are kept"),
     ):
-        value = Value(label, hint)
+        value = Value(label, hint, large=False)
         value.set(bytes_in_words(amount))
         figures.addWidget(value)
-    cores = Value("Processor cores", "physical")
+    cores = Value("Processor cores", "physical", large=False)
     cores.set(str(machine.cpu_cores))
     figures.addWidget(cores)
     figures.addStretch(1)

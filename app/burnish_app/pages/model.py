@@ -81,7 +81,9 @@ class ModelPage(Page):
     def _make_ways(self) -> QGridLayout:
         embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.")
         use_embedded = secondary("Use it", lambda: self.choose(_EMBEDDED))
-        embedded.body.addWidget(row(use_embedded, caption("Learns your data on any computer in minutes."), None))
+        promise = caption("Learns your data on any computer in minutes.")
+        promise.setWordWrap(False)
+        embedded.body.addWidget(row(use_embedded, promise, None))
         folder = Card("A folder on this machine", "Any drive. It holds config.json, safetensors and a tokenizer.")
         self.folder.setEditable(True)
         self.folder.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
@@ -97,7 +99,7 @@ class ModelPage(Page):
         self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         use, browse = secondary("Use it", self._use_folder), secondary("Browse ...", self._browse)
         folder.body.addWidget(row(self.folder, use, browse))
-        catalog = Card("From the catalog", "Ranked for training on this machine and running on the target.")
+        catalog = Card("From the catalog, ranked for training here")
         catalog.corner.addWidget(self.target)
         catalog.body.addWidget(self.catalog)
         for card in (embedded, folder):

@@ -18,7 +18,7 @@ from burnish_engine.contract.protocol import Failure, FetchRequest, ModelsReques
 from burnish_engine.contract.recipe import TargetSection
 
 _SEARCH_AFTER_MS = 200
-_LIST_SHARE, _DETAILS_SHARE = 5, 3
+_DETAILS_PX = 336
 _NAME_PX = 96
 
 
@@ -67,7 +67,10 @@ class CatalogView(QWidget):
         self._title.setWordWrap(False)
         self.action = secondary("Fetch", self._act)
         self.action.setEnabled(False)
-        listed, beside = QVBoxLayout(), QVBoxLayout()
+        details = QWidget()
+        details.setFixedWidth(_DETAILS_PX)
+        listed, beside = QVBoxLayout(), QVBoxLayout(details)
+        beside.setContentsMargins(0, 0, 0, 0)
         listed.setSpacing(UNIT)
         for widget in (self.search, self.table, self._empty):
             listed.addWidget(widget)
@@ -80,9 +83,9 @@ class CatalogView(QWidget):
         beside.addStretch(1)
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(4 * UNIT)
-        line.addLayout(listed, _LIST_SHARE)
-        line.addLayout(beside, _DETAILS_SHARE)
+        line.setSpacing(3 * UNIT)
+        line.addLayout(listed, 1)
+        line.addWidget(details)
 
     def show_for(self, target: TargetSection) -> None:
         """Rank for a target."""
@@ -117,7 +120,7 @@ class CatalogView(QWidget):
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        for column, width in ((1, 74), (2, 130), (3, 86), (4, 124), (5, 72)):
+        for column, width in ((1, 72), (2, 124), (3, 88), (4, 108), (5, 72)):
             header.resizeSection(column, width)
         table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
         table.doubleClicked.connect(lambda *_: self._act())

@@ -45,6 +45,7 @@ class FieldRow(QWidget):
         label.setBuddy(self._editor)
         unit = body(field.unit, "muted")
         self._beside = caption("")
+        self._beside.setContentsMargins(6, 0, 0, 0)  # in line with the text of the button that takes its place
         self._reset = quiet("", self.take_suggestion)
         unit.setWordWrap(False)
         middle = QWidget()

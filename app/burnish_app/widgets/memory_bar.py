@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from burnish_app.theme import SMALL_PX, UNIT, Colors, colors_of, font
@@ -115,34 +115,35 @@ class MemoryBar(QWidget):
             QRectF(max(0.0, x - width - 6), 0, width + 2, _LIMIT_PX - 2), Qt.AlignmentFlag.AlignRight, text
         )
 
-    def _legend_columns(self) -> int:
-        return max(1, self.width() // 210)
+    def _legend_places(self) -> list[QPointF]:
+        """Where each entry of the legend begins: one after the other, wrapped to the width."""
+        metrics = QFontMetricsF(font(SMALL_PX))
+        places, x, y = [], 0.0, float(_LIMIT_PX + _BAR_PX + UNIT)
+        for part in self._parts:
+            width = _SWATCH_PX + UNIT + metrics.horizontalAdvance(f"{part.name}  {bytes_in_words(part.bytes)}")
+            if x > 0 and x + width > self.width():
+                x, y = 0.0, y + _LEGEND_PX
+            places.append(QPointF(x, y))
+            x += width + 3 * UNIT
+        return places
 
     def _legend_lines(self) -> int:
-        return -(-len(self._parts) // self._legend_columns())
+        return len({place.y() for place in self._legend_places()})
 
     def _paint_legend(self, painter: QPainter, colors: Colors) -> None:
         painter.setFont(font(SMALL_PX))
-        metrics = painter.fontMetrics()
-        columns = self._legend_columns()
-        column_px = self.width() / columns
-        top = _LIMIT_PX + _BAR_PX + UNIT
-        for index, part in enumerate(self._parts):
-            x = index % columns * column_px
-            y = top + index // columns * _LEGEND_PX
+        metrics = QFontMetricsF(painter.font())
+        for index, (part, place) in enumerate(zip(self._parts, self._legend_places(), strict=True)):
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(part_color(colors, index))
-            painter.drawRoundedRect(QRectF(x, y + (_LEGEND_PX - _SWATCH_PX) / 2, _SWATCH_PX, _SWATCH_PX), 2, 2)
-            size = bytes_in_words(part.bytes)
-            room = column_px - _SWATCH_PX - UNIT - metrics.horizontalAdvance(size) - 3 * UNIT
-            name = metrics.elidedText(part.name, Qt.TextElideMode.ElideRight, int(room))
-            painter.setPen(QColor(colors.muted))
-            text_left = x + _SWATCH_PX + UNIT
-            line = QRectF(text_left, y, column_px, _LEGEND_PX)
-            painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, name)
-            painter.setPen(QColor(colors.text))
-            line.setLeft(text_left + metrics.horizontalAdvance(name) + UNIT)
-            painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, size)
+            top = place.y() + (_LEGEND_PX - _SWATCH_PX) / 2
+            painter.drawRoundedRect(QRectF(place.x(), top, _SWATCH_PX, _SWATCH_PX), 2, 2)
+            left = place.x() + _SWATCH_PX + UNIT
+            for text, color in ((f"{part.name}  ", colors.muted), (bytes_in_words(part.bytes), colors.text)):
+                painter.setPen(QColor(color))
+                line = QRectF(left, place.y(), self.width(), _LEGEND_PX)
+                painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, text)
+                left += metrics.horizontalAdvance(text)
 
 
 def part_color(colors: Colors, index: int) -> QColor:

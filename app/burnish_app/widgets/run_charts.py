@@ -15,10 +15,11 @@ from burnish_app.widgets.charts import Chart, moving_mean
 from burnish_app.widgets.plot import Line
 from burnish_app.words import bytes_in_words, count_in_words
 
-_LOSS_PX, _SMALL_PX = (220, 460), (104, 180)
+_LOSS_PX, _SMALL_PX = (168, 480), (84, 240)
 _GIB = 2**30
 _THIN_PX = 1.2
-_LOSS_SHARE, _SMALL_SHARE = 0.31, 0.15
+_BESIDE_PX = 524  # of a page's height that is not drawn on: headline, figures, margins, the charts' own headings
+_LOSS_SHARE = 2 / 3
 
 
 def mean_window(steps: int) -> int:
@@ -87,9 +88,10 @@ class RunCharts(QWidget):
 
     def fit_height(self, page_px: int) -> None:
         """Give the charts the heights that suit a page of this height."""
-        self.loss.set_plot_height(_between(page_px * _LOSS_SHARE, *_LOSS_PX))
+        room = page_px - _BESIDE_PX
+        self.loss.set_plot_height(_between(room * _LOSS_SHARE, *_LOSS_PX))
         for chart in (self.rate, self.speed, self.memory):
-            chart.set_plot_height(_between(page_px * _SMALL_SHARE, *_SMALL_PX))
+            chart.set_plot_height(_between(room * (1 - _LOSS_SHARE), *_SMALL_PX))
 
     def draw(self, state: RunState) -> None:
         """Show these steps."""

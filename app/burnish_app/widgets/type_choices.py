@@ -33,7 +33,7 @@ class TypeChoices(QWidget):
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(3 * UNIT)
-        grid.setVerticalSpacing(UNIT // 2)
+        grid.setVerticalSpacing(UNIT - 2)
         grid.setColumnStretch(2, 1)
         self._others: list[QWidget] = []
         for line, quant in enumerate(_ORDER):

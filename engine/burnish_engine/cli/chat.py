@@ -19,14 +19,19 @@ from burnish_engine.models.source import open_model
 
 def chat(
     target: Annotated[
-        str, typer.Argument(help='A run ("last" is the newest), a model folder, "embedded", or a .gguf file.')
+        str,
+        typer.Argument(
+            help='A run ("last" is the newest), a model ("embedded", a folder, a fetched name), or a .gguf file.'
+        ),
     ],
     base: Annotated[bool, typer.Option("--base", help="Of a run: the model before training.")] = False,
     exported: Annotated[bool, typer.Option("--exported", help="Of a run: its newest exported GGUF.")] = False,
-    prompt: Annotated[list[str] | None, typer.Option(help="Say this instead of asking; may be repeated.")] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Say this instead of asking you; may be repeated.")
+    ] = None,
     system: Annotated[str, typer.Option(help="System message.")] = "",
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens.")] = 512,
-    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.")] = 0.0,
+    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token; 1 varies freely.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Draw from the most likely tokens up to this probability.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",

@@ -26,7 +26,10 @@ def compare(
     second: Annotated[str, _RunArgument],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Two runs beside each other: what their recipes do differently, and what came of it."""
+    """Show two runs beside each other.
+
+    What their recipes do differently, and what came of it.
+    """
     paths = open_run(first), open_run(second)
     if paths[0].root == paths[1].root:
         raise UsageError(f"{first} and {second} are the same run.", "`burnish runs list` shows the others.")

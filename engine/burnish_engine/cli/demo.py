@@ -18,10 +18,13 @@ def demo(
     out_dir: Annotated[Path, typer.Option("--out", help="New folder for everything the demo makes.")] = Path(
         "burnish-demo"
     ),
-    tokens: Annotated[int, typer.Option(help="Most tokens to train on.", min=2000)] = 60_000,
+    tokens: Annotated[int, typer.Option(metavar="N", help="Most tokens to train on, 2000 or more.", min=2000)] = 60_000,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
 ) -> int:
-    """Train the embedded model on the sample dataset, talk to it, export, verify, and write a report."""
+    """Do the whole job once, with the embedded model.
+
+    Trains it on the sample dataset, talks to it, exports and verifies files, and writes a report.
+    """
     from burnish_engine.demo.job import run_demo
 
     began = time.perf_counter()

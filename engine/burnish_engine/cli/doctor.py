@@ -20,10 +20,13 @@ _LABEL = 11  # width of the left column
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     bandwidth: Annotated[
-        bool, typer.Option("--bandwidth", help="Also measure copies between host and GPUs and an all-reduce.")
+        bool, typer.Option("--bandwidth", help="Also measure how fast data moves to, from and between GPUs.")
     ] = False,
 ) -> int:
-    """Name the hardware, find what is missing, and run a real kernel before saying "ready"."""
+    """Check this machine and say whether it is ready to train.
+
+    Names the hardware and what is missing, and computes something on the device before it says "ready".
+    """
     result = check_up(bandwidth=bandwidth)
     if json:
         print_json(result.model_dump_json(indent=2))

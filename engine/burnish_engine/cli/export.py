@@ -26,13 +26,24 @@ Kind = Literal["gguf", "safetensors", "adapter", "ollama"]
 
 def export(
     run: Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')],
-    to: Annotated[Kind, typer.Option(help="gguf, safetensors (merged), adapter (PEFT) or ollama.")] = "gguf",
-    quant: Annotated[list[str] | None, typer.Option(help="GGUF type; may be repeated. Default: the recipe's.")] = None,
+    to: Annotated[
+        Kind,
+        typer.Option(
+            metavar="KIND", help="gguf, safetensors (adapter merged into the base), adapter (PEFT) or ollama."
+        ),
+    ] = "gguf",
+    quant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE", help="GGUF type, such as Q4_K_M; may be repeated. Default: the recipe's."),
+    ] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the files. Default: the run's.")] = None,
-    name: Annotated[str, typer.Option(help="What to call the model.")] = "",
+    name: Annotated[str, typer.Option(help="What to call the model and its files.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the fidelity report as JSON.")] = False,
 ) -> int:
-    """Make files of a trained model. A GGUF is called done only after its fidelity report."""
+    """Make files of a trained model.
+
+    A GGUF is called done only after it was compared, token by token, with the model that was trained.
+    """
     if json and to not in ("gguf", "ollama"):
         raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
     paths = open_run(run)
@@ -232,7 +243,7 @@ class _ProgressBar:
     def show(self, what: str, share: float) -> None:
         """The `progress` callback."""
         self._bar.update(self._task, description=what, completed=share)
-        if what != self._stage and not self._quiet and not out.is_terminal:
+        if what != self._stage and share < 1.0 and not self._quiet and not out.is_terminal:
             out.print(f"{escape(what)}...")
         self._stage = what
         if self._reporter:

@@ -21,14 +21,19 @@ _TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  the name of the variable that huggin
 
 
 def fetch(
-    name: Annotated[str, typer.Argument(help="Such as Qwen/Qwen3-0.6B; qwen3-0.6b will do for one of the catalog.")],
+    name: Annotated[
+        str, typer.Argument(help="Such as Qwen/Qwen3-0.6B. For what `burnish models` lists, qwen3-0.6b is enough.")
+    ],
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     token_from_env: Annotated[
         str, typer.Option(metavar="VARIABLE", help="Environment variable with the access token, for gated models.")
     ] = _TOKEN_VARIABLE,
     json: Annotated[bool, typer.Option("--json", help="Print what was fetched as JSON.")] = False,
 ) -> int:
-    """Download a model by name: resumable, checked, only what training needs."""
+    """Download a model by name.
+
+    An interrupted download goes on where it was; every file is checked; only what training needs is fetched.
+    """
     from burnish_engine.hub.fetch import fetch as fetch_model
 
     entry = _catalog_entry(name)

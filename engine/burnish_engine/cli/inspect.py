@@ -22,7 +22,7 @@ _BESIDE_BARS = 32  # terminal cells for the numbers beside the bars
 
 
 def inspect(
-    data: Annotated[list[Path], typer.Argument(help="Data files: JSONL, JSON, CSV, Parquet or TXT.")],
+    data: Annotated[list[Path], typer.Argument(metavar="FILE", help="Data files: JSONL, JSON, CSV, Parquet or TXT.")],
     *,
     model: Annotated[
         str,
@@ -30,17 +30,24 @@ def inspect(
             help='Model whose tokenizer and template are used: "embedded", a folder, or the name of a fetched model.'
         ),
     ] = "embedded",
-    max_length: Annotated[int, typer.Option(help="Longest row, tokens.")] = 1024,
-    overlong: Annotated[str, typer.Option(help="Longer rows: truncate or drop.")] = "truncate",
-    shape: Annotated[str, typer.Option(help="auto, messages, sharegpt, alpaca, prompt_completion or text.")] = "auto",
-    learn: Annotated[str, typer.Option(help="What the loss counts: responses or everything.")] = "responses",
-    validation: Annotated[list[Path] | None, typer.Option(help="Held-out file. May be repeated.")] = None,
+    max_length: Annotated[int, typer.Option(help="Longest row, tokens; see --overlong.")] = 1024,
+    overlong: Annotated[str, typer.Option(help="What happens to longer rows: truncate or drop.")] = "truncate",
+    shape: Annotated[
+        str, typer.Option(help="Shape of the rows: auto, messages, sharegpt, alpaca, prompt_completion or text.")
+    ] = "auto",
+    learn: Annotated[str, typer.Option(help="What is learned: responses or everything.")] = "responses",
+    validation: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
+    ] = None,
     micro_batch_tokens: Annotated[
-        int, typer.Option(help="Token budget of one pass. 0: 2048, or --max-length where that is more.")
+        int, typer.Option(help="Tokens computed in one pass. 0: 2048, or --max-length where that is more.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False,
 ) -> None:
-    """Show what is in a dataset: format, shape, lengths, problems, and one row as it would be trained on."""
+    """Show what is in a dataset.
+
+    Its format, the shape of its rows, their lengths, problems, and one row as it would be trained on.
+    """
     recipe = _recipe(
         data={
             "files": [str(path) for path in data],

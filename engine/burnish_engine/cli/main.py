@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from burnish_engine.cli import (
     chat,
@@ -41,7 +42,22 @@ _EXIT_CODES = (
     "Exit codes: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODE_MEANINGS.items()) + "."
 )
 
+_ORDER = (
+    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "chat", "export",
+    "verify", "serve",
+)  # fmt: skip
+
+
+class _AsTheyAreNeeded(TyperGroup):
+    """Lists the commands in the order in which a person needs them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        known = super().list_commands(ctx)
+        return sorted(known, key=_ORDER.index)
+
+
 app = typer.Typer(
+    cls=_AsTheyAreNeeded,
     epilog=_EXIT_CODES,
     name="burnish",
     no_args_is_help=True,
@@ -57,7 +73,10 @@ app = typer.Typer(
 def options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
-    """Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF."""
+    """Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF.
+
+    New here? `burnish demo` does the whole job in minutes; `burnish studio` opens the desktop app.
+    """
     if version:
         sys.stdout.write(f"burnish {burnish_version()}\n")
         raise typer.Exit

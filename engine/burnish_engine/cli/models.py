@@ -37,21 +37,26 @@ class _SearchByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_SearchByDefault,
-    help="The models worth fine-tuning, ranked for this machine. Without a command: search.",
+    help="List and download models worth fine-tuning. Without a command: search.",
 )
 app.command("fetch")(fetch.fetch)
 
 
 @app.command()
 def search(
-    query: Annotated[list[str] | None, typer.Argument(help="Words that name, family, purpose or license hold.")] = None,
+    query: Annotated[
+        list[str] | None, typer.Argument(metavar="WORD", help="Words that name, family, purpose or license hold.")
+    ] = None,
     target: KindOption = "laptop",
     ram_gib: RamOption = 0.0,
     context: ContextOption = DEFAULT_CONTEXT,
     everything: Annotated[bool, typer.Option("--all", help="Show all, not only the first ten.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Rank models: what trains well on this machine and runs well on the target, best first."""
+    """List models, best first.
+
+    The best train well on this machine and run well on the target: the device that the result shall run on.
+    """
     from burnish_engine.advise.catalog import EMBEDDED, catalog, models_here
     from burnish_engine.advise.catalog import search as search_catalog
     from burnish_engine.advise.rank import rank

@@ -23,11 +23,15 @@ _ROUGH = "steps and training time are unknown or rough"
 def plan(
     recipe: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
     skip_data: Annotated[
-        bool, typer.Option("--skip-data", help="Do not read the dataset; steps and time stay unknown.")
+        bool,
+        typer.Option("--skip-data", help="Do not read the dataset; steps and training time stay unknown or rough."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Predict memory by component, disk, speed and time against what is free now."""
+    """Predict what a run will take, and whether it fits.
+
+    Memory by component, disk, speed and training time, against what is free now. No model is loaded.
+    """
     from burnish_engine.advise.gather import plan_recipe
 
     parsed = load_recipe(recipe)

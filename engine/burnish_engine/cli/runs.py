@@ -19,7 +19,7 @@ from burnish_engine.runs import actions, lease
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
 
-app = typer.Typer(help="See runs, command them, go on with them.", no_args_is_help=True)
+app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
 
 RunArgument = Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')]
 _ACK_TIMEOUT_S = 60.0
@@ -55,7 +55,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
 
 @app.command()
 def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Where a run stands, its losses and its warnings."""
+    """Show where a run stands, its losses and its warnings."""
     summary = summarize(open_run(run))
     if json:
         import json as json_module
@@ -96,7 +96,10 @@ def pause(run: RunArgument) -> int:
 
 @app.command()
 def suspend(run: RunArgument) -> int:
-    """Save a run, end its process and free its memory; `resume` starts it again."""
+    """Save a run, end its process and free its memory.
+
+    `burnish runs resume` starts it again.
+    """
     return _command(run, "suspend")
 
 
@@ -108,7 +111,7 @@ def checkpoint(run: RunArgument) -> int:
 
 @app.command()
 def sample(run: RunArgument) -> int:
-    """Answer the fixed prompts now."""
+    """Let a run answer its recipe's prompts now."""
     return _command(run, "sample")
 
 

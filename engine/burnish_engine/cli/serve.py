@@ -11,7 +11,10 @@ import typer
 def serve(
     protocol: Annotated[bool, typer.Option("--protocol", help="Print the description of the protocol.")] = False,
 ) -> None:
-    """Serve the desktop app, or a program of yours: requests in, progress and results out, one JSON object a line."""
+    """Answer the desktop app, or a program of yours.
+
+    Requests in on standard input, progress and results out on standard output, one JSON object a line.
+    """
     if protocol:
         from burnish_engine.contract.protocol_page import protocol_page
 

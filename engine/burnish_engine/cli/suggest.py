@@ -26,10 +26,14 @@ from burnish_engine.contract.files import write_atomic
 
 def suggest(
     model: Annotated[
-        str, typer.Option(help='"embedded", a folder, or a name of the catalog. Empty: suggest one.')
+        str, typer.Option(help='"embedded", a folder, or a name from `burnish models`. Empty: one is proposed.')
     ] = "",
-    data: Annotated[list[Path] | None, typer.Option(help="Training file; may be given more than once.")] = None,
-    validation: Annotated[list[Path] | None, typer.Option(help="Held-out file; may be given more than once.")] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Training file; may be given more than once.")
+    ] = None,
+    validation: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
+    ] = None,
     target: KindOption = "laptop",
     ram_gib: RamOption = 0.0,
     context: ContextOption = DEFAULT_CONTEXT,
@@ -37,7 +41,10 @@ def suggest(
     recipe_file: Annotated[Path | None, typer.Option("--out", help="Write the recipe here.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Propose a model and a recipe that fit this machine, the data and the target."""
+    """Propose a model and a recipe, with a reason for every choice.
+
+    They fit this machine, the data, and the target: the device that the result shall run on.
+    """
     from burnish_engine.advise.catalog import catalog, models_here
     from burnish_engine.advise.suggest import Wish, chosen_model
     from burnish_engine.advise.suggest import suggest as make

@@ -11,7 +11,10 @@ from burnish_engine.contract.recipe import GgufType, TargetSection
 
 KindOption = Annotated[str, typer.Option("--target", help="Where it shall run: phone, laptop, desktop or server.")]
 RamOption = Annotated[
-    float, typer.Option("--ram-gib", help="Memory of that device, GiB. 0: 6, 16, 32 or 128, as is usual for its kind.")
+    float,
+    typer.Option(
+        "--ram-gib", help="Memory of that device, GiB. 0: 6 (phone), 16 (laptop), 32 (desktop), 128 (server)."
+    ),
 ]
 ContextOption = Annotated[int, typer.Option("--context", help="Context it is used with there, tokens.")]
 QuantOption = Annotated[str, typer.Option("--quant", help="File type, such as Q4_K_M. Empty: the best for the device.")]

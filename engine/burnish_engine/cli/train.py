@@ -21,12 +21,17 @@ _REFUSALS = (ExitCode.USAGE, ExitCode.DATA, ExitCode.ENVIRONMENT, ExitCode.LEASE
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
-    run_dir: Annotated[Path | None, typer.Option(help="New folder for the run.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="New folder for the run. Default: one beside your other runs.")
+    ] = None,
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start even if the plan says that it does not fit.")] = False,
 ) -> int:
-    """Train what the recipe describes."""
+    """Train what the recipe describes.
+
+    Ctrl-C finishes the step, saves and stops; `burnish runs resume last` goes on.
+    """
     parsed = load_recipe(recipe)
     if not parsed.data.files:
         raise UsageError(

@@ -165,7 +165,8 @@ def judge(quant: str, found: Divergence) -> list[str]:
 def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[Reply, list[str]]:
     """The file's reply to a conversation that the trained model ends by itself, and what is wrong with it.
 
-    A quantized model may word it differently, so it gets twice the tokens.
+    A quantized model may word it differently, so it gets twice the tokens. Where its own words still go on, as those of
+    a hardly trained model may, it has to end where the trained model did: after that model's reply.
     """
     ended = [probe for probe in probes if probe.reply is not None and probe.reply.stopped]
     reply = Reply("", False, 0)
@@ -174,8 +175,19 @@ def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[Reply, list[str
         reply = model.generate(probe.ids, Sampling(max_tokens=max(room, 1))).finish()
         if reply.stopped:
             return reply, []
-    problem = f"Its reply did not end within {2 * REPLY_TOKENS} tokens; the trained model's does."
-    return reply, [problem] if ended else []
+    if not ended or any(_ends_after(model, probe) for probe in ended):
+        return reply, []
+    return reply, [
+        f"Its reply did not end within {2 * REPLY_TOKENS} tokens, nor would it end after the trained model's reply, "
+        "which did."
+    ]
+
+
+def _ends_after(model: GgufModel, probe: Probe) -> bool:
+    """Whether the file's most likely token after the trained model's whole reply ends the turn."""
+    said = model.tokenize(probe.reply.text, special=False) if probe.reply is not None else []
+    ids = [*probe.ids, *said]
+    return len(ids) <= model.context and model.is_end(int(model.logits(ids)[-1].argmax()))
 
 
 def check_file(

@@ -13,7 +13,7 @@ from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.export.aside import publish
-from burnish_engine.export.reference import Probe
+from burnish_engine.export.reference import REPLY_TOKENS, Probe
 from burnish_engine.models.source import ModelSource
 
 REPORT = "fidelity.json"
@@ -122,6 +122,13 @@ def build_report(
             f"The trained model itself did not end its replies within {max(reply.tokens for reply in asked)} tokens, "
             "so ending was not compared."
         )
+    elif asked:
+        notes += [
+            f"{file.quant} was still talking after {2 * REPLY_TOKENS} tokens where the trained model had ended; after "
+            "that model's own reply it ends as that does."
+            for file in checked.files
+            if file.passed and not file.reply_stopped
+        ]
     return FidelityReport(
         model=source.name,
         architecture=architecture,

@@ -16,9 +16,17 @@ from burnish_engine.channel.log import log, log_file
 from burnish_engine.channel.server import LineServer, failure
 from burnish_engine.channel.stdio import read_lines
 from burnish_engine.contract.errors import DataError, SetupError, StoppedError
-from burnish_engine.contract.protocol import Failure, MachineRequest, Piece, Progress, Result, parse_message
+from burnish_engine.contract.protocol import (
+    Failure,
+    InspectRequest,
+    MachineRequest,
+    Piece,
+    Progress,
+    Result,
+    parse_message,
+)
 
-from support.serve import Server
+from support.serve import Server, wait_for
 
 # A worker whose method prints, runs a child that prints, reads standard input, and answers.
 NOISY = """
@@ -44,7 +52,13 @@ def runs(request, job):
 def doctor(request, job):
     time.sleep(600)
 
-work({"machine": machine, "free": free, "runs": runs, "doctor": doctor})
+def inspect(request, job):  # does not end in the first life of the process
+    first = not os.path.exists("inspected")
+    open("inspected", "w").close()
+    time.sleep(600 if first else 0)
+    return Result(id=request.id, detail="inspected")
+
+work({"inspect": inspect, "machine": machine, "free": free, "runs": runs, "doctor": doctor})
 """
 
 
@@ -208,6 +222,22 @@ def test_canceling_reaches_the_worker(child):
         child.ask(request("runs"), job, about="x")
     assert [message.what for message in sink.messages] == ["Working"]
     assert isinstance(child.ask(request(), Job("1", sink), about="x"), Result)
+
+
+def test_what_else_a_worker_did_that_had_to_be_ended_is_asked_again(child, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("burnish_engine.channel.child.CANCEL_GRACE_S", 0.1)
+    answers = []
+    other = InspectRequest(id="2", recipe="")
+    thread = threading.Thread(target=lambda: answers.append(child.ask(other, Job("2", Sink()), about="x")))
+    thread.start()
+    wait_for((tmp_path / "inspected").exists)
+    job = Job("1", Sink())
+    threading.Timer(0.2, job.cancel).start()
+    with pytest.raises(StoppedError):
+        child.ask(request("doctor"), job, about="x")
+    thread.join(30)
+    assert [answer.detail for answer in answers] == ["inspected"]
 
 
 def test_a_worker_that_does_not_listen_is_ended(child):

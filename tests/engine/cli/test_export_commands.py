@@ -85,12 +85,7 @@ def test_an_export_in_a_log_tells_its_stages_its_files_and_how_to_try_them(run, 
     (file,) = run.export.glob("*.gguf")
     assert str(file) in text.splitlines()
     assert text.splitlines()[-1] == "Try it: burnish chat tuned --exported"
-    stages = [
-        "Writing the 16-bit file...",
-        "Running the trained model...",
-        "Making Q8_0...",
-        f"Checking {file.name}...",
-    ]
+    stages = ["Writing the 16-bit file...", "Running the trained model...", "Making Q8_0...", "Checking Q8_0..."]
     assert [text.splitlines().count(stage) for stage in stages] == [1, 1, 1, 1]
 
     elsewhere = tmp_path / "out"

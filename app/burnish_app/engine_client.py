@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import shiboken6
 from pydantic import ValidationError
-from PySide6.QtCore import QObject, QProcess, QTimer, Signal
+from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
 from burnish_app.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
@@ -35,7 +35,7 @@ from burnish_engine.contract.protocol import (
 )
 
 ClientState = Literal["starting", "ready", "restarting", "down"]
-SERVE_COMMAND = (sys.executable, "-m", "burnish_engine.cli.main", "serve")
+SERVE_COMMAND = (sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve")
 _RESTART_AFTER_MS = (200, 1000, 3000)  # the last one from then on
 _STEADY_S = 10.0  # a server that lived this long is not counted as failing to start
 _DOWN_AFTER = 3
@@ -107,7 +107,9 @@ class EngineClient(QObject):
         self._rest = b""
         self._started_at = time.monotonic()
         process = QProcess(self)
-        process.setStandardErrorFile(str(self._log_file()))
+        # After a failure it is added to: what a server said last must outlive the next one's start.
+        mode = QIODevice.OpenModeFlag.Append if self._failures else QIODevice.OpenModeFlag.Truncate
+        process.setStandardErrorFile(str(self._log_file()), mode)
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._ended)
         process.errorOccurred.connect(self._errored)

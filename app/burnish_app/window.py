@@ -78,10 +78,10 @@ class Window(QMainWindow):
         theme: Light or dark.
 
     Attributes:
-        prepared: Emits once all pages are made.
+        grown: Emits when much was loaded or made that stays: after the imports, and after all pages were made.
     """
 
-    prepared = Signal()
+    grown = Signal()
     _imported = Signal()
 
     def __init__(self, client: EngineClient, bench: Workbench, preferences: Preferences, theme: Theme) -> None:
@@ -107,8 +107,10 @@ class Window(QMainWindow):
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
         self._preparing = QTimer(self, interval=_PREPARE_MS)
+        self._preparing.setObjectName("prepare")
         self._preparing.timeout.connect(self._prepare_one)
         self._imported.connect(self._preparing.start)
+        self._imported.connect(self.grown)
         client.state_changed.connect(self._engine_state)
         self._watch = RunsWatch(client, _WATCH_RUNS_MS, self, further=lambda: [bench.run] if bench.run else [])
         self._watch.updated.connect(self._runs_updated)
@@ -235,7 +237,7 @@ class Window(QMainWindow):
             self.page(missing[0])
         else:
             self._preparing.stop()
-            self.prepared.emit()
+            self.grown.emit()
 
     def _make_shortcuts(self) -> None:
         for number, entry in enumerate(PAGES[:-1], 1):

@@ -1,6 +1,5 @@
 """The real studio for end-to-end tests: windows over the real engine, real clicks, runs of a tiny model."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 
+from burnish_app.__main__ import spare_collections
 from burnish_app.engine_client import EngineClient
 from burnish_app.preferences import Preferences
 from burnish_app.window import Window
@@ -76,7 +76,7 @@ class Studio:
         """A window whose engine answers."""
         window = Window(EngineClient(), Workbench(), Preferences(), self._theme)
         self._qtbot.addWidget(window)
-        window.prepared.connect(gc.freeze)  # as the app itself does
+        spare_collections(window)  # as the app itself does
         window.show()
         window.begin()
         self._opened.append(window)

@@ -6,7 +6,7 @@ import pytest
 from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, fold_all, summary
 
 from burnish_app.run_state import RunState
-from burnish_app.run_words import STANDING_WORDS, describe
+from burnish_app.run_words import STANDING_WORDS, describe, plan_in_words
 from burnish_engine.contract.state import Standing
 
 
@@ -27,6 +27,14 @@ def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
     assert "The process is gone. Step 200 is safe. 40 later steps would be repeated." in told.detail
     assert told.actions == ("resume",)
     assert told.status == "attention"
+
+
+def test_what_was_predicted_stands_beside_what_was_measured():
+    before, during, after = (events(steps, ended=end) for steps, end in ((0, None), (240, None), (600, FINISHED)))
+    assert plan_in_words(RunState()) == ""
+    assert plan_in_words(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time: predicted 65 s"
+    assert "predicted 5.9 GiB, measured 6.1 GiB" in plan_in_words(fold_all(RunState(), during))
+    assert "Time: predicted 65 s, took 66 s" in plan_in_words(fold_all(RunState(), after))
 
 
 def test_an_interrupted_run_without_a_checkpoint_does_not_claim_a_safe_step():

@@ -48,6 +48,7 @@ def studio(qtbot, qapp, theme, burnish_home):
     made = Studio(qtbot, theme, burnish_home)
     yield made
     made.close()
+    gc.enable()
     gc.unfreeze()
     times = qapp.times
     print(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from app.scenes import summary
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
@@ -37,6 +37,32 @@ def test_every_page_can_be_shown_and_says_its_question(window):
         assert page.isVisible()
         assert (page.key, page.title) == (entry.key, entry.title)
         assert page.question
+
+
+class ShownWindows(QObject):
+    """Notes every widget that is shown as a window of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def eventFilter(self, receiver, event):  # noqa: N802 Qt names it
+        if event.type() == QEvent.Type.Show and isinstance(receiver, QWidget) and receiver.isWindow():
+            self.names.append(type(receiver).__name__)
+        return False
+
+
+def test_no_part_of_a_page_flashes_as_a_window_of_its_own(qtbot, qapp, window):
+    shown = ShownWindows()
+    qapp.installEventFilter(shown)
+    try:
+        for entry in PAGES:
+            window.go_to(entry.key)
+            qtbot.wait(50)
+    finally:
+        qapp.removeEventFilter(shown)
+    assert shown.names == []
+    assert window.isActiveWindow()
 
 
 def test_keys_go_to_pages_and_press_the_primary_action(qtbot, window):
@@ -131,11 +157,23 @@ def test_a_run_that_goes_on_is_said(qtbot, window, answers):
     qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "", timeout=4000)
 
 
+def test_a_run_outside_the_usual_folder_is_asked_for_too(qtbot, window, answers, tmp_path):
+    answers.result("runs", runs=[])
+    window.bench.set_run(str(tmp_path))
+    window.go_to("runs")
+    qtbot.waitUntil(lambda: any(asked["folders"] == [str(tmp_path)] for asked in answers.asked("runs")))
+
+
 def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):
     qtbot.waitUntil(lambda: window.client.state == "ready")
     answers.set("runs", {"exit": 3})
-    window.page("runs").ask_runs.emit()
-    qtbot.waitUntil(lambda: "started again" in window.sidebar._engine_note.text())
+    runs = window.page("runs")
+
+    def said():
+        runs.ask_runs.emit()  # again and again: while the first question is open no other is asked
+        return "started again" in window.sidebar._engine_note.text()
+
+    qtbot.waitUntil(said)
     answers.set("runs", {"type": "result", "runs": []})
     qtbot.waitUntil(lambda: window.sidebar._engine_note.text() == "", timeout=4000)
 

@@ -3,7 +3,8 @@
     python app_driver.py REPORT [--press]
 
 Nothing of the app is replaced: a thread of this process looks for the window and, on the window's thread, reads what
-the shown page says five times a second. With `--press` it clicks the shown page's primary button once it can be clicked.
+the shown page says five times a second. With `--press` it clicks
+the shown page's primary button once it can be clicked.
 """
 
 import json

@@ -220,7 +220,8 @@ class ExportPage(Page):
             if was_running:
                 return  # nothing else moves
         elif job is not None and job.status == "failed" and not (job.report and job.report.files):
-            self.banner("error", job.message or "The export failed.", "What it last said is in the run's stderr.log.")
+            log = "What it last said is in export/job.log in the run's folder."
+            self.banner("error", job.message or "The export failed.", log)
         elif job is not None and job.status == "canceled" and was_running:
             self.banner("info", "The export was stopped.", "Nothing unfinished was left behind.")
         elif job is not None and job.status == "finished" and was_running:

@@ -74,6 +74,7 @@ class TrainPage(Page):
         self._follower.state_file.connect(self._state_file)
         self._follower.gone.connect(self._gone)
         self._timer = QTimer(self, interval=_DRAW_MS)
+        self._timer.setObjectName("draw")
         self._timer.timeout.connect(self._draw)
         bench.changed.connect(self._bench_changed)
         self._follow()

@@ -98,7 +98,7 @@ class EmptyState(QWidget):
         column.addWidget(IconLabel(icon_name, 40, "faint"), alignment=center)
         for label in (body(words), caption(detail)):
             label.setAlignment(center)
+            column.addWidget(label)  # first: shown without a parent it would be a window
             label.setVisible(bool(label.text()))
-            column.addWidget(label)
         if action:
             column.addWidget(secondary(action, slot), alignment=center)

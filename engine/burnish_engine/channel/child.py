@@ -114,6 +114,7 @@ class Child:
         """End the process and free its memory, unless it is answering."""
         with self._lock:
             if self._process is not None and not self._process.busy:
+                self._process.given_up = True  # a request that comes at this moment is asked again
                 self._process.close()
                 self._process = None
 
@@ -142,7 +143,7 @@ class _Process:
         # A session (group) of its own: Ctrl-C in a terminal is for the server, which ends its workers itself.
         windows = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
         self._child = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

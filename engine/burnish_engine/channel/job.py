@@ -42,10 +42,10 @@ class Job:
         return self._canceled.is_set()
 
     def cancel(self) -> None:
-        """Ask the work to stop."""
+        """Ask the work to stop. Once more changes nothing."""
         with self._lock:
+            told = None if self._canceled.is_set() else self._told
             self._canceled.set()
-            told = self._told
         if told is not None:
             told()
 

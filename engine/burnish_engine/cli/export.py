@@ -60,7 +60,7 @@ def export(
             written = folder
         if to == "ollama" and report is not None:
             _write_modelfiles(report, folder, quiet=json)
-        reporter.finished(str(written), report)
+        reporter.finished(str(written.absolute()), report)
         bar.stop()
     if report is None:
         out.print(f"Wrote {escape(str(written.absolute()))}")
@@ -131,9 +131,9 @@ def _write_modelfiles(report: FidelityReport, folder: Path, *, quiet: bool) -> N
     for entry in report.files:
         result = export_ollama(folder / entry.file, folder / f"ollama-{entry.quant}")
         if not quiet:
-            out.print(f"Wrote {result.modelfile}")
+            out.print(f"Wrote {escape(str(result.modelfile))}")
             for note in result.notes:
-                out.print(f"note: {note}")
+                out.print(f"note: {escape(note)}")
 
 
 def verify(

@@ -14,7 +14,7 @@ _APP = "burnish_app"
 
 def studio() -> int:
     """Open the desktop app."""
-    command = [sys.executable, "-m", _APP]
+    command = [sys.executable, "-P", "-m", _APP]
     _require("PySide6", "The desktop app needs PySide6, which is not installed.")
     _require(_APP, "The desktop app is not part of this installation.")
     _require_display()

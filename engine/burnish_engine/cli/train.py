@@ -78,7 +78,8 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
         except LeasedError as error:
             if not queue:
                 raise
-            lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)))
+            lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)), anyway=anyway)
+            lease.start_waiting()  # the holder may have ended in between, and nobody else would look
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE
     run = escape(typed_run(paths))

@@ -143,7 +143,7 @@ def _in_words(planned: list[TensorType], actual: dict[str, str]) -> list[str]:
 
 def worker_command(arguments: list[str]) -> list[str]:
     """The worker's command line. A seam for tests."""
-    return [sys.executable, "-m", "burnish_engine.export.quantize_worker", *arguments]
+    return [sys.executable, "-P", "-m", "burnish_engine.export.quantize_worker", *arguments]
 
 
 def _run_worker(arguments: list[str], progress: Callable[[float], None], cancelled: Cancelled) -> None:

@@ -38,7 +38,7 @@ def measure(machine: MachineFacts, environment: Mapping[str, str] | None = None)
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", _MODULE],
+            [sys.executable, "-P", "-m", _MODULE],
             capture_output=True,
             timeout=_TIMEOUT_S,
             check=False,

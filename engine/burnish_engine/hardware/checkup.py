@@ -109,7 +109,7 @@ def _missing_compiler() -> list[str]:
 
 
 def _run_kernels(gpu: bool) -> list[KernelCheck]:
-    command = [sys.executable, "-m", _KERNEL_MODULE, *(["--gpu"] if gpu else [])]
+    command = [sys.executable, "-P", "-m", _KERNEL_MODULE, *(["--gpu"] if gpu else [])]
     name = "kernels"
     try:
         # CUDA counts the fastest GPU first unless told to count as the driver does.

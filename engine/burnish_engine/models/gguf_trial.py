@@ -29,7 +29,7 @@ def try_file(path: Path) -> None:
     """
     check_magic(path)
     done = subprocess.run(
-        [sys.executable, "-m", __name__, str(path)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        [sys.executable, "-P", "-m", __name__, str(path)], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if done.returncode == 0:
         return

@@ -160,7 +160,7 @@ class _Member:
     def __init__(self, rank: int, count: int, folder: Path) -> None:
         self.stdout, self.stderr = folder / f"{rank}.out", folder / f"{rank}.err"
         module = "burnish_engine.models.link_check"
-        command = [sys.executable, "-m", module, "--all-reduce", str(rank), str(count), str(folder / "store")]
+        command = [sys.executable, "-P", "-m", module, "--all-reduce", str(rank), str(count), str(folder / "store")]
         with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
             self.process = subprocess.Popen(command, stdout=out, stderr=err)
 

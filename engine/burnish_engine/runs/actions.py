@@ -6,7 +6,7 @@ import shutil
 
 from burnish_engine.contract.commands import Command, CommandName
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import cannot_write
+from burnish_engine.contract.files import cannot_write, replace_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.state import Standing
@@ -22,11 +22,12 @@ ALIVE: tuple[Standing, ...] = ("running", "paused", "not responding")
 _VERBS: dict[CommandName, str] = {"stop_now": "stop", "checkpoint": "save", "sample": "ask"}
 
 
-def start(recipe: Recipe) -> RunPaths:
+def start(recipe: Recipe, *, anyway: bool = False) -> RunPaths:
     """Make a run and carry it out in a process of its own, which outlives this one; it queues where the device is busy.
 
     Args:
         recipe: With absolute paths.
+        anyway: Train although the plan says that it does not fit.
 
     Raises:
         UsageError: The recipe names no training files.
@@ -35,18 +36,23 @@ def start(recipe: Recipe) -> RunPaths:
     if not recipe.data.files:
         raise UsageError("The recipe names no training files (data.files is empty).", "Choose a dataset.")
     paths = create_run(recipe)
-    carry_out_detached(paths)
+    carry_out_detached(paths, anyway=anyway)
     return paths
 
 
-def carry_out_detached(paths: RunPaths) -> None:
+def carry_out_detached(paths: RunPaths, *, anyway: bool = False) -> None:
     """Start the process that trains the run, or queues it.
+
+    Args:
+        paths: The run.
+        anyway: Train although the plan says that it does not fit.
 
     Raises:
         NoSpaceError: Its log cannot be written.
     """
+    arguments = ["runs", "resume", str(paths.root), "--queue", *(["--anyway"] if anyway else [])]
     try:
-        start_detached(["runs", "resume", str(paths.root), "--queue"], paths.stdout_log, paths.stderr_log)
+        start_detached(arguments, paths.stdout_log, paths.stderr_log)
     except OSError as error:
         raise cannot_write(paths.root, error) from error
 
@@ -122,9 +128,12 @@ def delete(paths: RunPaths) -> None:
     """
     require_deletable(paths)
     lease.dequeue(paths)
+    aside = RunPaths(paths.root.with_name(f".{paths.root.name}.deleted"))
     try:
+        # Windows does not move a folder in which a file is open: then the run stays as it is, instead of half of it.
+        replace_with_retry(paths.root, aside.root)
         # The state goes first: what is left after an interrupted deletion is no run any more.
-        paths.state.unlink(missing_ok=True)
-        shutil.rmtree(paths.root)
+        aside.state.unlink(missing_ok=True)
+        shutil.rmtree(aside.root)
     except OSError as error:
         raise cannot_write(paths.root, error) from error

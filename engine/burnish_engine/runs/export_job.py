@@ -26,18 +26,26 @@ _INTERRUPTED = "The export was interrupted: its process is gone. Start it again;
 
 def read_export_job(paths: RunPaths) -> ExportJob | None:
     """The newest export of a run as it stands; one whose process is gone has failed. None: never exported."""
-    try:
-        job = ExportJob.model_validate_json(read_with_retry(paths.export_job))
-    except (OSError, ValidationError, UnicodeDecodeError):
-        return None
-    if job.status != "running":
+    job = _read_file(paths)
+    if job is None or job.status != "running":
         return job
-    starting = job.pid is None and time.time() - job.started < _START_S
-    if starting or is_alive(job.pid, job.process_created):
+    if _is_starting(job) or is_alive(job.pid, job.process_created):
         return job
     return job.model_copy(
         update={"status": "failed", "message": _INTERRUPTED, "exit_code": int(ExitCode.STOPPED), "pid": None}
     )
+
+
+def _read_file(paths: RunPaths) -> ExportJob | None:
+    try:
+        return ExportJob.model_validate_json(read_with_retry(paths.export_job))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None
+
+
+def _is_starting(job: ExportJob | None) -> bool:
+    """Whether the process of this export was started and has not reported yet."""
+    return job is not None and job.status == "running" and job.pid is None and time.time() - job.started < _START_S
 
 
 def is_exporting(paths: RunPaths) -> bool:
@@ -69,6 +77,7 @@ def start_export(paths: RunPaths, to: str, quants: Sequence[str], name: str = ""
         arguments += ["--name", name]
     try:
         paths.export.mkdir(exist_ok=True)
+        paths.export_cancel.unlink(missing_ok=True)
         # Until the process itself reports, so that no window shows the export before this one as the newest.
         starting = ExportJob(status="running", to=to, quants=list(quants), what="Starting", started=time.time())
         write_atomic(paths.export_job, starting.model_dump_json(), durable=False)
@@ -130,7 +139,8 @@ class ExportReporter:
             raise cannot_write(self._paths.root, error) from error
         try:
             self._paths.export.mkdir(exist_ok=True)
-            self._paths.export_cancel.unlink(missing_ok=True)
+            if not _is_starting(_read_file(self._paths)):  # else it is for this very export, canceled while it started
+                self._paths.export_cancel.unlink(missing_ok=True)
             self._write()
         except OSError as error:
             self._lock.release()

@@ -26,11 +26,12 @@ from burnish_engine.runs.store import open_run, read_state, write_state
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A run that waits for a device."""
+    """A run that waits for a device, and whether it shall start although the plan says that it does not fit."""
 
     file: Path
     run: Path
     device: str
+    anyway: bool = False
 
 
 @contextmanager
@@ -101,12 +102,18 @@ def holder_of(device: str) -> str | None:
     return str(holder["run"]) if holder else None
 
 
-def enqueue(run: RunPaths, device: str) -> None:
-    """Put a run at the end of the queue."""
+def enqueue(run: RunPaths, device: str, *, anyway: bool = False) -> None:
+    """Put a run at the end of the queue.
+
+    Args:
+        run: The run folder.
+        device: What it waits for, such as "cuda-0" or "cpu".
+        anyway: Start it although the plan says that it does not fit.
+    """
     folder = _folder("queue")
     with _lock():
         write_state(run, read_state(run).model_copy(update={"status": "queued", "device": device}))
-        entry = {"run": str(run.root), "device": device, "since": time.time()}
+        entry = {"run": str(run.root), "device": device, "anyway": anyway, "since": time.time()}
         write_atomic(folder / f"{time.time_ns():020d}.json", json.dumps(entry) + "\n")
 
 
@@ -117,7 +124,7 @@ def queue() -> list[QueueEntry]:
         with suppress(json.JSONDecodeError, OSError, KeyError):
             raw = json.loads(file.read_text(encoding="utf-8"))
             if RunPaths(Path(raw["run"])).state.is_file():
-                entries.append(QueueEntry(file, Path(raw["run"]), str(raw["device"])))
+                entries.append(QueueEntry(file, Path(raw["run"]), str(raw["device"]), bool(raw.get("anyway"))))
     return entries
 
 
@@ -159,7 +166,8 @@ def _start(entry: QueueEntry) -> int | None:
     run = RunPaths(entry.run)
     try:
         open_run(entry.run)
-        return start_detached(["runs", "resume", str(run.root), "--wait"], run.stdout_log, run.stderr_log)
+        arguments = ["runs", "resume", str(run.root), "--wait", *(["--anyway"] if entry.anyway else [])]
+        return start_detached(arguments, run.stdout_log, run.stderr_log)
     except (BurnishError, OSError) as error:
         with suppress(BurnishError, OSError):
             failed = {

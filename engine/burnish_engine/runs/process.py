@@ -60,13 +60,16 @@ def start_detached(arguments: list[str], stdout: Path, stderr: Path) -> int:
     Returns:
         The pid of the new process. In a Windows virtual environment that is the launcher's, which lives as long.
     """
-    command = [sys.executable, "-m", "burnish_engine.cli.main", *arguments]
+    # -P, as wherever we start one: a json.py in the folder where the person works is not to be imported.
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", *arguments]
     with stdout.open("ab") as out, stderr.open("ab") as err:
         if os.name != "nt":
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
             ).pid
-        detached = getattr(subprocess, "DETACHED_PROCESS", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        # A hidden console of its own, not none (DETACHED_PROCESS): a virtual environment's launcher starts the real
+        # Python, and the engine starts workers; without a console to inherit each would open a window.
+        detached = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
         for flags in (detached | getattr(subprocess, "CREATE_BREAKAWAY_FROM_JOB", 0), detached):
             with suppress(PermissionError):  # some jobs forbid breaking away
                 return subprocess.Popen(

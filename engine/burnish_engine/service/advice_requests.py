@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from burnish_engine.advise.catalog import EMBEDDED, catalog, models_here, search
+from burnish_engine.advise.catalog import EMBEDDED, catalog, find_model, models_here, search
 from burnish_engine.advise.rank import rank
 from burnish_engine.advise.suggest import ChosenModel, Wish, chosen_model, suggest
 from burnish_engine.channel.child import Child
@@ -46,9 +46,7 @@ class AdviceRequests:
     def models(self, request: ModelsRequest, _job: Job) -> Result:
         """The catalog, best first."""
         here = models_here(catalog()) | {EMBEDDED}
-        found = rank(
-            self._machine.facts(), search(request.query, catalog()), request.target, here=here
-        )
+        found = rank(self._machine.facts(), search(request.query, catalog()), request.target, here=here)
         return Result(id=request.id, models=found)
 
     def suggest(self, request: SuggestRequest, job: Job) -> Result:
@@ -66,11 +64,14 @@ class AdviceRequests:
         return Result(id=request.id, suggestion=suggestion)
 
     def _chosen(self, path: str, job: Job) -> ChosenModel:
-        """The model that was asked for. A folder of a family that only transformers knows is judged by the worker."""
-        if not Path(path).is_dir() or opens_without_torch(path):
+        """The model that was asked for. One of a family that only transformers knows is judged by the worker."""
+        listed = path == "embedded" or (find_model(path, catalog()) is not None and not Path(path).is_dir())
+        if listed or opens_without_torch(path):
             return chosen_model(path, catalog(), models_here(catalog()))
         facts = self._data.ask(ModelRequest(id=job.id, path=path), job, about=f"the model {path}").model
-        spec = rough_spec(json.loads((Path(path) / "config.json").read_text(encoding="utf-8")))
+        spec = (
+            rough_spec(json.loads((Path(facts.folder) / "config.json").read_text(encoding="utf-8"))) if facts else None
+        )
         if facts is None or spec is None:
             raise SetupError(
                 f"The config.json in {path} does not say the model's shape in keys that Burnish knows.",

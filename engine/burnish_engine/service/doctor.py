@@ -29,7 +29,7 @@ def check_up_aside(job: Job, *, bandwidth: bool) -> Checkup:
         SetupError: It ended without an answer.
         StoppedError: Canceled.
     """
-    command = [sys.executable, "-m", "burnish_engine.cli.main", "doctor", "--json"]
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "doctor", "--json"]
     # Files, not pipes: nobody has to drain them, and what the child's own children still hold open does not matter.
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(

@@ -19,10 +19,14 @@ class Machine:
         self._facts: MachineFacts | None = None
         self._probed = 0.0
 
-    def facts(self) -> MachineFacts:
-        """The machine as it is now, or was a second ago."""
+    def facts(self, *, fresh: bool = False) -> MachineFacts:
+        """The machine as it is now, or was a second ago.
+
+        Args:
+            fresh: Only as it is now: memory was freed a moment ago.
+        """
         with self._lock:
-            if self._facts is None or time.monotonic() - self._probed > _FRESH_S:
+            if fresh or self._facts is None or time.monotonic() - self._probed > _FRESH_S:
                 self._facts = probe()
                 self._probed = time.monotonic()
             return self._facts

@@ -65,7 +65,7 @@ def count_parameters(folder: Path) -> int | None:
     for file in folder.glob("*.safetensors"):
         try:
             total += _count(file)
-        except (OSError, ValueError, KeyError, TypeError, struct.error):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
             return None
     return total or None
 

@@ -109,8 +109,9 @@ class Plans:
         Raises:
             DoesNotFitError: It does not fit.
         """
+        machine = self._machine.facts(fresh=True)
         plan = self.plan(recipe, job)
-        waits = lease.holder_of(lease_of(recipe, self._machine.facts())) is not None
+        waits = lease.holder_of(lease_of(recipe, machine)) is not None
         if not (waits and plan.memory_bytes <= plan.memory_total_bytes):
             refuse_unfit(plan)
 

@@ -46,7 +46,7 @@ class RunRequests:
         if not request.anyway:
             self._plans.require_fit(recipe, job)
         job.check()
-        return Result(id=request.id, run=str(actions.start(recipe).root))
+        return Result(id=request.id, run=str(actions.start(recipe, anyway=request.anyway).root))
 
     def resume(self, request: ResumeRequest, _job: Job) -> Result:
         """Go on with a run."""

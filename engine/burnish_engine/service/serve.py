@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 
 from burnish_engine.channel.child import Child
+from burnish_engine.channel.log import log
 from burnish_engine.channel.server import Handler, LineServer
 from burnish_engine.channel.stdio import take_stdio
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.protocol import Hello
 from burnish_engine.contract.version import burnish_version
 
@@ -23,15 +26,20 @@ def serve() -> None:
     server.send(Hello(burnish=burnish_version(), pid=os.getpid()))
     data = Child("burnish_engine.service.data_worker", "data process")
     chat = Child("burnish_engine.chat.worker", "chat process")
+    code, words = ExitCode.DONE, ""
     try:
         server.serve(source, _handlers(data, chat))
     except KeyboardInterrupt:
-        sys.stderr.write("Stopped.\n")
-    finally:
-        data.close()
-        chat.close()
+        words = "Stopped.\n"
+    except BaseException:  # noqa: BLE001  below the process is ended at once: nobody else would tell it
+        code, words = ExitCode.BUG, traceback.format_exc()
+        log(words)
+    data.close()
+    chat.close()
+    if sys.stderr is not None:  # on Windows a program without a console may have none
+        sys.stderr.write(words)
         sys.stderr.flush()
-        os._exit(0)  # a handler that is inside a library must not hold the process up
+    os._exit(code)  # a handler that is inside a library must not hold the process up
 
 
 def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:

@@ -112,6 +112,15 @@ def test_a_method_that_a_worker_does_not_know_and_ids_in_use():
         assert server.until_end(first)[-1].type == "canceled"
 
 
+def test_canceling_twice_is_canceling_once():
+    told = []
+    job = Job("1", lambda _message: None)
+    job.when_canceled(lambda: told.append(1))
+    job.cancel()
+    job.cancel()
+    assert told == [1]
+
+
 def test_too_many_requests_are_refused():
     with Server("-c", NOISY) as server:
         for _ in range(64):

@@ -105,6 +105,15 @@ def test_the_first_waiting_run_of_each_free_device_starts(other_process, monkeyp
     assert read_state(second).status == "stopped"
 
 
+def test_a_run_that_shall_start_anyway_still_does_after_it_waited(other_process, monkeypatch):
+    started = []
+    monkeypatch.setattr(lease, "start_detached", lambda arguments, *_: started.append(arguments) or other_process[0])
+    lease.enqueue(create_run(Recipe()), "cpu", anyway=True)
+    lease.enqueue(create_run(Recipe()), "cuda-0")
+    lease.start_waiting()
+    assert ["--anyway" in arguments for arguments in started] == [True, False]
+
+
 def test_a_started_process_takes_over_its_reservation(other_process, monkeypatch):
     """Also where the pid that was started is not the one that trains (Windows: a launcher stands between)."""
     monkeypatch.setattr(lease, "start_detached", lambda *_: other_process[0])

@@ -8,6 +8,7 @@ from burnish_engine.contract.errors import FidelityError, StoppedError, UsageErr
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.protocol import ExportJob
+from burnish_engine.runs import export_job
 from burnish_engine.runs.export_job import ExportReporter, cancel_export, is_exporting, read_export_job, start_export
 
 
@@ -69,6 +70,19 @@ def test_canceling(run):
         time.sleep(0.25)
         assert reporter.cancelled()
     assert not run.export_cancel.exists()
+
+
+def test_canceling_while_the_process_starts(run, monkeypatch):
+    monkeypatch.setattr(export_job, "start_detached", lambda *_: 0)
+    run.adapter.mkdir()
+    (run.adapter / "adapter_model.safetensors").touch()
+    run.export.mkdir()
+    run.export_cancel.touch()  # left over from an export that was killed
+    start_export(run, "gguf", ["Q8_0"])
+    assert not run.export_cancel.exists()
+    cancel_export(run)
+    with ExportReporter(run, "gguf", ["Q8_0"]) as reporter:
+        assert reporter.cancelled()
 
 
 @pytest.mark.parametrize(

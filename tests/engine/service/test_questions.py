@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.protocol import Canceled, Failure, Progress, Result
 from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
 
@@ -157,6 +158,8 @@ def test_an_unknown_family_is_planned_by_the_worker(server, recipe, tmp_path):
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "olmo2"}), encoding="utf-8")
     plan = server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
     assert plan.memory_bytes > 0
+    shutil.copytree(folder, fetched_model_dir("someone/olmo"))
+    assert server.result("suggest", model="someone/olmo").suggestion.model == "someone/olmo"
     if Path("/proc/self/maps").exists():
         assert "libtorch" not in Path(f"/proc/{server.hello.pid}/maps").read_text(encoding="utf-8")
     assert psutil.Process(server.hello.pid).children()

@@ -28,11 +28,12 @@ class RunRequests:
     Args:
         plans: Says whether a run fits.
         chat: The chat process, which makes room for a run.
+        data: The data process, which does so as well.
     """
 
-    def __init__(self, plans: Plans, chat: Child) -> None:
+    def __init__(self, plans: Plans, chat: Child, data: Child) -> None:
         self._plans = plans
-        self._chat = chat
+        self._chat, self._data = chat, data
 
     def runs(self, request: RunsRequest, _job: Job) -> Result:
         """All runs, after those that can start have been started."""
@@ -46,12 +47,15 @@ class RunRequests:
         if not request.anyway:
             self._plans.require_fit(recipe, job)
         job.check()
-        return Result(id=request.id, run=str(actions.start(recipe, anyway=request.anyway).root))
+        started = actions.start(recipe, anyway=request.anyway)
+        self._data.end_if_idle()  # it may have helped to plan
+        return Result(id=request.id, run=str(started.root))
 
     def resume(self, request: ResumeRequest, _job: Job) -> Result:
         """Go on with a run."""
         paths = open_run(request.run)
         self._chat.end_if_idle()
+        self._data.end_if_idle()
         actions.resume(paths)
         return Result(id=request.id, run=str(paths.root))
 

@@ -51,7 +51,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
 
     machine = Machine()
     plans = Plans(machine, data)
-    live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat)
+    live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat, data)
     advice = AdviceRequests(machine, plans, data)
     return {
         "doctor": live.doctor,

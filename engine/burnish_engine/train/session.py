@@ -135,7 +135,8 @@ class Session:
             save_held_out(self.paths, documents, self._data.validation_conversations)
         self._stream = BatchStream(self._data.train, recipe.train)
         self._budget: Budget = self._stream.budget()
-        check_fit(recipe, self._data.facts, recorder, anyway=self._anyway)
+        # A run that already trained here is not refused for what happens to be free now, only warned about.
+        check_fit(recipe, self._data.facts, recorder, anyway=self._anyway or resume is not None)
         if self.device.type == "cuda":
             torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from burnish_engine.contract.machine import GpuFacts, LinkFacts, MachineFacts
 from burnish_engine.hardware.links import read_links
 from burnish_engine.hardware.nvml import LIBRARY_NOT_FOUND, Driver, read_gpu
 from burnish_engine.hardware.system import SystemFacts, process_name, read_system
+from burnish_engine.hardware.visible import VARIABLE, only_visible
 
 DRIVER_TIMEOUT_S = 8.0
 """A driver that no one uses loads on the first call, 1 to 3 s a GPU (NVIDIA, "Driver Persistence"); more is a hang."""
@@ -53,7 +55,7 @@ def probe(
     reader.join(timeout_s)
     if not found.done:
         found = _Findings(problem=f"the driver did not answer within {timeout_s:g} s")
-    return MachineFacts(
+    machine = MachineFacts(
         **system.model_dump(exclude={"nvidia_on_bus"}),
         gpus=found.gpus,
         links=found.links,
@@ -61,6 +63,8 @@ def probe(
         driver_cuda=found.cuda,
         gpu_problem=found.problem,
     )
+    # A recording speaks for another machine, whose variables are not ours.
+    return machine if nvml is not None else only_visible(machine, os.environ.get(VARIABLE))
 
 
 def _read(found: _Findings, nvml: Any, system: SystemFacts, name_of: Callable[[int], str]) -> None:

@@ -1,0 +1,46 @@
+"""`CUDA_VISIBLE_DEVICES`: the GPUs that CUDA, and so torch, shows to this process, numbered as it numbers them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish_engine.contract.machine import GpuFacts, MachineFacts
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def only_visible(machine: MachineFacts, setting: str | None) -> MachineFacts:
+    """The machine with the visible GPUs only, in CUDA's order. Who hides all of them wants the CPU: no problem is named.
+
+    Args:
+        machine: With all GPUs, as NVML lists them (in PCI order, which our processes ask of CUDA too).
+        setting: The variable's value; None where it is not set. Indices or UUIDs that begin with "GPU-", split by
+            commas; whatever follows the first that names no GPU is hidden (CUDA C++ Programming Guide, "CUDA
+            Environment Variables").
+    """
+    if setting is None or not machine.gpus:
+        return machine
+    chosen: list[GpuFacts] = []
+    for entry in setting.split(","):
+        gpu = _named(entry.strip(), machine.gpus)
+        if gpu is None or gpu in chosen:
+            break
+        chosen.append(gpu)
+    place = {gpu.index: number for number, gpu in enumerate(chosen)}
+    links = []
+    for link in machine.links:
+        if link.first in place and link.second in place:
+            first, second = sorted((place[link.first], place[link.second]))
+            links.append(link.model_copy(update={"first": first, "second": second}))
+    changes: dict[str, object] = {
+        "gpus": [gpu.model_copy(update={"index": place[gpu.index]}) for gpu in chosen],
+        "links": sorted(links, key=lambda link: (link.first, link.second)),
+    }
+    return machine.model_copy(update=changes)
+
+
+def _named(entry: str, gpus: Sequence[GpuFacts]) -> GpuFacts | None:
+    if entry.isdecimal():
+        return next((gpu for gpu in gpus if gpu.index == int(entry)), None)
+    matches = [gpu for gpu in gpus if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None

@@ -10,7 +10,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def only_visible(machine: MachineFacts, setting: str | None) -> MachineFacts:
-    """The machine with the visible GPUs only, in CUDA's order. Who hides all of them wants the CPU: no problem is named.
+    """The machine with the visible GPUs only, in CUDA's order. Hiding all of them asks for the CPU and is no problem.
 
     Args:
         machine: With all GPUs, as NVML lists them (in PCI order, which our processes ask of CUDA too).

@@ -58,7 +58,8 @@ def plan_run(
     """
     device = choose_target(recipe, machine)
     work = _work(recipe, dataset)
-    memory = predict_memory(recipe, spec, work.largest, cuda=device.cuda, precision=device.precision)
+    passes = work.steps * recipe.train.accumulation if work.steps is not None else None
+    memory = predict_memory(recipe, spec, work.largest, cuda=device.cuda, precision=device.precision, passes=passes)
     total = sum(part.bytes for part in memory)
     free, whole, name = _memory_of(machine, device)
     trained = adapter_parameters(spec, recipe.adapter)

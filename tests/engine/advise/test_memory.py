@@ -87,3 +87,12 @@ def test_head_grows_with_learned_tokens_only():
 def test_adapter_optimizer_and_gradients_are_fp32():
     found = parts(Recipe(adapter=AdapterSection(rank=16)))
     assert found["optimizer"] == 2 * found["adapter"] == 2 * found["gradients"]
+
+
+def test_caches_grow_with_the_passes_of_a_processor_up_to_a_limit():
+    held = [
+        parts(Recipe(), cuda=False, precision="fp32", passes=passes)["libraries"] for passes in (5, 50, 100, 1000, None)
+    ]
+    assert held[0] < held[1] < held[2] == held[3] == held[4]
+    on_gpu = [parts(Recipe(), passes=passes) for passes in (5, None)]
+    assert on_gpu[0] == on_gpu[1]

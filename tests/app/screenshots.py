@@ -1,10 +1,9 @@
 """Draws every page in every state, light and dark, in two window sizes, into a folder.
 
     python tests/app/screenshots.py OUT [--only train] [--quick]
-    python tests/app/screenshots.py --readme
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
-`--quick` draws one size only. `--readme` draws the pictures of the README anew, into assets/screenshots.
+`--quick` draws one size only. What they show is made up; tour.py takes pictures of a real run.
 """
 
 import argparse
@@ -22,12 +21,6 @@ from PySide6.QtWidgets import QApplication
 SIZES = ((1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
-README = {
-    "train-training": ("light", "train"), "data-done": ("light", "data"), "recipe-done": ("dark", "recipe"),
-    "export-done": ("light", "export"),
-}  # fmt: skip
-"""The README's pictures: scene to (look, name of the file)."""
-README_DIR = Path(__file__).resolve().parents[2] / "assets" / "screenshots"
 SCENE_MODULES = ("app.frame_scenes", "app.page_scenes")
 """Modules that add to SCENES; one that is not there yet is left out."""
 
@@ -87,25 +80,17 @@ def main():
     from burnish_app.theme import Theme
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--readme", action="store_true")
     options = parser.parse_args()
-    folder = README_DIR if options.readme else options.out
-    if folder is None:
-        parser.error("Name a folder for the pictures.")
+    folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     app = QApplication([])
     theme = Theme(app)
     load_scenes()
     for mode in ("light", "dark"):
         theme.set_mode(mode)
-        if options.readme:
-            for name, (look, file_name) in README.items():
-                if look == mode:
-                    draw(name, SIZES[0], theme, folder / f"{file_name}.png")
-            continue
         for size in SIZES[:1] if options.quick else SIZES:
             for name in SCENES:
                 if options.only in name:

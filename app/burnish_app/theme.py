@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QDir, QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
 
@@ -190,6 +190,7 @@ class Theme(QObject):
     def _apply(self) -> None:
         colors = self.colors
         self._app.setPalette(qt_palette(colors))
+        QDir.setSearchPaths(_ICONS, [str(assets_dir() / "icons")])
         self._app.setStyleSheet(style_sheet(colors))
         self.changed.emit()
 
@@ -227,11 +228,12 @@ def qt_palette(colors: Colors) -> QPalette:
     return palette
 
 
+_ICONS = "burnishicons"  # search path of Qt's: a folder's own name, with its spaces, would have to be escaped
+
+
 def style_sheet(colors: Colors) -> str:
     """The small style sheet over Fusion. Widgets opt in by the dynamic property `look`."""
     c = colors
-    chevron = (assets_dir() / "icons" / "chevron-down.svg").as_posix()
-    check = (assets_dir() / "icons" / "check.svg").as_posix()
     return f"""
 QToolTip {{ background: {c.raised}; color: {c.text}; border: 1px solid {c.line}; padding: 6px; }}
 QScrollArea, QScrollArea > QWidget > QWidget {{ background: transparent; border: none; }}
@@ -274,11 +276,11 @@ QCheckBox::indicator, QRadioButton::indicator {{ width: 16px; height: 16px; bord
   border-radius: 4px; background: {c.surface}; }}
 QRadioButton::indicator {{ border-radius: 8px; }}
 QCheckBox::indicator:focus, QRadioButton::indicator:focus {{ border: 1px solid {c.accent}; }}
-QCheckBox::indicator:checked {{ background: {c.accent}; border: 1px solid {c.accent}; image: url({check}); }}
+QCheckBox::indicator:checked {{ background: {c.accent}; border: 1px solid {c.accent}; image: url({_ICONS}:check.svg); }}
 QRadioButton::indicator:checked {{ border: 5px solid {c.accent}; width: 8px; height: 8px; border-radius: 9px; }}
 QCheckBox::indicator:disabled, QRadioButton::indicator:disabled {{ border-color: {c.line}; }}
 QComboBox::drop-down {{ border: none; width: 24px; }}
-QComboBox::down-arrow {{ image: url("{chevron}"); width: 12px; height: 12px; }}
+QComboBox::down-arrow {{ image: url({_ICONS}:chevron-down.svg); width: 12px; height: 12px; }}
 QComboBox QAbstractItemView {{ background: {c.surface}; border: 1px solid {c.line}; padding: 4px; }}
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {{
   width: 0; border: none; }}

@@ -199,7 +199,8 @@ def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     assert page.status == "busy"
     kill(read_state(folder).pid)
     studio.wait(lambda: page.figures.headline.text() == "Interrupted")
-    safe = page.events.safe_step
+    safe = max(int(marker.parent.name.removeprefix("step-")) for marker in Path(folder).glob("checkpoints/*/COMPLETE"))
+    studio.wait(lambda: page.events.safe_step == safe)
     assert f"Step {safe} is safe" in page.figures.detail.text()
     studio.press(page.primary)
     studio.wait(lambda: page.events.starts == 2)

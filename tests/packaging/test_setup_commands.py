@@ -80,8 +80,11 @@ def test_linters_come_first_and_pytest_last(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     assert setup_commands.test([]) == 0
-    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy", "pytest"]
-    assert runs.commands[-1] == ["pytest", "-m", "not gpu"]
+    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy", "pytest", "pytest"]
+    assert runs.commands[-2:] == [
+        ["pytest", "-m", "not gpu", "tests/app"],
+        ["pytest", "-m", "not gpu", "--ignore=tests/app"],
+    ]
     assert runs.envs[-1]["TRITON_INTERPRET"] == runs.envs[-1]["HF_HUB_OFFLINE"] == "1"
     assert runs.envs[-1]["QT_QPA_PLATFORM"] == "xcb", "the caller's own value wins"
 

@@ -19,8 +19,10 @@ from PySide6.QtWidgets import QApplication
 
 
 def watch(report, press):
-    while (app := QApplication.instance()) is None or not app.topLevelWidgets():
+    # Only the window's own thread may touch widgets.
+    while (app := QApplication.instance()) is None:
         time.sleep(0.05)
+    time.sleep(0.5)
     QTimer.singleShot(0, app, lambda: look_again_and_again(app, report, press))
 
 

@@ -21,6 +21,7 @@ from app.studio import (
     read_state,
     tiny_recipe,
 )
+from PySide6.QtCore import QCoreApplication, QEvent
 
 from burnish_app.instrument import HandlerTimes
 from burnish_app.preferences import Preferences
@@ -43,7 +44,8 @@ def tiny(tmp_path_factory):
 def studio(qtbot, qapp, theme, burnish_home):
     """The real studio, measured: whatever a test does, no handler holds up the window, and nothing heavy is loaded."""
     gc.collect()
-    gc.freeze()  # garbage of other tests is not this test's
+    gc.freeze()  # garbage of other tests is not this test's, nor is the end of their windows
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     qapp.times = HandlerTimes()
     made = Studio(qtbot, theme, burnish_home)
     yield made

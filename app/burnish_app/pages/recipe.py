@@ -230,7 +230,7 @@ class RecipePage(Page):
 
     def _start_failed(self, failure: Failure) -> None:
         actions: list[Action] = []
-        if failure.exit_code == ExitCode.DOES_NOT_FIT:
+        if failure.exit_code in (ExitCode.DOES_NOT_FIT, ExitCode.NO_SPACE):
             actions = [("Start anyway", lambda: self.start(anyway=True))]
         self.banner("error", failure.what, failure.remedy, actions)
         self._show_state()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from burnish_engine.advise.memory import BYTES_OF
-from burnish_engine.advise.plan import plan_run
+from burnish_engine.advise.plan import choose_target, plan_run
 from burnish_engine.advise.shape import parameters
 from burnish_engine.advise.workload import planned_facts, rounded_length, wanted_length, workload
 from burnish_engine.contract.advice import Plan
@@ -54,10 +54,7 @@ def device_section(machine: MachineFacts) -> DevicesSection:
 
 def best_precision(machine: MachineFacts) -> str:
     """bf16 where the device computes it fast, else fp32."""
-    gpu = best_gpu(machine)
-    if gpu is not None:
-        return "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"
-    return "bf16" if machine.bf16_cpu else "fp32"
+    return choose_target(Recipe(devices=device_section(machine)), machine).precision
 
 
 def fit_passes(

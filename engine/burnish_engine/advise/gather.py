@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from burnish_engine.advise.catalog import find_model
 from burnish_engine.advise.plan import plan_run
-from burnish_engine.advise.shape import parameters
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
@@ -14,8 +13,6 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.models.spec import rough_spec
-
-_DOWNLOADED_BYTES_PER_WEIGHT = 2  # checkpoints are published in 16 bits
 
 
 def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine: MachineFacts | None = None) -> Plan:
@@ -35,8 +32,7 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     if is_model_name(name) and not fetched_model_dir(name).is_dir():
         entry = find_model(name)
         if entry is not None:
-            download = entry.parameters * _DOWNLOADED_BYTES_PER_WEIGHT
-            return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=download)
+            return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
     source = open_model(name)
     return plan_run(recipe, spec_of(source), machine, dataset=dataset, weights_bytes=weights_bytes(source))
 
@@ -58,6 +54,5 @@ def spec_of(source: ModelSource) -> DecoderSpec:
 
 
 def weights_bytes(source: ModelSource) -> int:
-    """Size of the weights on disk; predicted from the shape where they are not plain files."""
-    found = sum(file.stat().st_size for file in source.folder.glob("*.safetensors"))
-    return found or parameters(spec_of(source)) * _DOWNLOADED_BYTES_PER_WEIGHT
+    """Size of the weights on disk, which `open_model` made sure are there."""
+    return sum(file.stat().st_size for file in source.folder.glob("*.safetensors"))

@@ -29,7 +29,7 @@ _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
 
 @dataclass(frozen=True)
 class Pass:
-    """The largest forward and backward pass of a run.
+    """One forward and backward pass.
 
     Attributes:
         tokens: T, tokens of the pass.
@@ -55,13 +55,12 @@ def predict_memory(
     """
     width = BYTES_OF[precision]
     trained = adapter_parameters(spec, recipe.adapter)
-    passing = sum(layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers)
-    kept, head = passing, head_bytes(spec, largest.supervised)
+    by_layer = [layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers]
+    kept, head = sum(by_layer), head_bytes(spec, largest.supervised)
     layer_peak = _layer_backward_bytes(spec, largest.tokens, width)
     if recipe.train.recompute:
-        worst = max(layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers)
         kept = len(spec.layers) * largest.tokens * spec.hidden_size * width
-        layer_peak += worst
+        layer_peak += max(by_layer)
     mask = largest.tokens**2 if recipe.train.pack else 0  # one byte a pair of tokens
     parts = [
         MemoryPart(name="base weights", bytes=parameters(spec) * width, note=precision),
@@ -75,7 +74,7 @@ def predict_memory(
         parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised:,} learned tokens"))
     else:
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
-    parts.append(_overhead(head, passing, precision, cuda=cuda))
+    parts.append(_overhead(head, sum(by_layer), precision, cuda=cuda))
     parts.append(_runtime(passes, cuda=cuda))
     return parts
 

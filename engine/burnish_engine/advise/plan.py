@@ -10,7 +10,7 @@ from burnish_engine.advise.memory import BYTES_OF, GIB, MIB, Pass, predict_memor
 from burnish_engine.advise.shape import adapter_parameters, parameters
 from burnish_engine.advise.speed import Device, seconds_per_pass
 from burnish_engine.contract.advice import MemoryPart, Plan
-from burnish_engine.contract.errors import DoesNotFitError, UsageError
+from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
@@ -21,7 +21,6 @@ _CPU_MARGIN_BYTES = 512 * MIB
 _SUPERVISED_UNKNOWN = 0.6  # share of learned tokens where the dataset was not looked at
 _FILL_UNKNOWN = 0.9
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
-_START_S = 20.0  # process start, imports, loading
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def plan_run(
         steps=work.steps,
         tokens=work.tokens,
         tokens_per_s=speed,
-        seconds=work.tokens / speed + _START_S if work.tokens is not None else None,
+        seconds=work.tokens / speed if work.tokens is not None else None,
         speed_source=f"estimated from {facts_for(_gpu(machine, device)).source}" if device.cuda else "estimated",
     )
 
@@ -105,9 +104,12 @@ def refuse_unfit(plan: Plan) -> None:
 
     Raises:
         DoesNotFitError: It does not; the message has the figures and what would make it fit.
+        NoSpaceError: Only the disk is too full.
     """
-    if not plan.fits:
-        raise DoesNotFitError(plan.problems[0], " ".join(plan.problems[1:]))
+    if plan.fits:
+        return
+    only_disk = len(plan.problems) == 1 and plan.disk_bytes > plan.disk_free_bytes
+    raise (NoSpaceError if only_disk else DoesNotFitError)(plan.problems[0], " ".join(plan.problems[1:]))
 
 
 def choose_target(recipe: Recipe, machine: MachineFacts) -> Device:
@@ -131,7 +133,7 @@ def choose_target(recipe: Recipe, machine: MachineFacts) -> Device:
         )
     precision = recipe.train.precision
     if precision == "auto":
-        precision = "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"
+        precision = "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"  # Ampere brought bf16 units
     return Device(cuda=True, index=wanted, precision=precision)
 
 

@@ -162,11 +162,10 @@ def _prepare_process() -> None:
     # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
     # torch or llama.cpp load it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    if sys.platform.startswith("linux"):
+    if sys.platform.startswith("linux") and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name
         # Passes differ in length; without growing segments torch's allocator keeps up to twice the memory it uses
         # (measured, tests/bench/LOG.md). Windows has none.
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # torch before 2.9
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
     logging.basicConfig(level=logging.ERROR)
     show_log()

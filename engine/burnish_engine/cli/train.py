@@ -16,7 +16,14 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
 from burnish_engine.runs.store import create_run, read_recipe, read_state
 
-_REFUSALS = (ExitCode.USAGE, ExitCode.DATA, ExitCode.ENVIRONMENT, ExitCode.LEASED, ExitCode.DOES_NOT_FIT)
+_REFUSALS = (
+    ExitCode.USAGE,
+    ExitCode.DATA,
+    ExitCode.ENVIRONMENT,
+    ExitCode.LEASED,
+    ExitCode.DOES_NOT_FIT,
+    ExitCode.NO_SPACE,
+)
 
 
 def train(

@@ -92,8 +92,8 @@ class LinkFacts(_Facts):
     measured: LinkMeasurement | None = None
 
 
-class MachineFacts(_Facts):
-    """The machine, without loading torch."""
+class HostFacts(_Facts):
+    """What a machine is beside its GPUs."""
 
     os: str
     architecture: str
@@ -103,6 +103,17 @@ class MachineFacts(_Facts):
     ram_total_bytes: int
     ram_free_bytes: int
     disk_free_bytes: int = Field(description="Free bytes on the volume of the user data folder.")
+    bf16_cpu: bool | None = Field(default=None, description="Whether the processor has bf16 instructions.")
+    sleep_after_s: int | None = Field(
+        default=None, description="The system goes to sleep after this idle time; 0: never; None: unknown."
+    )
+    sleep_note: str = ""
+    container: bool | None = Field(default=None, description="Whether this runs in a container or under WSL.")
+
+
+class MachineFacts(HostFacts):
+    """The machine, without loading torch."""
+
     gpus: list[GpuFacts] = []
     links: list[LinkFacts] = Field(default=[], description="One entry a pair of GPUs.")
     all_reduce_gb_s: float | None = Field(
@@ -111,12 +122,6 @@ class MachineFacts(_Facts):
     driver: str | None = Field(default=None, description="NVIDIA driver version, where one answers.")
     driver_cuda: str | None = Field(default=None, description="Highest CUDA version the driver supports.")
     gpu_problem: str | None = Field(default=None, description="Why a GPU that seems to be there does not answer.")
-    bf16_cpu: bool | None = Field(default=None, description="Whether the processor has bf16 instructions.")
-    sleep_after_s: int | None = Field(
-        default=None, description="The system goes to sleep after this idle time; 0: never; None: unknown."
-    )
-    sleep_note: str = ""
-    container: bool | None = Field(default=None, description="Whether this runs in a container or under WSL.")
 
 
 class ParallelSettings(_Facts):

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from pydantic import BaseModel, ConfigDict
 
+from burnish_engine.contract.machine import HostFacts
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.hardware.sleep import read_sleep
@@ -27,23 +27,9 @@ _NVIDIA_PCI_VENDOR = "0x10de"
 _PCI_DISPLAY_CLASS = "0x03"  # PCI class code: display controller
 
 
-class SystemFacts(BaseModel):
-    """What a machine is beside its GPUs. Fields as in `MachineFacts`, and what explains them."""
+class SystemFacts(HostFacts):
+    """What a machine is beside its GPUs, and what explains their absence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    os: str
-    architecture: str
-    python: str
-    cpu: str
-    cpu_cores: int
-    ram_total_bytes: int
-    ram_free_bytes: int
-    disk_free_bytes: int
-    bf16_cpu: bool | None = None
-    sleep_after_s: int | None = None
-    sleep_note: str = ""
-    container: bool | None = None
     nvidia_on_bus: bool | None = None
     """Whether the PCI bus shows an NVIDIA display device; None where the bus cannot be read (Windows, WSL)."""
 

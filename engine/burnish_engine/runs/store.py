@@ -89,7 +89,10 @@ def open_run(reference: str | Path, *, others: Iterable[str] = ()) -> RunPaths:
         raise UsageError(
             f"{folder} is not a run folder (it has no state.json).", "Give a folder made by `burnish train`."
         )
-    known = ["last", *(summary.paths.root.name for summary in list_runs()), *others]
+    names = [summary.paths.root.name for summary in list_runs()]
+    if str(reference) == "last" and not names:
+        raise UsageError("There are no runs yet.", "`burnish train recipe.toml` makes one.")
+    known = ["last", *names, *others]
     close = difflib.get_close_matches(str(reference), known, n=3)
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"There is no run {str(reference)!r}.", f"{hint}`burnish runs list` shows the runs there are.")

@@ -108,6 +108,7 @@ class Plans:
 
         Raises:
             DoesNotFitError: It does not fit.
+            NoSpaceError: Only the disk is too full.
         """
         machine = self._machine.facts(fresh=True)
         plan = self.plan(recipe, job)

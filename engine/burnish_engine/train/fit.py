@@ -26,6 +26,7 @@ def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyw
 
     Raises:
         DoesNotFitError: It does not fit.
+        NoSpaceError: Only the disk is too full.
     """
     try:
         plan = plan_recipe(recipe, dataset=dataset, machine=_machine_for_this_process())

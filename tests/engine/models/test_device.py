@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from burnish_engine.advise.plan import choose_target
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.recipe import DevicesSection
+from burnish_engine.contract.recipe import DevicesSection, Recipe
 from burnish_engine.hardware.cpu import usable_cores
+from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device import choose_device, choose_precision, choose_threads, lease_name
 
 PLAIN = {
@@ -66,3 +68,9 @@ def test_precision_follows_the_hardware(monkeypatch):
 def test_threads():
     assert choose_threads(3) == 3
     assert choose_threads(0) == usable_cores() >= 1
+
+
+def test_a_plan_takes_the_precision_that_training_takes():
+    """The plan reads the processor's instructions from the system, training asks torch."""
+    recipe = Recipe(devices=DevicesSection(kind="cpu"))
+    assert choose_target(recipe, probe()).precision == choose_precision("auto", torch.device("cpu"))

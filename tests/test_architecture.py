@@ -11,7 +11,7 @@ import pytest
 from burnish_engine.contract import events
 from burnish_engine.contract.commands import Command
 from burnish_engine.contract.recipe import Recipe, field_unit, sections
-from burnish_kernels.registry import OPS, ops
+from burnish_kernels.registry import CAPABILITIES, OPS, ops
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
@@ -31,6 +31,7 @@ ENGINE_MAY_IMPORT = {
     "data": {"contract", "models"},
     "chat": {"contract", "channel", "models", "data", "runs"},
     "train": {"contract", "hardware", "models", "data", "runs", "advise"},
+    "bench": {"contract", "hardware", "models", "data", "train"},
     "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat"},
     "service": {
         "contract",
@@ -57,6 +58,7 @@ ENGINE_MAY_IMPORT = {
         "train",
         "export",
         "demo",
+        "bench",
         "service",
         "hub",
     },
@@ -182,6 +184,24 @@ def test_every_op_has_its_four_files_and_a_case():
             assert (folder / name / file).is_file(), f"{name} lacks {file}"
         assert op.cases()
         assert len({case.name for case in op.cases()}) == len(op.cases())
+        # Triton's interpreter is too slow for large ones: something must be left for machines without a GPU.
+        assert not all(case.gpu_only for case in op.cases())
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_op_lists_what_is_compiled_ahead(name):
+    compilations = ops()[name].compilations()
+    assert compilations
+    assert len({one.name for one in compilations}) == len(compilations)
+    assert all(set(one.capabilities) <= set(CAPABILITIES) for one in compilations)
+
+
+def test_operations_load_triton_only_when_one_runs():
+    """Not when they are imported: the CPU way and the app's questions must do without it."""
+    own = [name for name, path in modules() if name.startswith("burnish_kernels.") and "kernel" not in path.stem]
+    code = f"import sys, {', '.join(own)}; print('triton' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 FIELDS = [

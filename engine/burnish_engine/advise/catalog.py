@@ -88,7 +88,8 @@ def _text(model: CatalogModel) -> str:
 
 def _model(entry: dict[str, Any], shapes: dict[str, dict[str, Any]]) -> CatalogModel:
     facts = dict(entry)
-    config = _expand({**shapes[facts.pop("shape")], **facts.pop("config", {})})
+    # TOML has no null, and where sliding_window is absent some families have one.
+    config = _expand({"sliding_window": None, **shapes[facts.pop("shape")], **facts.pop("config", {})})
     spec = decoder_spec(config)
     if spec is None:
         raise ValueError(f"the shape of {entry['name']} is not understood")

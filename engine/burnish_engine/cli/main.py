@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from burnish_engine.cli import (
+    bench,
     chat,
     demo,
     doctor,
@@ -32,9 +33,10 @@ from burnish_engine.cli import (
 from burnish_engine.cli.terminal import say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode
 from burnish_engine.contract.files import cannot_write
-from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.paths import user_cache_dir, user_data_dir
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.offline import keep_persons_choice
+from burnish_kernels.tuning import CACHE_VARIABLE
 
 _UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -44,7 +46,7 @@ _EXIT_CODES = (
 
 _ORDER = (
     "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "chat", "export",
-    "verify", "serve",
+    "verify", "bench", "serve",
 )  # fmt: skip
 
 
@@ -94,6 +96,7 @@ app.add_typer(runs.app, name="runs")
 app.command("chat")(chat.chat)
 app.command("export")(export.export)
 app.command("verify")(export.verify)
+app.add_typer(bench.app, name="bench")
 app.add_typer(recipe.app, name="recipe")
 app.command("serve")(serve.serve)
 
@@ -159,6 +162,7 @@ def _prepare_process() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order in which NVML, and so the doctor, counts
+    os.environ.setdefault(CACHE_VARIABLE, str(user_cache_dir() / "kernels"))
     # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
     # torch or llama.cpp load it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")

@@ -45,7 +45,7 @@ class RunStarted(_Event):
     process_created: float = Field(description="Creation time of the process, seconds since the epoch.")
     device: str
     precision: str
-    engine: str = Field(description="plain: transformers + PEFT.")
+    engine: str = Field(description="fast: Burnish's own decoder. plain: transformers + PEFT.")
     resumed_from_step: int | None = Field(default=None, description="Optimizer step of the checkpoint resumed from.")
     total_steps: int = Field(description="Optimizer steps the run will make.")
     versions: dict[str, str] = Field(default_factory=dict)

@@ -32,6 +32,11 @@ class RopeSpec(_Facts):
     high_freq_factor: float = 4.0
     original_context: int | None = None
     partial: float = Field(default=1.0, description="Share of each head that is rotated.")
+    short_factor: list[float] = Field(default=[], description="longrope: divides each frequency of short documents.")
+    long_factor: list[float] = Field(
+        default=[], description="longrope: divides each frequency of documents longer than original_context."
+    )
+    attention_factor: float = Field(default=1.0, description="Multiplies cosine and sine (longrope, yarn).")
 
 
 class DecoderSpec(_Facts):
@@ -49,10 +54,28 @@ class DecoderSpec(_Facts):
     activation: str = "silu"
     max_context: int = Field(description="Longest sequence the checkpoint was made for, tokens.")
     rope: RopeSpec = RopeSpec()
-    sliding_window: int | None = None
-    attention_bias: bool = False
+    local_rope: RopeSpec | None = Field(default=None, description="Of sliding-window layers where theirs differs.")
+    sliding_window: int | None = Field(
+        default=None,
+        description="Tokens a sliding-window layer sees, its own included: key j of query i if i - j < it.",
+    )
+    attention_scale: float | None = Field(default=None, description="Multiplies q.k; None: 1 / sqrt(head_dim).")
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    attention_bias: bool = Field(default=False, description="Whether q, k and v have a bias.")
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    fused_projections: bool = Field(
+        default=False, description="Whether the checkpoint holds qkv_proj and gate_up_proj, stacked (Phi-3)."
+    )
     qk_norm: bool = False
+    norm_one_plus: bool = Field(default=False, description="Norms multiply by 1 + weight (Gemma).")
+    sandwich_norms: bool = Field(
+        default=False, description="Norms after attention and feed-forward too, before their sum (Gemma 3)."
+    )
+    embedding_scale: float = Field(default=1.0, description="Multiplies embeddings; round it to their dtype first.")
     tied_embeddings: bool = False
+    causal: bool = Field(default=True, description="False where every token sees later ones (EmbeddingGemma).")
     num_experts: int = 0
     experts_per_token: int = 0
     conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")

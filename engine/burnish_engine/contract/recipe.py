@@ -42,6 +42,11 @@ class ModelSection(_Section):
         'model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
         min_length=1,
     )
+    quantize: Literal["none", "nf4"] = _field(
+        "none",
+        "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
+        "the memory for a few percent of the speed. Fast engine only.",
+    )
 
 
 class DataSection(_Section):
@@ -115,10 +120,15 @@ class TrainSection(_Section):
     max_grad_norm: float = _field(
         1.0, "Gradients are scaled down to this global L2 norm. 0: no clipping.", ge=0.0, le=1e6
     )
-    precision: Literal["auto", "fp32", "bf16"] = _field(
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = _field(
         "auto",
-        "Precision of the frozen base model. auto: bf16 where the device computes it fast, else fp32. Adapters and "
-        "optimizer are always fp32.",
+        "What the base model computes in. auto: bf16 where the device computes it fast, else fp32. fp16: with loss "
+        "scaling. fp32 stays fp32 everywhere. Adapters and optimizer are always fp32.",
+    )
+    engine: Literal["auto", "fast", "plain"] = _field(
+        "auto",
+        "fast: Burnish's own decoder and kernels. plain: transformers and PEFT. auto: fast for the models and adapters "
+        "it knows.",
     )
     recompute: bool = _field(
         False, "Recompute activations in the backward pass: slower by about a third, in a fraction of the memory."

@@ -1,21 +1,22 @@
-"""Streamed and batched replies of a transformers (or PEFT) model, and the tokens that end them.
+"""Streamed and batched replies of any model that is a `Speaker`, and the tokens that end them.
 
-Replies are also made in the middle of training, so a model is left exactly as it was found: modes of every module,
-`config.use_cache`, and torch's random numbers (sampling draws from a numpy generator of its own). Loads torch only when
-a model generates.
+Replies are also made in the middle of training, so a model is left exactly as it was found, and so are torch's random
+numbers (sampling draws from a numpy generator of its own). Loads torch only when a model generates.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.models.sampling import Reply, ReplyStream, Sampling, pick_token
+
+if TYPE_CHECKING:
+    import torch
 
 Prompt = Sequence[int] | Sequence[Mapping[str, str]]
 """Token ids, or messages that the tokenizer's chat template renders (transformers renders it in a sandbox)."""
@@ -47,32 +48,51 @@ def stop_token_ids(tokenizer: Any, *declared: int | Sequence[int] | None) -> lis
 
 
 def model_stop_ids(model: Any, tokenizer: Any) -> list[int]:
-    """`stop_token_ids` with what the model's generation_config and config declare."""
-    generation = getattr(model, "generation_config", None)
-    return stop_token_ids(
-        tokenizer, getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None)
-    )
+    """`stop_token_ids` with what the model's files declare; arguments as for `generate_replies`."""
+    return stop_token_ids(tokenizer, *as_speaker(model).ends)
 
 
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every module's mode is what it was.
+@runtime_checkable
+class Speaker(Protocol):
+    """A model that makes replies, several at a time. Its states are its own business."""
 
-    `no_grad`, not `inference_mode`: some rope variants cache buffers at their first long input, and buffers made in
-    inference mode cannot be used by a later backward pass.
-    """
-    import torch
+    @property
+    def ends(self) -> Sequence[int | Sequence[int] | None]:
+        """What the model's files declare as ends of a reply: every `eos_token_id`, a number or a list."""
+        ...
 
-    modes = [(module, module.training) for module in model.modules()]
-    if any(training for _, training in modes):
-        model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            if module.training != training:
-                module.training = training
+    def speaking(self) -> AbstractContextManager[None]:
+        """`start` and `advance` are called within this; afterwards a model in training is as it was."""
+        ...
+
+    def start(self, prompts: Sequence[Sequence[int]], reserve: int) -> tuple[Any, torch.Tensor]:
+        """Read prompts.
+
+        Args:
+            prompts: Token ids, at least one of each.
+            reserve: Most tokens that each will grow by.
+
+        Returns:
+            The state of these replies, and the logits [B, V] after each prompt, fp32.
+        """
+        ...
+
+    def advance(self, state: Any, tokens: Sequence[int]) -> torch.Tensor:
+        """Add one token to every reply of the state; the logits [B, V] after it, fp32."""
+        ...
+
+    def keep(self, state: Any, rows: Sequence[int]) -> bool:
+        """Drop all replies of the state but these; False where the model cannot, and they all stay."""
+        ...
+
+
+def as_speaker(model: Any) -> Speaker:
+    """The model itself where it is one, else the plain one around a model of transformers."""
+    if isinstance(model, Speaker):
+        return model
+    from burnish_engine.models.plain_speaker import PlainSpeaker
+
+    return PlainSpeaker(model)
 
 
 def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
@@ -93,7 +113,7 @@ def generate_stream(model: Any, tokenizer: Any, prompt: Prompt, sampling: Sampli
     """Stream one reply with a KV cache.
 
     Args:
-        model: A causal language model of transformers, or a PeftModel around one.
+        model: A `Speaker`, or a causal language model of transformers, or a PeftModel around one.
         tokenizer: Its tokenizer.
         prompt: Messages or token ids.
         sampling: How to choose; greedy up to 256 tokens where not given.
@@ -103,30 +123,28 @@ def generate_stream(model: Any, tokenizer: Any, prompt: Prompt, sampling: Sampli
     """
     ids = prompt_ids(tokenizer, prompt)
     chosen = sampling or Sampling()
-    return ReplyStream(lambda stream: _stream(stream, model, tokenizer, ids, chosen))
+    return ReplyStream(lambda stream: _stream(stream, as_speaker(model), tokenizer, ids, chosen))
 
 
-def _stream(stream: ReplyStream, model: Any, tokenizer: Any, ids: list[int], sampling: Sampling) -> Iterator[str]:
-    import torch
-
+def _stream(stream: ReplyStream, speaker: Speaker, tokenizer: Any, ids: list[int], sampling: Sampling) -> Iterator[str]:
     random = np.random.default_rng(sampling.seed)
-    stops = set(model_stop_ids(model, tokenizer))
+    stops = set(stop_token_ids(tokenizer, *speaker.ends))
     decoder = PieceDecoder(tokenizer)
-    extra = _last_logits_only(model)
-    feed, cache = torch.tensor([ids], device=model.device), None
+    state, token = None, 0
     for _ in range(sampling.max_tokens):
         # The modes are switched per token: between two pieces the consumer may train the model, or never come back.
-        with evaluating(model):
-            output = model(input_ids=feed, past_key_values=cache, use_cache=True, **extra)
-        cache = output.past_key_values
-        token = pick_token(output.logits[0, -1].float().cpu().numpy(), sampling, random)
+        with speaker.speaking():
+            if state is None:
+                state, logits = speaker.start([ids], sampling.max_tokens)
+            else:
+                logits = speaker.advance(state, [token])
+        token = pick_token(logits[0].cpu().numpy(), sampling, random)
         if token in stops:
             stream.stopped = True
             break
         stream.tokens += 1
         if piece := decoder.push(token):
             yield piece
-        feed = torch.tensor([[token]], device=model.device)
     if piece := decoder.flush():
         yield piece
 
@@ -136,11 +154,11 @@ def generate_replies(
 ) -> list[Reply]:
     """Greedy replies to many prompts, in their order, several at a time.
 
-    Prompts of similar length share a batch (padded on the left), and finished replies leave it where the model's cache
-    can drop rows, so that the time goes into replies that are still growing.
+    Prompts of similar length share a batch, and finished replies leave it where the model can drop rows, so that the
+    time goes into replies that are still growing.
 
     Args:
-        model: A causal language model of transformers, or a PeftModel around one.
+        model: A `Speaker`, or a causal language model of transformers, or a PeftModel around one.
         tokenizer: Its tokenizer.
         prompts: Messages or token ids, each.
         max_new_tokens: Longest reply, tokens.
@@ -150,12 +168,12 @@ def generate_replies(
     ids = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
     replies: dict[int, Reply] = {}
-    with evaluating(model):
+    speaker = as_speaker(model)
+    stops = set(stop_token_ids(tokenizer, *speaker.ends))
+    with speaker.speaking():
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            made = _greedy_batch(
-                model, [ids[row] for row in rows], set(model_stop_ids(model, tokenizer)), max_new_tokens
-            )
+            made = _greedy_batch(speaker, [ids[row] for row in rows], stops, max_new_tokens)
             for row, (tokens, stopped) in zip(rows, made, strict=True):
                 text = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
                 replies[row] = Reply(text, stopped, len(tokens))
@@ -163,58 +181,26 @@ def generate_replies(
 
 
 def _greedy_batch(
-    model: Any, prompts: list[list[int]], stops: set[int], max_new_tokens: int
+    speaker: Speaker, prompts: list[list[int]], stops: set[int], max_new_tokens: int
 ) -> list[tuple[list[int], bool]]:
-    import torch
-
-    longest = max(len(prompt) for prompt in prompts)
-    feed = torch.tensor([[0] * (longest - len(p)) + p for p in prompts], device=model.device)
-    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=model.device)
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    rows, cache, extra = list(range(len(prompts))), None, _last_logits_only(model)
     made: list[list[int]] = [[] for _ in prompts]
     stopped = [False] * len(prompts)
-    for _ in range(max_new_tokens):
-        output = model(
-            input_ids=feed, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, **extra
-        )
-        cache = output.past_key_values
-        chosen = output.logits[:, -1].argmax(-1).tolist()
+    rows = list(range(len(prompts)))
+    state, logits = speaker.start(prompts, max_new_tokens)
+    for left in reversed(range(max_new_tokens)):
+        chosen = logits.argmax(-1).tolist()
         going = []
         for place, (row, token) in enumerate(zip(rows, chosen, strict=True)):
             stopped[row] = stopped[row] or token in stops
             if not stopped[row]:
                 made[row].append(token)
                 going.append(place)
-        if not going:
+        if not going or not left:
             break
-        if len(going) < len(rows) and _can_drop_rows(cache):
-            kept = torch.tensor(going, device=model.device)
-            cache.batch_select_indices(kept)
-            mask, positions = mask[kept], positions[kept]
+        if len(going) < len(rows) and speaker.keep(state, going):
             rows, chosen = [rows[place] for place in going], [chosen[place] for place in going]
-        feed = torch.tensor([[token] for token in chosen], device=model.device)
-        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=-1)
-        positions = positions[:, -1:] + 1
+        logits = speaker.advance(state, chosen)
     return list(zip(made, stopped, strict=True))
-
-
-def _can_drop_rows(cache: Any) -> bool:
-    """Whether a cache can forget rows of its batch.
-
-    Layers with convolution or recurrent states (LFM2, Mamba hybrids) cannot: they lack the method, or inherit one that
-    drops rows of their keys and values only. Their finished rows are fed on and ignored.
-    """
-    layers = getattr(cache, "layers", None) or []
-    return bool(layers) and all(
-        hasattr(layer, "batch_select_indices") and not hasattr(layer, "conv_states") for layer in layers
-    )
-
-
-def _last_logits_only(model: Any) -> dict[str, int]:
-    """The argument that spares the logits of a prompt's other positions, where the model's class knows it."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(base.forward).parameters else {}
 
 
 class PieceDecoder:

@@ -1,15 +1,60 @@
-"""From a checkpoint's `config.json` to a torch-free `DecoderSpec`."""
+"""From a checkpoint's `config.json` to a torch-free `DecoderSpec`.
+
+What a key means, and what holds where it is absent, is what transformers 5 does: its configuration_*.py for defaults
+and older spellings, its modeling_*.py for which keys a family really uses.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from burnish_engine.contract.facts import DecoderSpec, LayerKind, LayerSpec, RopeSpec
+from burnish_engine.contract.facts import DecoderSpec, LayerKind, LayerSpec
+from burnish_engine.models.spec_rope import global_and_local_rope
 
-KNOWN_FAMILIES = frozenset(
-    {"llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "phi3", "lfm2", "gpt_oss"}
-)
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
+    "mistral": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 131_072, "num_key_value_heads": 8, "sliding_window": 4096,
+    },
+    "qwen2": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768, "num_key_value_heads": 32, "sliding_window": 4096,
+        "max_window_layers": 28,
+    },
+    "qwen3": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768, "num_key_value_heads": 32, "sliding_window": 4096,
+        "max_window_layers": 28, "head_dim": 128,
+    },
+    "qwen3_moe": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768, "num_key_value_heads": 4, "sliding_window": 4096,
+    },
+    "smollm3": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768, "num_key_value_heads": 4, "tie_word_embeddings": True,
+        "rope_theta": 2_000_000.0, "no_rope_layer_interval": 4,
+    },
+    "gemma3_text": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 131_072, "num_key_value_heads": 4, "sliding_window": 4096,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+        "query_pre_attn_scalar": 256, "sliding_window_pattern": 6,
+    },
+    "phi3": {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096},
+    "lfm2": {
+        "norm_eps": 1e-5, "max_position_embeddings": 128_000, "num_key_value_heads": 8, "tie_word_embeddings": True,
+        "rope_theta": 1_000_000.0, "conv_L_cache": 3,
+    },
+    "gpt_oss": {
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "num_key_value_heads": 8, "sliding_window": 128,
+        "head_dim": 64, "sliding_window_pattern": 2, "attention_bias": True, "rope_theta": 150_000.0,
+    },
+}  # fmt: skip
+"""Values of absent keys, by family."""
+KNOWN_FAMILIES = frozenset(_DEFAULTS)
 """model_type values whose config this module reads fully."""
+_WINDOW_ON_REQUEST = {"qwen2", "qwen3", "qwen3_moe", "smollm3"}  # their window counts only with use_sliding_window
+_WINDOW_EVERYWHERE = {"mistral", "phi3", "qwen3_moe"}  # they look at no layer_types
+_NO_WINDOW = {"llama"}
+_LAYER_KINDS: dict[str, LayerKind] = {
+    "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
+}  # fmt: skip
 _MOST_LAYERS = 10_000  # a damaged count must not fill the memory with layers
 
 
@@ -26,7 +71,7 @@ def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
     # (pydantic.ValidationError is a ValueError). What is not understood fully has no specification, and transformers
     # decides whether the model can be used without one.
     try:
-        return _read(config, family)
+        return _read({**_DEFAULTS[family], **config}, family)
     except (LookupError, TypeError, ValueError, ArithmeticError):
         return None
 
@@ -41,8 +86,10 @@ def rough_spec(config: dict[str, Any]) -> DecoderSpec | None:
     """
     inner = config.get("text_config")
     chosen = inner if isinstance(inner, dict) else config
+    family = str(chosen.get("model_type", "unknown"))
+    ropeless = {"rope_parameters": None, "rope_scaling": None, "partial_rotary_factor": None}
     try:
-        return _read({**chosen, "rope_parameters": {}, "rope_scaling": {}}, str(chosen.get("model_type", "unknown")))
+        return _read({**_DEFAULTS.get(family, {}), **chosen, **ropeless}, family)
     except (LookupError, TypeError, ValueError, ArithmeticError):
         return None
 
@@ -50,7 +97,13 @@ def rough_spec(config: dict[str, Any]) -> DecoderSpec | None:
 def _read(config: dict[str, Any], family: str) -> DecoderSpec:
     heads = _size(config, "num_attention_heads")
     hidden = _size(config, "hidden_size")
+    head_dim = int(config.get("head_dim") or hidden // heads)
     experts = int(config.get("num_experts") or config.get("num_local_experts") or 0)
+    layers = _layers(config, family, experts)
+    max_context = int(config.get("max_position_embeddings", 2048))
+    rope, local_rope = global_and_local_rope(config, family, head_dim, max_context)
+    biases = bool(config.get("attention_bias", False)) and family not in {"qwen2", "mistral", "phi3", "lfm2"}
+    is_gemma = family == "gemma3_text"
     return DecoderSpec(
         family=family,
         vocab_size=_size(config, "vocab_size"),
@@ -58,16 +111,27 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         intermediate_size=_feed_forward_width(config, family, experts),
         num_heads=heads,
         num_kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
-        layers=_layers(config, family, experts),
-        rms_norm_eps=float(config.get("rms_norm_eps", config.get("norm_eps", 1e-5))),
-        activation=str(config.get("hidden_act") or config.get("hidden_activation") or "silu"),
-        max_context=int(config.get("max_position_embeddings", 2048)),
-        rope=_rope(config),
-        sliding_window=config.get("sliding_window"),
-        attention_bias=bool(config.get("attention_bias", family == "qwen2")),
+        head_dim=head_dim,
+        layers=layers,
+        rms_norm_eps=float(config["norm_eps"] if family == "lfm2" else config.get("rms_norm_eps", 1e-5)),
+        activation=_activation(config, family),
+        max_context=max_context,
+        rope=rope,
+        local_rope=local_rope,
+        sliding_window=_window(config, family) if any(one.kind == "sliding_attention" for one in layers) else None,
+        attention_scale=float(config["query_pre_attn_scalar"]) ** -0.5 if is_gemma else None,
+        attention_softcap=_number(config, "attn_logit_softcapping") if is_gemma else None,
+        logit_softcap=_number(config, "final_logit_softcapping") if is_gemma else None,
+        attention_bias=biases or family == "qwen2",
+        attention_output_bias=biases,
+        mlp_bias=bool(config.get("mlp_bias", False)) and family in {"llama", "smollm3"},
+        fused_projections=family == "phi3",
         qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", "lfm2"},
-        tied_embeddings=bool(config.get("tie_word_embeddings", family in {"gemma3_text", "lfm2"})),
+        norm_one_plus=is_gemma,
+        sandwich_norms=is_gemma,
+        embedding_scale=hidden**0.5 if is_gemma else 1.0,
+        tied_embeddings=bool(config.get("tie_embedding", config.get("tie_word_embeddings", False))),
+        causal=not (is_gemma and config.get("use_bidirectional_attention")),
         num_experts=experts,
         experts_per_token=int(config.get("num_experts_per_tok") or 0),
         conv_width=int(config.get("conv_L_cache") or 0),
@@ -79,6 +143,17 @@ def _size(config: dict[str, Any], key: str, most: int = 2**31) -> int:
     if not 0 < size <= most:
         raise ValueError(f"{key} is {size}")
     return size
+
+
+def _number(config: dict[str, Any], key: str) -> float | None:
+    value = config.get(key)
+    return None if value is None else float(value)
+
+
+def _activation(config: dict[str, Any], family: str) -> str:
+    if family == "gemma3_text":
+        return str(config["hidden_activation"])
+    return str(config.get("hidden_act") or config.get("hidden_activation") or "silu")
 
 
 def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> int:
@@ -97,41 +172,51 @@ def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> in
 
 def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec]:
     count = _size(config, "num_hidden_layers", _MOST_LAYERS)
-    types = config.get("layer_types") or ["full_attention"] * count
-    no_rope = config.get("no_rope_layers") or [1] * count
-    sliding_everywhere = bool(config.get("sliding_window")) and family == "mistral"
-    return [
-        LayerSpec(
-            kind=_kind(str(types[i]), sliding_everywhere),
-            feed_forward="mixture_of_experts" if experts else "dense",
-            rope=bool(no_rope[i]),
-        )
-        for i in range(count)
-    ]
+    ropes = _rotating(config, family, count)
+    window = _window(config, family)
+    types = config.get("layer_types")
+    if types is None or family in _WINDOW_EVERYWHERE | _NO_WINDOW:
+        kinds = _usual_kinds(config, family, ropes, window)
+    else:
+        kinds = [_LAYER_KINDS[types[i]] for i in range(count)]
+    if window is None and "sliding_attention" in kinds:
+        raise ValueError("layers with a window, but no window")
+    feed_forward = "mixture_of_experts" if experts else "dense"
+    return [LayerSpec(kind=kinds[i], feed_forward=feed_forward, rope=ropes[i]) for i in range(count)]
 
 
-def _kind(layer_type: str, sliding_everywhere: bool) -> LayerKind:
-    if layer_type == "conv":
-        return "short_convolution"
-    if layer_type == "sliding_attention" or sliding_everywhere:
-        return "sliding_attention"
-    return "attention"
+def _rotating(config: dict[str, Any], family: str, count: int) -> list[bool]:
+    """Which layers rotate queries and keys: all but some of SmolLM3's."""
+    if family != "smollm3":
+        return [True] * count
+    if (given := config.get("no_rope_layers")) is not None:
+        return [bool(given[i]) for i in range(count)]
+    interval = _size(config, "no_rope_layer_interval")
+    return [(i + 1) % interval != 0 for i in range(count)]
 
 
-def _rope(config: dict[str, Any]) -> RopeSpec:
-    """Rope from transformers 5's `rope_parameters` (possibly one set a layer kind) or the older two keys."""
-    parameters = config.get("rope_parameters") or {}
-    if "full_attention" in parameters:
-        parameters = parameters["full_attention"]
-    scaling = {**(config.get("rope_scaling") or {}), **parameters}
-    kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
-    return RopeSpec(
-        theta=float(scaling.get("rope_theta") or config.get("rope_theta") or 10000.0),
-        scaling="none" if kind == "default" else kind,
-        factor=float(scaling.get("factor", 1.0)),
-        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
-        original_context=scaling.get("original_max_position_embeddings")
-        or config.get("original_max_position_embeddings"),
-        partial=float(scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0),
-    )
+def _usual_kinds(config: dict[str, Any], family: str, ropes: list[bool], window: int | None) -> list[LayerKind]:
+    """Kinds of layers where the config does not list them."""
+    count = len(ropes)
+    if family == "lfm2":
+        attending = config.get("full_attn_idxs")
+        return ["attention" if attending is None or i in attending else "short_convolution" for i in range(count)]
+    sliding = [False] * count
+    if window is not None and family in _WINDOW_EVERYWHERE:
+        sliding = [True] * count
+    elif window is not None and family in {"qwen2", "qwen3"}:
+        first = int(config["max_window_layers"])
+        sliding = [i >= first for i in range(count)]
+    elif window is not None and family == "smollm3":
+        sliding = [not rotates for rotates in ropes]
+    elif "sliding_window_pattern" in config and family in {"gemma3_text", "gpt_oss"}:
+        pattern = _size(config, "sliding_window_pattern")
+        sliding = [(i + 1) % pattern != 0 for i in range(count)]
+    return ["sliding_attention" if slides else "attention" for slides in sliding]
+
+
+def _window(config: dict[str, Any], family: str) -> int | None:
+    """How many tokens a layer with a window sees, itself included (transformers' `sliding_window_overlay`)."""
+    if config.get("sliding_window") is None or (family in _WINDOW_ON_REQUEST and not config.get("use_sliding_window")):
+        return None
+    return _size(config, "sliding_window")

@@ -24,8 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder, write_atomic
-from burnish_engine.models.plain import trainable_parameters
-from burnish_engine.train.optimizer import optimizer_tensors, restore_optimizer
+from burnish_engine.train.engine import Engine
 
 CHECKPOINT_VERSION = 1
 _MARKER = "COMPLETE"
@@ -46,6 +45,7 @@ class Position:
         precision: Precision of the base weights.
         layout: How rows are laid out in a pass.
         device: Type of the device, cpu or cuda.
+        engine: Which engine trains, fast or plain; a run goes on with the same.
     """
 
     step: int
@@ -57,16 +57,16 @@ class Position:
     precision: str
     layout: str
     device: str
+    engine: str = "plain"
 
 
-def save_adapter(model: Any, folder: Path) -> None:
+def save_adapter(engine: Engine, folder: Path) -> None:
     """Write the adapter in PEFT format, replacing an older one file by file so that the folder is always loadable."""
     aside = folder.with_name(folder.name + _PARTIAL)
 
     def write() -> None:
         shutil.rmtree(aside, ignore_errors=True)
-        model.save_pretrained(str(aside), safe_serialization=True)
-        (aside / "README.md").unlink(missing_ok=True)  # PEFT's model-card form, empty
+        engine.save_adapter(aside)
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(aside.iterdir()):
             file.chmod(0o644)  # safetensors writes for the owner only; an adapter is made to be handed on
@@ -78,9 +78,7 @@ def save_adapter(model: Any, folder: Path) -> None:
     _guarded(folder, write)
 
 
-def save_checkpoint(
-    folder: Path, model: Any, optimizer: torch.optim.Optimizer, position: Position, device: torch.device
-) -> Path:
+def save_checkpoint(folder: Path, engine: Engine, position: Position, device: torch.device) -> Path:
     """Write `folder/step-NNNNNN` and return it.
 
     Raises:
@@ -92,9 +90,8 @@ def save_checkpoint(
     def write() -> None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        model.save_pretrained(str(aside / "adapter"), safe_serialization=True)
-        (aside / "adapter" / "README.md").unlink(missing_ok=True)
-        save_file(optimizer_tensors(optimizer, trainable_parameters(model)), aside / "optimizer.safetensors")
+        engine.save_adapter(aside / "adapter")
+        save_file(engine.optimizer_tensors(), aside / "optimizer.safetensors")
         save_file(_torch_rng(device), aside / "rng.safetensors")
         state = {"v": CHECKPOINT_VERSION, **asdict(position), "python_rng": _python_rng(), "numpy_rng": _numpy_rng()}
         write_atomic(aside / "state.json", json.dumps(state) + "\n")
@@ -145,12 +142,12 @@ def read_position(checkpoint: Path) -> Position:
             f"The checkpoint {checkpoint} has version {state.get('v')!r}; this Burnish reads {CHECKPOINT_VERSION}.",
             "Resume it with the Burnish that made it.",
         )
-    return Position(**{name: state[name] for name in Position.__dataclass_fields__})
+    return Position(**{name: state[name] for name in Position.__dataclass_fields__ if name in state})
 
 
-def restore_training(checkpoint: Path, model: Any, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Put optimizer state and all random generators back. The model must already carry the checkpoint's adapter."""
-    restore_optimizer(optimizer, trainable_parameters(model), load_file(checkpoint / "optimizer.safetensors"))
+def restore_training(checkpoint: Path, engine: Engine, device: torch.device) -> None:
+    """Put optimizer state and all random generators back. The engine must already carry the checkpoint's adapter."""
+    engine.restore_optimizer(load_file(checkpoint / "optimizer.safetensors"))
     state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
     rng = load_file(checkpoint / "rng.safetensors")
     torch.set_rng_state(rng["cpu"])

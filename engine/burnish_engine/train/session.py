@@ -1,4 +1,4 @@
-"""One training session of the plain path: from a run folder to its last step."""
+"""One training session: from a run folder to its last step."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import recipe_hash
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.prepare import Prepared, prepare
-from burnish_engine.models import plain
 from burnish_engine.models.device import choose_precision, choose_threads, describe, lease_name, memory_bytes
-from burnish_engine.models.generate import generate_replies
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.control import ControlReader
@@ -41,12 +39,10 @@ from burnish_engine.runs.held_out import save_held_out
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train import checkpoint as checkpoints
+from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.commands import Desk, Ending
-from burnish_engine.train.evaluate import held_out_loss
+from burnish_engine.train.engine import Engine, StepResult
 from burnish_engine.train.fit import check_fit
-from burnish_engine.train.optimizer import make_optimizer
-from burnish_engine.train.plain_step import Layout, choose_layout, summed_loss
-from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream, Budget
 
 _ETA_STEPS = 20  # the step time is averaged over this many steps to predict the end
@@ -93,6 +89,12 @@ class Session:
         self._recorder = recorder
         resume = self._find_checkpoint()
         self._load(resume)
+        try:
+            return self._carry_out(recorder)
+        finally:
+            self._engine.close()
+
+    def _carry_out(self, recorder: Recorder) -> Ending | None:
         desk = Desk(self._control, recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self._stopping)
         with desk.signals():
             if self.step == 0:
@@ -102,13 +104,14 @@ class Session:
             while self.step < self._budget.steps and not (ending := desk.attend()):
                 self._train_step()
                 self._after_step()
+            self._take_results(wait=True)
             if ending == "stop_now":
                 return ending
             if ending is None and not self._is_evaluation_step():
                 self._evaluate()
             self._phase("saving")
             self._checkpoint()
-            checkpoints.save_adapter(self._model, self.paths.adapter)
+            checkpoints.save_adapter(self._engine, self.paths.adapter)
         return ending
 
     def _find_checkpoint(self) -> Path | None:
@@ -141,33 +144,28 @@ class Session:
             torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)
         self._precision = position.precision if position else choose_precision(recipe.train.precision, self.device)
-        base = plain.load_base(source, self._precision, self.device)
-        skipped = plain.skipped_targets(base, recipe.adapter)
-        if skipped:
-            self._warn("targets", f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
         self._tokenizer = tokenizer
-        if position:
-            self._layout: Layout = "packed" if position.layout == "packed" else "padded"
-        else:
-            self._layout = choose_layout(base, base.config.vocab_size, self.device, recipe.train.pack)
-        if recipe.train.pack and self._layout == "padded":
-            self._warn(
-                "padded",
-                "This architecture carries state from one packed row into the next, so rows are padded.",
-            )
-        if resume:
-            self._model = plain.load_adapter(base, resume / "adapter", trainable=True)
-        else:
-            self._model = plain.attach_adapter(base, recipe.adapter, recipe.train.seed)
-        if recipe.train.recompute:
-            self._model.enable_input_require_grads()
-            base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self._model.train()
-        self._parameters = plain.trainable_parameters(self._model)
-        self._optimizer = make_optimizer(recipe.train, self._parameters)
+        self._engine: Engine = make_engine(
+            source,
+            recipe,
+            self._stream,
+            tokenizer,
+            precision=self._precision,
+            device=self.device,
+            adapter=resume / "adapter" if resume else None,
+            name=position.engine if position else None,
+            layout=position.layout if position else None,
+        )
+        self._tell_notes()
         if resume and position:
             self._restore(resume, position)
+        self._engine.start(self.step, self._budget.steps, self._budget.micro_batches)
         self._announce(recorder, position)
+
+    def _tell_notes(self) -> None:
+        """Pass on what the engine has to say."""
+        while self._engine.notes:
+            self._warn("engine", self._engine.notes.pop(0))
 
     def _restore(self, resume: Path, position: checkpoints.Position) -> None:
         if position.dataset_hash != self._data.dataset_hash:
@@ -186,7 +184,7 @@ class Session:
                 f"This run was started on {position.device} and goes on on {self.device.type}: losses will differ in "
                 "their last digits from an uninterrupted run's.",
             )
-        checkpoints.restore_training(resume, self._model, self._optimizer, self.device)
+        checkpoints.restore_training(resume, self._engine, self.device)
         self.step = self._saved_step = position.step
         self._micro_batches, self._tokens = position.micro_batches, position.tokens
 
@@ -199,7 +197,7 @@ class Session:
                 process_created=created,
                 device=describe(self.device),
                 precision=self._precision,
-                engine="plain",
+                engine=self._engine.name,
                 resumed_from_step=position.step if position else None,
                 total_steps=self._budget.steps,
                 versions=_versions(),
@@ -221,63 +219,48 @@ class Session:
         recorder.update(step=self.step, total_steps=self._budget.steps, device=lease_name(self.device))
 
     def _train_step(self) -> None:
-        began = time.perf_counter()
-        section = self.recipe.train
-        count = min(section.accumulation, self._budget.micro_batches - self._micro_batches)
-        batches = [self._stream[self._micro_batches + offset] for offset in range(count)]
-        supervised = sum(batch.supervised_tokens for batch in batches)
-        total = 0.0
-        for batch in batches:
-            if not batch.supervised_tokens:
-                continue
-            # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
-            loss = summed_loss(self._model, batch, self.device, self._layout) / max(supervised, 1)
-            loss.backward()
-            total += float(loss.detach())
-        rate = learning_rate(section, self.step + 1, self._budget.steps)
-        norm = self._clip(section.max_grad_norm) if supervised else 0.0
-        if not (np.isfinite(total) and np.isfinite(norm)):
+        self._engine.queue_step()
+        self.step += 1
+        self._take_results()
+        self._tell_notes()
+
+    def _take_results(self, *, wait: bool = False) -> None:
+        """Record what finished steps found; with `wait`, of all steps so far."""
+        for result in self._engine.results(wait=wait):
+            self._record(result)
+
+    def _record(self, result: StepResult) -> None:
+        if not result.taken and self._precision != "fp16":
             raise DivergedError(
-                f"At step {self.step + 1} the loss is {total} and the gradient norm {norm}; the step was not taken.",
-                f"Start a new run with a lower train.learning_rate (now {section.learning_rate:g})"
+                f"At step {result.step} the loss is {result.loss} and the gradient norm {result.grad_norm}; the step "
+                "was not taken.",
+                f"Start a new run with a lower train.learning_rate (now {self.recipe.train.learning_rate:g})"
                 f"{'' if self._precision == 'fp32' else ', or in fp32'}; earlier checkpoints are kept.",
             )
-        if supervised:
-            for group in self._optimizer.param_groups:
-                group["lr"] = rate
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
-        self.step += 1
-        self._micro_batches += count
-        tokens = sum(batch.tokens for batch in batches)
-        self._tokens += tokens
-        seconds = time.perf_counter() - began
+        self._micro_batches += result.micro_batches
+        self._tokens += result.tokens
+        seconds = result.seconds
         self._step_seconds.append(seconds)
         mean_seconds = sum(self._step_seconds) / len(self._step_seconds)
         self._recorder.emit(
             StepDone(
-                step=self.step,
+                step=result.step,
                 epoch=self._stream.epoch_of(self._micro_batches),
-                loss=total,
-                learning_rate=rate,
-                grad_norm=norm,
-                tokens=tokens,
-                supervised_tokens=supervised,
-                tokens_per_s=tokens / seconds,
-                supervised_tokens_per_s=supervised / seconds,
+                loss=result.loss,
+                learning_rate=result.learning_rate,
+                grad_norm=result.grad_norm,
+                tokens=result.tokens,
+                supervised_tokens=result.supervised,
+                tokens_per_s=result.tokens / seconds,
+                supervised_tokens_per_s=result.supervised / seconds,
                 step_s=seconds,
                 memory_bytes=memory_bytes(self.device),
-                eta_s=mean_seconds * (self._budget.steps - self.step),
+                eta_s=mean_seconds * (self._budget.steps - result.step),
             )
         )
-        if time.monotonic() - self._state_written > _STATE_EVERY_S or self.step == self._budget.steps:
-            self._recorder.update(step=self.step, loss=total)
+        if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == self._budget.steps:
+            self._recorder.update(step=result.step, loss=result.loss)
             self._state_written = time.monotonic()
-
-    def _clip(self, max_norm: float) -> float:
-        values = [value for _, value in self._parameters if value.grad is not None]
-        limit = max_norm or float("inf")
-        return float(torch.nn.utils.clip_grad_norm_(values, limit))
 
     def _after_step(self) -> None:
         if self._is_evaluation_step():
@@ -294,16 +277,11 @@ class Session:
     def _evaluate(self) -> None:
         section = self.recipe.evaluation
         documents = self._data.validation[: section.max_rows or None]
+        self._take_results(wait=True)
         self._phase("evaluating")
         if documents:
             began = time.perf_counter()
-            loss, count = held_out_loss(
-                self._model,
-                documents,
-                budget=self.recipe.train.micro_batch_tokens,
-                device=self.device,
-                layout=self._layout,
-            )
+            loss, count = self._engine.held_out_loss(documents, self.recipe.train.micro_batch_tokens)
             seconds = time.perf_counter() - began
             self._recorder.emit(EvaluationDone(step=self.step, loss=loss, tokens=count, seconds=seconds))
             self._recorder.update(evaluation_loss=loss if np.isfinite(loss) else None)
@@ -315,12 +293,8 @@ class Session:
             return
         system = self.recipe.data.system_prompt
         start = [{"role": "system", "content": system}] if system else []
-        replies = generate_replies(
-            self._model,
-            self._tokenizer,
-            [self._prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts],
-            max_new_tokens=section.sample_tokens,
-        )
+        prompts = [self._prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts]
+        replies = self._engine.replies(prompts, section.sample_tokens)
         for prompt, reply in zip(section.prompts, replies, strict=True):
             self._recorder.emit(SampleDone(step=self.step, prompt=prompt, reply=reply.text, stopped=reply.stopped))
 
@@ -331,6 +305,7 @@ class Session:
         return ids
 
     def _checkpoint(self) -> None:
+        self._take_results(wait=True)
         if self.step == self._saved_step:
             return
         began = time.perf_counter()
@@ -342,13 +317,12 @@ class Session:
             recipe_hash=recipe_hash(self.recipe),
             threads=self._threads,
             precision=self._precision,
-            layout=self._layout,
+            layout=self._engine.layout,
             device=self.device.type,
+            engine=self._engine.name,
         )
         self._recorder.sync()
-        folder = checkpoints.save_checkpoint(
-            self.paths.checkpoints, self._model, self._optimizer, position, self.device
-        )
+        folder = checkpoints.save_checkpoint(self.paths.checkpoints, self._engine, position, self.device)
         self._saved_step = self.step
         checkpoints.prune_checkpoints(self.paths.checkpoints, self.recipe.train.keep_checkpoints)
         path = folder.relative_to(self.paths.root).as_posix()

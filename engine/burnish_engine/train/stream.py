@@ -54,6 +54,19 @@ class BatchStream:
         return self._plans[epoch][offset]
 
     @property
+    def most_tokens(self) -> int:
+        """Most tokens that any pass of any epoch can have."""
+        lengths = [len(document) for document in self._documents]
+        whole = sum(lengths) if self._section.pack else max(lengths)
+        return min(whole, self._section.micro_batch_tokens)
+
+    @property
+    def most_supervised(self) -> int:
+        """Most learned tokens in a pass of the first epoch."""
+        groups = self.first_epoch.groups
+        return max(sum(self._documents[row].supervised_tokens for row in group) for group in groups)
+
+    @property
     def first_epoch(self) -> EpochPlan:
         """The plan of the first epoch."""
         self._place(0)

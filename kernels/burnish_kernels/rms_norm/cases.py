@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 
-from burnish_kernels.registry import Case
+from burnish_kernels.registry import Benchmark, Case, Compilation
 
 # Relative L2 error against the reference in double precision: a few units in the last place of the dtype.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
+EPS = 0.01  # large, so that it is seen
+TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 
-SHAPES = ((1, 576), (7, 64), (13, 2560), (64, 16), (3, 1000), (5, 8192))
+SHAPES = ((1, 576), (7, 64), (13, 2560), (64, 16), (3, 1000), (2, 8192), (131, 24))
+HIDDEN_SIZES = (576, 2048, 1152, 2560, 3072, 4096, 5120, 8192, 16384)
 
 
 def cases() -> list[Case]:
-    """Every shape, dtype, weight convention, with and without residual."""
-    return [
-        Case(
-            name=f"{rows}x{hidden}-{str(dtype).removeprefix('torch.')}{'-residual' * residual}{'-1+w' * one_plus}",
-            tolerance=TOLERANCE[dtype],
-            options={"rows": rows, "hidden": hidden, "dtype": dtype, "residual": residual, "one_plus": one_plus},
-        )
+    """Shapes, dtypes, weight conventions, with and without residual; rows apart, outputs over inputs, far offsets."""
+    found = [
+        _case(rows, hidden, dtype, residual=residual, one_plus=one_plus)
         for rows, hidden in SHAPES
         for dtype in TOLERANCE
-        for residual in (False, True)
-        for one_plus in (False, True)
+        for residual, one_plus in ((False, False), (True, True))
     ]
+    for dtype in TOLERANCE:
+        found += [
+            _case(5, 600, dtype, residual=True, apart=24),
+            _case(6, 96, dtype, residual=False, one_plus=True, apart=16),
+            _case(5, 320, dtype, residual=True, in_place=True),
+            _case(3, 1152, dtype, residual=True, one_plus=True, apart=8, in_place=True),
+        ]
+    # The last row begins 2^31 elements behind the first.
+    far = _case(3, 96, torch.bfloat16, residual=True, apart=(1 << 30) - 96)
+    return [*found, Case("far-rows", far.tolerance, far.options, gpu_only=True)]
+
+
+def _case(
+    rows: int,
+    hidden: int,
+    dtype: torch.dtype,
+    *,
+    residual: bool,
+    one_plus: bool = False,
+    apart: int = 0,
+    in_place: bool = False,
+) -> Case:
+    words = {"residual": residual, "1+w": one_plus, f"apart{apart}": apart, "in-place": in_place}
+    name = "-".join([f"{rows}x{hidden}", str(dtype).removeprefix("torch."), *(word for word in words if words[word])])
+    options = {"rows": rows, "hidden": hidden, "dtype": dtype, "residual": residual, "one_plus": one_plus}
+    return Case(name, TOLERANCE[dtype], options | {"apart": apart, "in_place": in_place})
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of output and gradients against the reference on upcast inputs.
+    """Worst relative L2 error of outputs and gradient against the reference's, differentiated, on upcast inputs.
 
     Args:
         case: One of `cases()`.
         device: Where the kernel runs.
         seed: Of the random inputs.
+
+    Returns:
+        The error; infinite where y does not come back (bit for bit in 16 bits; in fp32, where lanes of a short row may
+        add in another order, to the last bit), or something beside the outputs was written.
     """
-    from burnish_kernels.rms_norm import op, reference
+    from burnish_kernels.rms_norm import op
 
     options = case.options
     generator = torch.Generator().manual_seed(seed)
@@ -46,25 +78,148 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
     x, weight, dy = draw(*shape), draw(shape[1]), draw(*shape)
     residual, dsum = (draw(*shape), draw(*shape)) if options["residual"] else (None, None)
+    exact = _exact(x, weight, dy, residual, dsum, options["one_plus"])
 
-    def results(function: object, cast: torch.dtype, where: str) -> list[torch.Tensor]:
-        def put(tensor: torch.Tensor | None) -> torch.Tensor | None:
-            return None if tensor is None else tensor.to(where, cast)
-
-        inputs = [put(tensor) for tensor in (x, residual)]
-        leaves = [tensor.requires_grad_() for tensor in inputs if tensor is not None]
-        y, total = function(  # type: ignore[operator]
-            inputs[0], put(weight), eps=1e-5, residual_NH=inputs[1], one_plus_weight=options["one_plus"]
-        )
-        outputs, gradients = [y], [put(dy)]
-        if residual is not None:
-            outputs.append(total)
-            gradients.append(put(dsum))
-        return [*outputs, *torch.autograd.grad(outputs, leaves, gradients)]
-
-    exact = results(reference.rms_norm, torch.float64, "cpu")
-    found = results(op.rms_norm, dtype, device)
-    return max(
-        float((ours.detach().cpu().double() - theirs.detach()).norm() / theirs.detach().norm())
-        for ours, theirs in zip(found, exact, strict=True)
+    buffers = _Buffers(shape, options["apart"], dtype, device)
+    one_plus = options["one_plus"]
+    x_in, weight = buffers.new(x), weight.to(device)
+    residual_in = None if residual is None else buffers.new(residual)
+    sum_out = None if residual_in is None else residual_in if options["in_place"] else buffers.new()
+    y, total, inverse = op.forward(
+        x_in,
+        weight,
+        eps=EPS,
+        residual_TH=residual_in,
+        one_plus_weight=one_plus,
+        out=x_in if options["in_place"] else buffers.new(),
+        sum_out=sum_out,
     )
+    dsum_in = None if dsum is None else buffers.new(dsum)
+    y_again = buffers.new()
+    dx = op.backward(
+        buffers.new(dy),
+        total,
+        weight,
+        inverse,
+        dsum_TH=dsum_in,
+        one_plus_weight=one_plus,
+        out=dsum_in if options["in_place"] else buffers.new(),
+        y_out=y_again,
+    )
+    last_bit = {"rtol": 2e-7, "atol": 0.0} if dtype == torch.float32 else {"rtol": 0.0, "atol": 0.0}
+    if not torch.allclose(y, y_again, **last_bit) or buffers.spoiled():
+        return math.inf
+    found = [y, dx] if residual is None else [y, dx, total]
+    return max(_error(ours, theirs) for ours, theirs in zip(found, exact, strict=True))
+
+
+def _error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    error = float((found.cpu().double() - exact).norm() / exact.norm())
+    return math.inf if math.isnan(error) else error  # a maximum may pass over NaN
+
+
+def _exact(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    dy: torch.Tensor,
+    residual: torch.Tensor | None,
+    dsum: torch.Tensor | None,
+    one_plus: bool,
+) -> list[torch.Tensor]:
+    """y, dx and, with a residual, the sum: by autograd through the reference in double precision."""
+    from burnish_kernels.rms_norm import reference
+
+    x = x.double().requires_grad_()
+    wide_residual = None if residual is None else residual.double()
+    y, total, _ = reference.forward(x, weight.double(), eps=EPS, residual_TH=wide_residual, one_plus_weight=one_plus)
+    if dsum is None:
+        (dx,) = torch.autograd.grad(y, x, dy.double())
+        return [y.detach(), dx]
+    (dx,) = torch.autograd.grad([y, total], x, [dy.double(), dsum.double()])
+    return [y.detach(), dx, total.detach()]
+
+
+class _Buffers:
+    """Tensors whose rows lie apart, each in another way, with NaN wherever nothing has been written."""
+
+    def __init__(self, shape: tuple[int, int], apart: int, dtype: torch.dtype, device: str) -> None:
+        self.shape, self.apart, self.dtype, self.device = shape, apart, dtype, device
+        self.far = apart > 1 << 20  # then all share one storage, as it fills gigabytes
+        self.storages: list[torch.Tensor] = []
+
+    def new(self, content: torch.Tensor | None = None) -> torch.Tensor:
+        (rows, hidden), made = self.shape, len(self.storages)
+        if self.far:
+            # The last row is the last thing in it, for each of at most ten tensors.
+            size = (rows - 1) * (hidden + self.apart) + 10 * hidden
+            whole = self.storages[0] if made else torch.empty(size, dtype=self.dtype, device=self.device)
+            view = whole.as_strided(self.shape, (hidden + self.apart, 1), made * hidden)
+        else:
+            apart = self.apart and self.apart + 8 * made
+            whole = torch.full((rows, hidden + apart), math.nan, dtype=self.dtype, device=self.device)
+            view = whole[:, :hidden]
+        self.storages.append(whole)
+        return view.fill_(math.nan) if content is None else view.copy_(content)
+
+    def spoiled(self) -> bool:
+        """Whether anything between the rows was written."""
+        return not self.far and any(bool(whole[:, self.shape[1] :].isfinite().any()) for whole in self.storages)
+
+
+def compilations() -> list[Compilation]:
+    """Both kernels, at hidden sizes with every form of tile, with all that can be switched on."""
+    from burnish_kernels.rms_norm import kernel
+
+    found = []
+    for dtype, pointer in TYPES.items():
+        # fp16 hardly differs from bf16: a size of either form is enough.
+        for hidden in HIDDEN_SIZES if dtype is not torch.float16 else HIDDEN_SIZES[:2]:
+            constants = kernel.configuration(hidden)
+            warps = constants.pop("num_warps")
+            for function, pointers, switches in (
+                (kernel._rms_norm_forward, ("x", "residual", "weight", "y", "sum"), ("HAS_RESIDUAL",)),
+                (kernel._rms_norm_backward, ("dy", "dsum", "sum", "weight", "dx", "y"), ("HAS_DSUM", "HAS_Y")),
+            ):
+                strided = [name for name in pointers if name != "weight"]
+                signature = {f"{name}_ptr": pointer for name in pointers} | {"inverse_ptr": "*fp32"}
+                signature |= dict.fromkeys(["H", *(f"{name}_stride" for name in strided)], "i32")
+                if function is kernel._rms_norm_forward:
+                    signature["eps"] = "fp32"
+                name = f"{function.__name__}-{hidden}-{pointer[1:]}"
+                fixed = {**constants, **dict.fromkeys(switches, True), "ONE_PLUS": hidden == 1152}
+                found.append(Compilation(name, function, signature, fixed, num_warps=warps))
+    return found
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """Forward and backward inside a decoder layer: with the residual, y recomputed for the adapters' gradients."""
+    rows, dtype = 16384, torch.bfloat16
+    for hidden in (576, 1024, 1152, 2048, 2560, 3072, 4096, 5120, 8192):
+        x, residual, dy, y, total = (torch.randn(rows, hidden, device=device, dtype=dtype) for _ in range(5))
+        weight = torch.randn(hidden, device=device, dtype=dtype)
+        inverse = torch.rand(rows, device=device)
+        yield _benchmark("forward", 4, x, residual, dy, y, total, weight, inverse)
+        yield _benchmark("backward", 4, x, residual, dy, y, total, weight, inverse)
+        yield _benchmark("backward-y", 5, x, residual, dy, y, total, weight, inverse)
+
+
+def _benchmark(kind: str, tensors: int, *buffers: torch.Tensor) -> Benchmark:
+    from burnish_kernels.rms_norm import op, reference
+
+    x, residual, dy, y, total, weight, inverse = buffers
+    options: dict[str, Any] = {"dsum_TH": residual}
+
+    def run() -> object:
+        if kind == "forward":
+            return op.forward(x, weight, eps=EPS, residual_TH=residual, out=y, sum_out=total)
+        return op.backward(
+            dy, total, weight, inverse, dsum_TH=residual, out=x, y_out=y if kind == "backward-y" else None
+        )
+
+    def plain() -> object:
+        if kind == "forward":
+            return reference.forward(x, weight, eps=EPS, residual_TH=residual)
+        return reference.backward(dy, total, weight, inverse, **options)
+
+    size = f"{x.shape[0]}x{x.shape[1]}"
+    return Benchmark(f"{kind}-{size}", run, plain, bytes=tensors * x.numel() * x.element_size())

@@ -1,6 +1,10 @@
 """RMSNorm in Triton: one program a row, statistics in fp32, everything read and written once.
 
-Launchers assert and never allocate. Row offsets are int64: N·H may pass 2^31.
+A row is a piece of HEAD columns and a piece of TAIL columns, both powers of two: a single power of two would leave
+many lanes idle at hidden sizes such as 576, 2560 or 3072. Short rows take a single warp, which needs no barrier.
+
+Every element is read and written by the same program, and read before it is written: outputs may be inputs.
+Launchers assert and never allocate. Row offsets are int64: T times a row's stride may pass 2^31.
 """
 
 from __future__ import annotations
@@ -9,131 +13,233 @@ import torch
 import triton
 import triton.language as tl
 
+WASTE = 1.2  # from this share of idle lanes on a row is split in two
+ELEMENTS_A_THREAD = 16
+MAX_WARPS = 16
+
 
 @triton.jit
-def _forward(
-    x_ptr,  # [N, H]
-    residual_ptr,  # [N, H], read only with HAS_RESIDUAL
-    weight_ptr,  # [H]
-    y_ptr,  # [N, H]
-    sum_ptr,  # [N, H], written only with HAS_RESIDUAL
-    inverse_ptr,  # [N] fp32
-    H,
-    eps,
-    HAS_RESIDUAL: tl.constexpr,
-    ONE_PLUS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < H
-    offsets = row * H + columns
-    loaded = tl.load(x_ptr + offsets, mask=inside, other=0.0)
-    x = loaded.to(tl.float32)
+def _load_sum(x_ptr, residual_ptr, sum_ptr, columns, inside, HAS_RESIDUAL: tl.constexpr):
+    """What is normalized, fp32, rounded to the inputs' type before; stored where it is a new tensor."""
+    x = tl.load(x_ptr + columns, mask=inside, other=0.0)
     if HAS_RESIDUAL:
-        total = x + tl.load(residual_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
-        rounded = total.to(loaded.dtype)
-        tl.store(sum_ptr + offsets, rounded, mask=inside)
-        x = rounded.to(tl.float32)
-    inverse = tl.rsqrt(tl.sum(x * x, axis=0) / H + eps)
-    tl.store(inverse_ptr + row, inverse)
-    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0)
+        residual = tl.load(residual_ptr + columns, mask=inside, other=0.0)
+        x = (x.to(tl.float32) + residual.to(tl.float32)).to(x.dtype)
+        tl.store(sum_ptr + columns, x, mask=inside)
+    return x.to(tl.float32)
+
+
+@triton.jit
+def _store_scaled(x, inverse, weight, y_ptr, columns, inside, ONE_PLUS: tl.constexpr):
+    """Normalized values."""
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
     if ONE_PLUS:
         y = x * inverse * (1.0 + weight.to(tl.float32))
     else:
-        y = (x * inverse).to(loaded.dtype).to(tl.float32) * weight.to(tl.float32)
-    tl.store(y_ptr + offsets, y.to(loaded.dtype), mask=inside)
+        y = (x * inverse).to(TYPE).to(tl.float32) * weight.to(tl.float32)
+    tl.store(y_ptr + columns, y.to(TYPE), mask=inside)
 
 
 @triton.jit
-def _backward(
-    dy_ptr,  # [N, H]
-    dsum_ptr,  # [N, H], gradient that reached the sum by another way; read only with HAS_DSUM
-    sum_ptr,  # [N, H], what was normalized
+def _rms_norm_forward(
+    x_ptr,  # [T, H]
+    residual_ptr,  # [T, H], read only with HAS_RESIDUAL
     weight_ptr,  # [H]
-    inverse_ptr,  # [N] fp32
-    dx_ptr,  # [N, H]
+    y_ptr,  # [T, H]
+    sum_ptr,  # [T, H], written only with HAS_RESIDUAL
+    inverse_ptr,  # [T] fp32
     H,
-    HAS_DSUM: tl.constexpr,
+    x_stride,
+    residual_stride,
+    y_stride,
+    sum_stride,
+    eps,
+    HAS_RESIDUAL: tl.constexpr,
     ONE_PLUS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,  # 0: HEAD covers the row
 ):
     row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < H
-    offsets = row * H + columns
-    loaded = tl.load(dy_ptr + offsets, mask=inside, other=0.0)
-    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0).to(tl.float32)
-    if ONE_PLUS:
-        weight += 1.0
-    inverse = tl.load(inverse_ptr + row)
-    unit = tl.load(sum_ptr + offsets, mask=inside, other=0.0).to(tl.float32) * inverse
-    scaled = loaded.to(tl.float32) * weight
-    dx = inverse * (scaled - unit * (tl.sum(scaled * unit, axis=0) / H))
+    x_ptr += row * x_stride
+    residual_ptr += row * residual_stride
+    y_ptr += row * y_stride
+    sum_ptr += row * sum_stride
+    # All of the row is asked for before the first sum waits for any of it.
+    head = tl.arange(0, HEAD)
+    in_head = head < H
+    x = _load_sum(x_ptr, residual_ptr, sum_ptr, head, in_head, HAS_RESIDUAL)
+    weight = tl.load(weight_ptr + head, mask=in_head, other=0.0)
+    if TAIL > 0:
+        tail = HEAD + tl.arange(0, TAIL)
+        in_tail = tail < H
+        x_tail = _load_sum(x_ptr, residual_ptr, sum_ptr, tail, in_tail, HAS_RESIDUAL)
+        weight_tail = tl.load(weight_ptr + tail, mask=in_tail, other=0.0)
+    square = tl.sum(x * x, axis=0)
+    if TAIL > 0:
+        square += tl.sum(x_tail * x_tail, axis=0)
+    inverse = tl.rsqrt(square / H + eps)
+    tl.store(inverse_ptr + row, inverse)
+    _store_scaled(x, inverse, weight, y_ptr, head, in_head, ONE_PLUS)
+    if TAIL > 0:
+        _store_scaled(x_tail, inverse, weight_tail, y_ptr, tail, in_tail, ONE_PLUS)
+
+
+@triton.jit
+def _load_gradients(
+    dy_ptr,
+    dsum_ptr,
+    sum_ptr,
+    weight_ptr,
+    y_ptr,
+    inverse,
+    columns,
+    inside,
+    HAS_DSUM: tl.constexpr,
+    HAS_Y: tl.constexpr,
+    ONE_PLUS: tl.constexpr,
+):
+    """What was normalized, the gradient of its normalized value, and the other gradient; y is stored if asked for."""
+    x = tl.load(sum_ptr + columns, mask=inside, other=0.0)
+    dy = tl.load(dy_ptr + columns, mask=inside, other=0.0)
+    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0)
+    dsum = tl.load(dsum_ptr + columns, mask=inside, other=0.0) if HAS_DSUM else x
+    x = x.to(tl.float32)
+    if HAS_Y:
+        _store_scaled(x, inverse, weight, y_ptr, columns, inside, ONE_PLUS)
+    factor = 1.0 + weight.to(tl.float32) if ONE_PLUS else weight.to(tl.float32)
+    return x, dy.to(tl.float32) * factor, dsum
+
+
+@triton.jit
+def _store_gradient(dunit, x, inverse, mean, dsum, dx_ptr, columns, inside, HAS_DSUM: tl.constexpr):
+    dx = inverse * (dunit - x * inverse * mean)
     if HAS_DSUM:
-        dx += tl.load(dsum_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
-    tl.store(dx_ptr + offsets, dx.to(loaded.dtype), mask=inside)
+        dx += dsum.to(tl.float32)
+    tl.store(dx_ptr + columns, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _rms_norm_backward(
+    dy_ptr,  # [T, H]
+    dsum_ptr,  # [T, H], gradient that reached the sum by another way; read only with HAS_DSUM
+    sum_ptr,  # [T, H], what was normalized
+    weight_ptr,  # [H]
+    inverse_ptr,  # [T] fp32
+    dx_ptr,  # [T, H]
+    y_ptr,  # [T, H], written only with HAS_Y
+    H,
+    dy_stride,
+    dsum_stride,
+    sum_stride,
+    dx_stride,
+    y_stride,
+    HAS_DSUM: tl.constexpr,
+    HAS_Y: tl.constexpr,
+    ONE_PLUS: tl.constexpr,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,  # 0: HEAD covers the row
+):
+    row = tl.program_id(0).to(tl.int64)
+    dy_ptr += row * dy_stride
+    dsum_ptr += row * dsum_stride
+    sum_ptr += row * sum_stride
+    dx_ptr += row * dx_stride
+    y_ptr += row * y_stride
+    inverse = tl.load(inverse_ptr + row)
+    head = tl.arange(0, HEAD)
+    in_head = head < H
+    x, dunit, dsum = _load_gradients(
+        dy_ptr, dsum_ptr, sum_ptr, weight_ptr, y_ptr, inverse, head, in_head, HAS_DSUM, HAS_Y, ONE_PLUS
+    )
+    if TAIL > 0:
+        tail = HEAD + tl.arange(0, TAIL)
+        in_tail = tail < H
+        x_tail, dunit_tail, dsum_tail = _load_gradients(
+            dy_ptr, dsum_ptr, sum_ptr, weight_ptr, y_ptr, inverse, tail, in_tail, HAS_DSUM, HAS_Y, ONE_PLUS
+        )
+    dot = tl.sum(dunit * x, axis=0)
+    if TAIL > 0:
+        dot += tl.sum(dunit_tail * x_tail, axis=0)
+    mean = dot * inverse / H
+    _store_gradient(dunit, x, inverse, mean, dsum, dx_ptr, head, in_head, HAS_DSUM)
+    if TAIL > 0:
+        _store_gradient(dunit_tail, x_tail, inverse, mean, dsum_tail, dx_ptr, tail, in_tail, HAS_DSUM)
 
 
 def launch_forward(
-    x_NH: torch.Tensor,
-    residual_NH: torch.Tensor | None,
+    x_TH: torch.Tensor,
+    residual_TH: torch.Tensor | None,
     weight_H: torch.Tensor,
-    y_NH: torch.Tensor,
-    sum_NH: torch.Tensor,
-    inverse_N: torch.Tensor,
+    y_TH: torch.Tensor,
+    sum_TH: torch.Tensor,
+    inverse_T: torch.Tensor,
     eps: float,
     one_plus_weight: bool,
 ) -> None:
-    """Fill `y_NH`, `inverse_N` and, with a residual, `sum_NH`."""
-    rows, hidden = x_NH.shape
-    assert y_NH.shape == x_NH.shape
-    assert inverse_N.shape == (rows,)
-    assert inverse_N.dtype == torch.float32
-    block = triton.next_power_of_2(hidden)
-    _forward[(rows,)](
-        x_NH,
-        x_NH if residual_NH is None else residual_NH,
+    """Fill `y_TH`, `inverse_T` and, with a residual, `sum_TH`."""
+    rows, hidden = x_TH.shape
+    assert y_TH.shape == sum_TH.shape == x_TH.shape
+    assert inverse_T.shape == (rows,)
+    assert inverse_T.dtype == torch.float32
+    _rms_norm_forward[(rows,)](
+        x_TH,
+        x_TH if residual_TH is None else residual_TH,
         weight_H,
-        y_NH,
-        sum_NH,
-        inverse_N,
+        y_TH,
+        sum_TH,
+        inverse_T,
         hidden,
+        x_TH.stride(0),
+        (x_TH if residual_TH is None else residual_TH).stride(0),
+        y_TH.stride(0),
+        sum_TH.stride(0),
         eps,
-        HAS_RESIDUAL=residual_NH is not None,
+        HAS_RESIDUAL=residual_TH is not None,
         ONE_PLUS=one_plus_weight,
-        BLOCK=block,
-        num_warps=_warps(block),
+        **configuration(hidden),
     )
 
 
 def launch_backward(
-    dy_NH: torch.Tensor,
-    dsum_NH: torch.Tensor | None,
-    sum_NH: torch.Tensor,
+    dy_TH: torch.Tensor,
+    dsum_TH: torch.Tensor | None,
+    sum_TH: torch.Tensor,
     weight_H: torch.Tensor,
-    inverse_N: torch.Tensor,
-    dx_NH: torch.Tensor,
+    inverse_T: torch.Tensor,
+    dx_TH: torch.Tensor,
+    y_TH: torch.Tensor | None,
     one_plus_weight: bool,
 ) -> None:
-    """Fill `dx_NH`, the gradient of the sum (so of x and of the residual alike)."""
-    rows, hidden = sum_NH.shape
-    assert dx_NH.shape == dy_NH.shape == sum_NH.shape
-    block = triton.next_power_of_2(hidden)
-    _backward[(rows,)](
-        dy_NH,
-        dy_NH if dsum_NH is None else dsum_NH,
-        sum_NH,
+    """Fill `dx_TH`, the gradient of the sum (so of x and of the residual alike), and `y_TH`, if given."""
+    rows, hidden = sum_TH.shape
+    assert dx_TH.shape == dy_TH.shape == sum_TH.shape
+    assert inverse_T.dtype == torch.float32
+    _rms_norm_backward[(rows,)](
+        dy_TH,
+        dy_TH if dsum_TH is None else dsum_TH,
+        sum_TH,
         weight_H,
-        inverse_N,
-        dx_NH,
+        inverse_T,
+        dx_TH,
+        dx_TH if y_TH is None else y_TH,
         hidden,
-        HAS_DSUM=dsum_NH is not None,
+        dy_TH.stride(0),
+        (dy_TH if dsum_TH is None else dsum_TH).stride(0),
+        sum_TH.stride(0),
+        dx_TH.stride(0),
+        (dx_TH if y_TH is None else y_TH).stride(0),
+        HAS_DSUM=dsum_TH is not None,
+        HAS_Y=y_TH is not None,
         ONE_PLUS=one_plus_weight,
-        BLOCK=block,
-        num_warps=_warps(block),
+        **configuration(hidden),
     )
 
 
-def _warps(block: int) -> int:
-    return 4 if block <= 2048 else 8 if block <= 8192 else 16
+def configuration(hidden: int) -> dict[str, int]:
+    """Tile and warps for a hidden size: the same for every dtype and GPU, as none of them is short of anything here."""
+    head, tail = triton.next_power_of_2(hidden), 0
+    if hidden * WASTE < head:
+        head //= 2
+        tail = triton.next_power_of_2(hidden - head)
+    warps = max(1, min(MAX_WARPS, head // (32 * ELEMENTS_A_THREAD)))
+    return {"HEAD": head, "TAIL": tail, "num_warps": warps}

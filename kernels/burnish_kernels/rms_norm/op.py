@@ -1,91 +1,191 @@
-"""RMSNorm as an autograd operation: validate, allocate, launch. CUDA tensors use the kernel, others the reference."""
+"""RMSNorm: validate, allocate, choose. Triton on CUDA (or in its interpreter), the reference elsewhere.
+
+`forward` and `backward` know nothing of autograd; `rms_norm` is the autograd operation built on them.
+
+Rows may lie apart (any row stride), so that y can be written into a wider buffer; the last dimension is contiguous.
+Shapes: T rows (tokens), H hidden size.
+"""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 
+from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.rms_norm import reference
 
-MAX_HIDDEN = 65536  # one row must fit one program's registers
+MAX_HIDDEN = 16384  # one row must fit one program's registers, twice in the backward
 
 
-def rms_norm(
-    x_NH: torch.Tensor,
+def forward(
+    x_TH: torch.Tensor,
     weight_H: torch.Tensor,
     *,
     eps: float,
-    residual_NH: torch.Tensor | None = None,
+    residual_TH: torch.Tensor | None = None,
     one_plus_weight: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    out: torch.Tensor | None = None,
+    sum_out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Add the residual, if any, and normalize each row.
 
     Args:
-        x_NH: `[N, H]`, fp32, fp16 or bf16, contiguous.
+        x_TH: `[T, H]`, fp32, fp16 or bf16.
         weight_H: `[H]`, the same dtype; frozen.
         eps: Added to the mean square.
-        residual_NH: `[N, H]`, added to x before the norm.
-        one_plus_weight: Scale by 1 + weight (Gemma) and round once.
+        residual_TH: `[T, H]`, added to x before the norm; the sum is rounded to the dtype first.
+        one_plus_weight: Scale by 1 + weight and round once (Gemma).
+        out: Where to write y; may be x or the residual themselves.
+        sum_out: Where to write the sum; may be x or the residual themselves.
 
     Returns:
-        The normalized rows and the sum that was normalized (x itself without a residual), both `[N, H]`.
+        The normalized rows, the sum that was normalized (x itself without a residual), both `[T, H]`, and the inverse
+        root mean square of each row, `[T]` fp32: what `backward` needs.
 
     Raises:
-        ValueError: Shapes, dtypes or layout do not fit, or the weight asks for a gradient.
+        ValueError: Shapes, dtypes or layout do not fit.
     """
-    _validate(x_NH, weight_H, residual_NH)
-    if x_NH.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
-        y_NH, sum_NH = _RmsNorm.apply(x_NH, weight_H, residual_NH, eps, one_plus_weight)
-        return y_NH, x_NH if residual_NH is None else sum_NH
-    return reference.rms_norm(x_NH, weight_H, eps=eps, residual_NH=residual_NH, one_plus_weight=one_plus_weight)
+    _check_rows("x", x_TH, x_TH)
+    _check_weight(weight_H, x_TH)
+    for name, tensor in (("residual", residual_TH), ("out", out), ("sum_out", sum_out)):
+        if tensor is not None:
+            _check_rows(name, tensor, x_TH)
+    if residual_TH is None and sum_out is not None:
+        raise ValueError("sum_out without a residual: the sum is x itself")
+    if not use_kernels(x_TH):
+        y_TH, sum_TH, inverse_T = reference.forward(
+            x_TH, weight_H, eps=eps, residual_TH=residual_TH, one_plus_weight=one_plus_weight
+        )
+        sum_TH = sum_TH if sum_out is None else sum_out.copy_(sum_TH)
+        return y_TH if out is None else out.copy_(y_TH), sum_TH, inverse_T
+    from burnish_kernels.rms_norm.kernel import launch_forward
+
+    y_TH = _empty(x_TH) if out is None else out
+    sum_TH = x_TH if residual_TH is None else _empty(x_TH) if sum_out is None else sum_out
+    inverse_T = torch.empty(x_TH.shape[0], dtype=torch.float32, device=x_TH.device)
+    if x_TH.shape[0]:
+        launch_forward(x_TH, residual_TH, weight_H, y_TH, sum_TH, inverse_T, eps, one_plus_weight)
+    return y_TH, sum_TH, inverse_T
 
 
-def _validate(x_NH: torch.Tensor, weight_H: torch.Tensor, residual_NH: torch.Tensor | None) -> None:
-    if x_NH.ndim != 2 or not 1 <= x_NH.shape[1] <= MAX_HIDDEN:
-        raise ValueError(f"x must be [N, H] with H up to {MAX_HIDDEN}, not {tuple(x_NH.shape)}")
-    if weight_H.shape != x_NH.shape[1:] or weight_H.dtype != x_NH.dtype:
-        raise ValueError(f"weight must be [{x_NH.shape[1]}] {x_NH.dtype}, not {tuple(weight_H.shape)} {weight_H.dtype}")
+def backward(
+    dy_TH: torch.Tensor,
+    sum_TH: torch.Tensor,
+    weight_H: torch.Tensor,
+    inverse_T: torch.Tensor,
+    *,
+    dsum_TH: torch.Tensor | None = None,
+    one_plus_weight: bool = False,
+    out: torch.Tensor | None = None,
+    y_out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Gradient of the sum, so of x and of the residual alike.
+
+    Args:
+        dy_TH: `[T, H]`, gradient of the normalized rows.
+        sum_TH: `[T, H]`, what `forward` normalized.
+        weight_H: `[H]`, as in `forward`.
+        inverse_T: `[T]`, as `forward` returned it.
+        dsum_TH: `[T, H]`, gradient that reached the sum by another way (the residual stream); added in.
+        one_plus_weight: As in `forward`.
+        out: Where to write the gradient; may be dsum or dy themselves.
+        y_out: If given, y is written here again, bit for bit as `forward` made it.
+
+    Returns:
+        The gradient, `[T, H]`.
+
+    Raises:
+        ValueError: Shapes, dtypes or layout do not fit.
+    """
+    _check_rows("sum", sum_TH, sum_TH)
+    _check_weight(weight_H, sum_TH)
+    for name, tensor in (("dy", dy_TH), ("dsum", dsum_TH), ("out", out), ("y_out", y_out)):
+        if tensor is not None:
+            _check_rows(name, tensor, sum_TH)
+    wide = torch.promote_types(sum_TH.dtype, torch.float32)
+    if inverse_T.shape != sum_TH.shape[:1] or inverse_T.dtype != wide or not inverse_T.is_contiguous():
+        raise ValueError(f"inverse must be [{sum_TH.shape[0]}] {wide}, contiguous, as forward returned it")
+    if not use_kernels(sum_TH):
+        dx_TH = reference.backward(dy_TH, sum_TH, weight_H, inverse_T, dsum_TH=dsum_TH, one_plus_weight=one_plus_weight)
+        if y_out is not None:
+            y_out.copy_(reference.scale(sum_TH, weight_H, inverse_T, one_plus_weight=one_plus_weight))
+        return dx_TH if out is None else out.copy_(dx_TH)
+    from burnish_kernels.rms_norm.kernel import launch_backward
+
+    dx_TH = _empty(sum_TH) if out is None else out
+    if sum_TH.shape[0]:
+        launch_backward(dy_TH, dsum_TH, sum_TH, weight_H, inverse_T, dx_TH, y_out, one_plus_weight)
+    return dx_TH
+
+
+def rms_norm(
+    x_TH: torch.Tensor,
+    weight_H: torch.Tensor,
+    *,
+    eps: float,
+    residual_TH: torch.Tensor | None = None,
+    one_plus_weight: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`forward` for autograd; returns the normalized rows and the sum (x itself without a residual).
+
+    Raises:
+        ValueError: As `forward`, or the weight asks for a gradient.
+    """
     if weight_H.requires_grad:
         raise ValueError("the weight is frozen here; it must not ask for a gradient")
-    if residual_NH is not None and (residual_NH.shape != x_NH.shape or residual_NH.dtype != x_NH.dtype):
-        raise ValueError(f"residual must be {tuple(x_NH.shape)} {x_NH.dtype}")
-    for tensor in (x_NH, weight_H, residual_NH):
-        if tensor is not None and not tensor.is_contiguous():
-            raise ValueError("tensors must be contiguous")
+    if residual_TH is None:
+        return _RmsNorm.apply(x_TH, weight_H, None, eps, one_plus_weight), x_TH
+    y_TH, sum_TH = _RmsNorm.apply(x_TH, weight_H, residual_TH, eps, one_plus_weight)
+    return y_TH, sum_TH
 
 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        x_NH: torch.Tensor,
+        x_TH: torch.Tensor,
         weight_H: torch.Tensor,
-        residual_NH: torch.Tensor | None,
+        residual_TH: torch.Tensor | None,
         eps: float,
         one_plus_weight: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        from burnish_kernels.rms_norm.kernel import launch_forward
-
-        y_NH = torch.empty_like(x_NH)
-        sum_NH = x_NH if residual_NH is None else torch.empty_like(x_NH)
-        inverse_N = torch.empty(x_NH.shape[0], dtype=torch.float32, device=x_NH.device)
-        if x_NH.shape[0]:
-            launch_forward(x_NH, residual_NH, weight_H, y_NH, sum_NH, inverse_N, eps, one_plus_weight)
-        ctx.save_for_backward(sum_NH, weight_H, inverse_N)
-        ctx.one_plus_weight, ctx.has_residual = one_plus_weight, residual_NH is not None
-        if residual_NH is None:
-            return y_NH, y_NH.new_empty(0)
-        return y_NH, sum_NH
+    ) -> Any:
+        y_TH, sum_TH, inverse_T = forward(
+            x_TH, weight_H, eps=eps, residual_TH=residual_TH, one_plus_weight=one_plus_weight
+        )
+        ctx.save_for_backward(sum_TH, weight_H, inverse_T)
+        ctx.one_plus_weight, ctx.has_residual = one_plus_weight, residual_TH is not None
+        return y_TH if residual_TH is None else (y_TH, sum_TH)
 
     @staticmethod
-    def backward(ctx: Any, dy_NH: torch.Tensor, dsum_NH: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        from burnish_kernels.rms_norm.kernel import launch_backward
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        dy_TH, *others = (gradient.contiguous() for gradient in gradients)
+        dx_TH = backward(
+            dy_TH, *ctx.saved_tensors, dsum_TH=others[0] if others else None, one_plus_weight=ctx.one_plus_weight
+        )
+        return dx_TH, None, dx_TH if ctx.has_residual else None, None, None
 
-        sum_NH, weight_H, inverse_N = ctx.saved_tensors
-        dx_NH = torch.empty_like(sum_NH)
-        if dx_NH.shape[0]:
-            other = dsum_NH.contiguous() if ctx.has_residual else None
-            launch_backward(dy_NH.contiguous(), other, sum_NH, weight_H, inverse_N, dx_NH, ctx.one_plus_weight)
-        return dx_NH, None, dx_NH if ctx.has_residual else None, None, None
+
+def _empty(like_TH: torch.Tensor) -> torch.Tensor:
+    return torch.empty(like_TH.shape, dtype=like_TH.dtype, device=like_TH.device)
+
+
+def _check_rows(name: str, tensor: torch.Tensor, like_TH: torch.Tensor) -> None:
+    if like_TH.ndim != 2 or not 1 <= like_TH.shape[1] <= MAX_HIDDEN:
+        raise ValueError(f"{name} must be [T, H] with H up to {MAX_HIDDEN}, not {tuple(like_TH.shape)}")
+    if like_TH.dtype not in {torch.float32, torch.float16, torch.bfloat16} and use_kernels(like_TH):
+        raise ValueError(f"{name} must be fp32, fp16 or bf16, not {like_TH.dtype}")
+    if tensor.shape != like_TH.shape or tensor.dtype != like_TH.dtype:
+        raise ValueError(
+            f"{name} must be {tuple(like_TH.shape)} {like_TH.dtype}, not {tuple(tensor.shape)} {tensor.dtype}"
+        )
+    if tensor.stride(1) != 1 and tensor.shape[1] > 1 and tensor.numel():
+        raise ValueError(f"each row of {name} must be contiguous")
+
+
+def _check_weight(weight_H: torch.Tensor, like_TH: torch.Tensor) -> None:
+    shape, dtype = like_TH.shape[1:], like_TH.dtype
+    if weight_H.shape != shape or weight_H.dtype != dtype or not weight_H.is_contiguous():
+        raise ValueError(
+            f"weight must be {tuple(shape)} {dtype}, contiguous, not {tuple(weight_H.shape)} {weight_H.dtype}"
+        )

@@ -4,6 +4,7 @@ import pytest
 from transformers import (
     Gemma3TextConfig,
     GPT2Config,
+    GptOssConfig,
     Lfm2Config,
     LlamaConfig,
     MistralConfig,
@@ -15,7 +16,9 @@ from transformers import (
 )
 
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.models.spec import decoder_spec
+from burnish_engine.models.spec import decoder_spec, rough_spec
+
+from support.published import CONFIGS
 
 SIZES = {
     "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -28,11 +31,36 @@ SIZES = {
     [
         (LlamaConfig(**SIZES, tie_word_embeddings=True), {"head_dim": 16, "tied_embeddings": True, "qk_norm": False}),
         (MistralConfig(**SIZES, sliding_window=128), {"sliding_window": 128}),
-        (Qwen2Config(**SIZES), {"attention_bias": True}),
+        (
+            LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
+            {
+                "attention_bias": True,
+                "attention_output_bias": True,
+                "mlp_bias": True,
+            },
+        ),
+        (MistralConfig(**SIZES, sliding_window=None), {"sliding_window": None}),
+        (Qwen2Config(**SIZES), {"attention_bias": True, "attention_output_bias": False, "sliding_window": None}),
         (Qwen3Config(**SIZES, head_dim=32), {"head_dim": 32, "qk_norm": True, "attention_bias": False}),
-        (Phi3Config(**SIZES, pad_token_id=0), {"num_kv_heads": 2}),
-        (Gemma3TextConfig(**SIZES, head_dim=32), {"qk_norm": True, "tied_embeddings": True}),
-        (SmolLM3Config(**SIZES, pad_token_id=0), {"num_heads": 4}),
+        (Qwen3Config(**SIZES, attention_bias=True), {"attention_bias": True, "attention_output_bias": True}),
+        (Phi3Config(**SIZES, pad_token_id=0), {"num_kv_heads": 2, "fused_projections": True}),
+        (
+            Gemma3TextConfig(**SIZES, head_dim=32, query_pre_attn_scalar=64, final_logit_softcapping=30.0),
+            {
+                "qk_norm": True,
+                "tied_embeddings": True,
+                "norm_one_plus": True,
+                "sandwich_norms": True,
+                "embedding_scale": 8.0,
+                "attention_scale": 0.125,
+                "logit_softcap": 30.0,
+                "attention_softcap": None,
+                "activation": "gelu_pytorch_tanh",
+                "causal": True,
+            },
+        ),
+        (Gemma3TextConfig(**SIZES, use_bidirectional_attention=True), {"causal": False}),
+        (SmolLM3Config(**SIZES, pad_token_id=0), {"num_heads": 4, "tied_embeddings": True}),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
@@ -70,6 +98,58 @@ def test_the_width_of_a_feed_forward_is_the_one_in_effect():
     assert decoder_spec(as_given.to_dict()).intermediate_size == 128
     moe = Qwen3MoeConfig(**SIZES, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=48)
     assert decoder_spec(moe.to_dict()).intermediate_size == 48
+
+
+def test_which_layers_have_a_window():
+    def kinds(config, **changes):
+        spec = decoder_spec({**config.to_dict(), "layer_types": None, **changes})
+        letters = {"attention": "a", "sliding_attention": "s"}
+        return "".join(letters[layer.kind] for layer in spec.layers), spec.sliding_window
+
+    assert kinds(Qwen2Config(**SIZES), use_sliding_window=True, sliding_window=9, max_window_layers=3) == ("aaas", 9)
+    assert kinds(Qwen3Config(**SIZES), use_sliding_window=True, sliding_window=9, max_window_layers=0) == ("ssss", 9)
+    assert kinds(Qwen3Config(**SIZES), use_sliding_window=False, sliding_window=9, max_window_layers=0) == (
+        "aaaa",
+        None,
+    )
+    assert kinds(Phi3Config(**SIZES, pad_token_id=0), sliding_window=9) == ("ssss", 9)
+    assert kinds(LlamaConfig(**SIZES), sliding_window=9) == ("aaaa", None)
+    smollm3 = SmolLM3Config(**SIZES, pad_token_id=0)
+    assert kinds(smollm3, use_sliding_window=True, sliding_window=9) == ("aaas", 9)
+    gemma3 = Gemma3TextConfig(**SIZES, sliding_window=9)
+    assert kinds(gemma3, sliding_window_pattern=2) == ("sasa", 9)
+    assert kinds(gemma3) == ("ssss", 9)
+    assert kinds(gemma3, layer_types=["full_attention", "sliding_attention"] * 2) == ("asas", 9)
+
+
+def test_layers_without_rope_where_the_config_does_not_list_them():
+    config = {**SmolLM3Config(**SIZES, pad_token_id=0).to_dict(), "no_rope_layers": None}
+    assert [layer.rope for layer in decoder_spec(config).layers] == [True, True, True, False]
+    assert [layer.rope for layer in decoder_spec({**config, "no_rope_layer_interval": 2}).layers] == [True, False] * 2
+    # Only SmolLM3 leaves rope out.
+    llama = {**LlamaConfig(**SIZES).to_dict(), "no_rope_layers": [0, 0, 0, 0]}
+    assert all(layer.rope for layer in decoder_spec(llama).layers)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config, Gemma3TextConfig,
+        Phi3Config, Lfm2Config, GptOssConfig,
+    ],
+)  # fmt: skip
+def test_absent_keys_have_transformers_defaults(made):
+    sizes = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"}
+    bare = {**sizes, "model_type": made.model_type}
+    if made is Qwen3MoeConfig:
+        bare["num_experts"] = 128
+    if made is GptOssConfig:
+        bare["num_local_experts"] = bare["num_experts_per_tok"] = 4
+    explicit = made(**{**bare, "pad_token_id": 0}).to_dict()
+    found, expected = decoder_spec(bare), decoder_spec(explicit)
+    if made is Qwen3MoeConfig:  # a checkpoint always says these
+        found = found.model_copy(update={"intermediate_size": 768, "experts_per_token": 8})
+    assert found == expected
 
 
 @pytest.mark.parametrize("style", ["rope_parameters", "rope_scaling"])
@@ -110,9 +190,6 @@ def test_missing_and_wrong_sizes_are_no_specification(key):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"layer_types": ["full_attention"]},
-        {"layer_types": 3},
-        {"no_rope_layers": [1]},
         {"rope_parameters": "llama3"},
         {"rope_parameters": {"full_attention": 3}},
         {"rope_parameters": {"rope_type": "yarn", "factor": "big"}},
@@ -120,10 +197,28 @@ def test_missing_and_wrong_sizes_are_no_specification(key):
         {"max_position_embeddings": None},
         {"rms_norm_eps": []},
         {"num_key_value_heads": "two"},
+        {"partial_rotary_factor": 0.5},
     ],
 )
 def test_odd_values_are_no_specification(changes):
     assert decoder_spec({**LlamaConfig(**SIZES).to_dict(), **changes}) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layer_types": ["full_attention"]},
+        {"layer_types": 3},
+        {"layer_types": ["full_attention", "chunked_attention"] * 2},
+        {"layer_types": ["full_attention", "sliding_attention"] * 2},  # but no window
+        {"layer_types": ["full_attention", ["conv"]] * 2},
+        {"no_rope_layers": [1]},
+        {"no_rope_layers": []},
+        {"no_rope_layers": None, "no_rope_layer_interval": 0},
+    ],
+)
+def test_odd_layers_are_no_specification(changes):
+    assert decoder_spec({**SmolLM3Config(**SIZES, pad_token_id=0).to_dict(), **changes}) is None
 
 
 def test_a_bare_config_is_no_specification():
@@ -134,3 +229,105 @@ def test_a_bare_config_is_no_specification():
 
 def test_other_families_have_no_specification():
     assert decoder_spec(GPT2Config().to_dict()) is None
+
+
+def longrope(**changes):
+    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    config = {
+        **Phi3Config(**SIZES, pad_token_id=0).to_dict(),
+        "rope_parameters": None,
+        "max_position_embeddings": 16384,
+    }
+    return {**config, "rope_scaling": {"type": "longrope", **factors, **changes}}
+
+
+def test_longrope():
+    rope = decoder_spec(longrope()).rope
+    assert (rope.scaling, rope.original_context, rope.factor) == ("longrope", 4096, 4.0)
+    assert rope.attention_factor == pytest.approx((1 + 2 / 12) ** 0.5)  # sqrt(1 + log 4 / log 4096)
+    assert (rope.short_factor, rope.long_factor) == ([1.0] * 8, [4.0] * 8)
+    assert decoder_spec(longrope(attention_factor=1.5)).rope.attention_factor == 1.5
+    assert decoder_spec(longrope(factor=1.0)).rope.attention_factor == 1.0
+    assert decoder_spec(longrope(type="su")).rope.scaling == "longrope"
+    partly = {**longrope(short_factor=[1.0] * 6, long_factor=[2.0] * 6), "partial_rotary_factor": 0.75}
+    assert decoder_spec(partly).rope.partial == 0.75
+    for wrong in ({"short_factor": [1.0] * 7}, {"long_factor": [1.0] * 9}, {"type": "linear"}, {"long_factor": 3}):
+        assert decoder_spec(longrope(**wrong)) is None
+
+
+@pytest.mark.parametrize("style", ["new", "old"])
+def test_gemma_has_two_ropes(style):
+    if style == "new":
+        full, local = (
+            {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6},
+            {"rope_type": "default", "rope_theta": 3e4},
+        )
+        changes = {"rope_parameters": {"full_attention": full, "sliding_attention": local}}
+    else:
+        changes = {
+            "rope_parameters": None, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_theta": 2e6,
+            "rope_local_base_freq": 3e4,
+        }  # fmt: skip
+    spec = decoder_spec({**Gemma3TextConfig(**SIZES).to_dict(), **changes})
+    assert (spec.rope.theta, spec.rope.scaling, spec.rope.factor) == (2e6, "linear", 8.0)
+    assert (spec.local_rope.theta, spec.local_rope.scaling) == (3e4, "none")
+
+
+def test_a_rope_for_each_kind_of_layer_is_gemmas_alone():
+    nested = {"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e4}}
+    assert decoder_spec({**Qwen3Config(**SIZES).to_dict(), "rope_parameters": nested}) is None
+
+
+PUBLISHED = {
+    "meta-llama/Llama-3.2-1B": {"tied_embeddings": True, "head_dim": 64, "num_layers": 16, "max_context": 131072},
+    "mistralai/Mistral-7B-v0.1": {"sliding_window": 4096, "head_dim": 128, "num_kv_heads": 8},
+    "mistralai/Mistral-7B-Instruct-v0.3": {"sliding_window": None, "tied_embeddings": False},
+    "Qwen/Qwen2.5-0.5B": {"attention_bias": True, "sliding_window": None, "tied_embeddings": True},
+    "Qwen/Qwen3-0.6B": {"qk_norm": True, "head_dim": 128, "attention_bias": False},
+    "HuggingFaceTB/SmolLM3-3B": {"tied_embeddings": True, "num_kv_heads": 4},
+    "google/gemma-3-1b-it": {"sliding_window": 512, "attention_scale": 1 / 16, "tied_embeddings": True},
+    "google/gemma-3-270m": {"sliding_window": 512, "embedding_scale": 640**0.5, "num_layers": 18},
+    "microsoft/Phi-4-mini-instruct": {"fused_projections": True, "tied_embeddings": True, "head_dim": 128},
+    "microsoft/Phi-3.5-mini-instruct": {"fused_projections": True, "tied_embeddings": False, "head_dim": 96},
+    "microsoft/Phi-3-mini-4k-instruct": {"sliding_window": 2047, "max_context": 4096},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_configs(name):
+    spec = decoder_spec(CONFIGS[name])
+    for key, value in PUBLISHED[name].items():
+        assert getattr(spec, key) == value, key
+    sliding = [layer.kind == "sliding_attention" for layer in spec.layers]
+    if "gemma" in name:
+        assert sliding == [(i + 1) % 6 != 0 for i in range(spec.num_layers)]
+        assert (spec.rope.theta, spec.local_rope.theta) == (1e6, 1e4)
+    else:
+        assert set(sliding) == {spec.sliding_window is not None}
+        assert spec.local_rope is None
+    assert [layer.rope for layer in spec.layers] == [
+        "SmolLM3" not in name or (i + 1) % 4 != 0 for i in range(spec.num_layers)
+    ]
+    if "Phi-4" in name or "Phi-3.5" in name:
+        assert (spec.rope.scaling, spec.rope.original_context, spec.rope.factor) == ("longrope", 4096, 32.0)
+        assert spec.rope.attention_factor == pytest.approx(1.1902380714238083)
+        assert spec.rope.partial == (0.75 if "Phi-4" in name else 1.0)
+
+
+def test_published_configs_are_read_as_transformers_rewrites_them():
+    from transformers import AutoConfig
+
+    for name, config in CONFIGS.items():
+        rewritten = AutoConfig.for_model(**config).to_dict()
+        assert decoder_spec(rewritten) == decoder_spec(config), name
+
+
+def test_a_rough_spec_of_a_wrapper_and_of_an_unknown_family():
+    wrapper = {
+        "model_type": "gemma3",
+        "text_config": {**CONFIGS["google/gemma-3-1b-it"], "rope_scaling": {"type": "?"}},
+    }
+    assert decoder_spec(wrapper) is None
+    assert rough_spec(wrapper).num_layers == 26
+    unknown = {**CONFIGS["Qwen/Qwen3-0.6B"], "model_type": "new", "layer_types": None, "rope_scaling": {"type": "?"}}
+    assert rough_spec(unknown).head_dim == 128

@@ -1,0 +1,1 @@
+"""How fast the training step is on this machine, beside what the hardware allows."""

@@ -1,0 +1,103 @@
+"""A reference floor of a LoRA step: what no engine avoids, timed in the same process.
+
+Frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2 over the packed
+documents, nothing else: no norms, no rotation, no activation, no adapters, no losses, no optimizer. The attention part
+is what FlashAttention-2 takes, not a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from burnish_engine.bench.documents import packs
+from burnish_engine.bench.shapes import shape
+from burnish_engine.contract.facts import DecoderSpec
+
+_HEAD_ROWS = 4096
+_PACKS = 8  # the cost of attention follows the sum of squared lengths, which varies from pack to pack
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Milliseconds of a step.
+
+    Attributes:
+        projections: Forward and backward of all frozen projections.
+        head: Forward and backward of the head on all tokens.
+        attention: FlashAttention-2, forward and backward.
+    """
+
+    projections: float
+    head: float
+    attention: float
+
+    @property
+    def total(self) -> float:
+        """Of all three."""
+        return self.projections + self.head + self.attention
+
+
+def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # noqa: ARG001  products are 16-bit
+    """Time the floor of a shape on this GPU.
+
+    Args:
+        name: Of the shape.
+        tokens: Of a step.
+        quantized: NF4 base weights; dequantization is not part of the floor.
+    """
+    spec = shape(name)
+    hidden, wide = spec.hidden_size, spec.intermediate_size
+    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    sizes = [(query + 2 * key, hidden), (hidden, query), (2 * wide, hidden), (hidden, wide)]
+    layer = sum(_product_ms(tokens, outputs, inputs) for outputs, inputs in sizes)
+    rows = min(_HEAD_ROWS, tokens)
+    head = _product_ms(rows, spec.vocab_size, hidden) * tokens / rows
+    return Floor(layer * spec.num_layers, head, _attention_ms(spec, tokens) * spec.num_layers)
+
+
+def _product_ms(rows: int, outputs: int, inputs: int) -> float:
+    """Forward and gradient of the input of one frozen projection."""
+    x, weight, dy = _random(rows, inputs), _random(outputs, inputs), _random(rows, outputs)
+    return _median_ms(lambda: x @ weight.t()) + _median_ms(lambda: dy @ weight)
+
+
+def _attention_ms(spec: DecoderSpec, tokens: int) -> float:
+    from torch.nn.attention.varlen import varlen_attn
+
+    times = []
+    plan = packs(tokens)
+    for index in range(_PACKS):
+        boundaries = plan[index].boundaries
+        ends = torch.from_numpy(boundaries).cuda()
+        longest, count = int(np.diff(boundaries).max()), int(boundaries[-1])
+        heads = (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads)
+        q, k, v = (_random(count, n, spec.head_dim).requires_grad_() for n in heads)
+
+        def forward(
+            q: torch.Tensor = q,
+            k: torch.Tensor = k,
+            v: torch.Tensor = v,
+            ends: torch.Tensor = ends,
+            most: int = longest,
+        ) -> torch.Tensor:
+            result: torch.Tensor = varlen_attn(q, k, v, ends, ends, most, most, window_size=(-1, 0))
+            return result
+
+        gradient = torch.randn_like(forward())
+        inputs = (q, k, v)
+        times.append(_median_ms(lambda f=forward, i=inputs, g=gradient: torch.autograd.grad(f(), i, g)))  # type: ignore[misc]
+    return float(np.mean(times))
+
+
+def _random(*size: int) -> torch.Tensor:
+    return torch.randn(*size, device="cuda", dtype=torch.bfloat16)
+
+
+def _median_ms(run: Callable[[], object]) -> float:
+    from triton.testing import do_bench
+
+    return float(do_bench(run, return_mode="median", warmup=5, rep=30))

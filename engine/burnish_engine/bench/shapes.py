@@ -1,0 +1,110 @@
+"""Shapes of well-known models, so that speed can be measured without downloading one. From their published configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.models.families import family
+from burnish_engine.models.spec import decoder_spec
+
+_QWEN3: dict[str, Any] = {
+    "model_type": "qwen3",
+    "vocab_size": 151936,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000,
+}
+_LLAMA3: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_act": "silu",
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500_000.0,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+
+
+def _sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, *, tied: bool) -> dict[str, Any]:
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": wide,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "tie_word_embeddings": tied,
+    }
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "smollm2-135m": {
+        **_LLAMA3, "rope_scaling": None, "rope_theta": 100_000, "vocab_size": 49152, "max_position_embeddings": 8192,
+        **_sizes(576, 1536, 30, 9, 3, tied=True),
+    },
+    "qwen3-0.6b": {**_QWEN3, **_sizes(1024, 3072, 28, 16, 8, tied=True)},
+    "llama-3.2-1b": {**_LLAMA3, "head_dim": 64, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
+    "gemma-3-1b": {
+        "model_type": "gemma3_text", "vocab_size": 262144, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000, "rope_local_base_freq": 10000,
+        "query_pre_attn_scalar": 256, "sliding_window": 512, "sliding_window_pattern": 6,
+        **_sizes(1152, 6912, 26, 4, 1, tied=True),
+    },
+    "qwen3-4b": {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8, tied=True)},
+    "llama-3.1-8b": {**_LLAMA3, "head_dim": 128, **_sizes(4096, 14336, 32, 32, 8, tied=False)},
+    "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
+}  # fmt: skip
+"""Name to the keys of config.json that a decoder is built from."""
+
+
+def shape(name: str) -> DecoderSpec:
+    """The specification of a named shape.
+
+    Raises:
+        KeyError: There is none of that name.
+    """
+    spec = decoder_spec(CONFIGS[name])
+    assert spec is not None
+    return spec
+
+
+class RandomWeights:
+    """Stands in for a checkpoint: normal weights of the size that training begins with, drawn on the device.
+
+    Args:
+        spec: Whose tensors.
+        device: Where to draw.
+        seed: Of the draw.
+    """
+
+    def __init__(self, spec: DecoderSpec, device: torch.device, seed: int = 0) -> None:
+        known = family(spec.family)
+        assert known is not None
+        self._shapes = known.tensors(spec)
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._norm_weight = 0.0 if spec.norm_one_plus else 1.0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._shapes
+
+    def names(self) -> list[str]:
+        """Names of all tensors."""
+        return list(self._shapes)
+
+    def read(self, name: str) -> torch.Tensor:
+        """A vector: a bias of zeros, or a norm's weight that changes nothing."""
+        return torch.full(self._shapes[name], 0.0 if name.endswith(".bias") else self._norm_weight)
+
+    def read_into(self, name: str, destination: torch.Tensor) -> None:  # noqa: ARG002
+        """Fill a matrix, any; the standard deviation is that of transformers' initialization."""
+        destination.normal_(0.0, 0.02, generator=self._generator)

@@ -1,0 +1,234 @@
+"""Measure optimizer steps of the fast engine on random weights of a known shape, and where their time goes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from burnish_engine.bench.documents import packs
+from burnish_engine.bench.shapes import RandomWeights, shape
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe import AdapterSection, TrainSection
+from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, Keep
+from burnish_engine.models.decoder_load import build_decoder
+from burnish_engine.models.families import family
+from burnish_engine.models.lora_adapter import plan_adapter
+from burnish_engine.models.precision import DTYPES, exact_products
+from burnish_engine.train.engine import StepResult
+from burnish_engine.train.fast_model import make_trainable
+from burnish_engine.train.fast_trainer import FastTrainer
+from burnish_engine.train.packed_batch import PackedLayout
+from burnish_engine.train.prefetch import Prefetcher
+from burnish_kernels.attention.op import tile_rows
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """What to measure.
+
+    Attributes:
+        shape: Name of the shape.
+        tokens: Of a pass; one pass a step.
+        method: "lora" or "qlora" (NF4).
+        rank: Of the adapter, on all seven projections.
+        precision: "bf16", "fp16" or "fp32".
+        keep: For each layer from the first, what is kept; the last one is repeated.
+        steps: Measured, after the warm-up.
+        warmup: Not measured: the first runs eagerly, the second captures.
+        head_rows: Rows of one chunk of the head.
+        graphs: Capture CUDA graphs.
+        device: Where.
+    """
+
+    shape: str
+    tokens: int
+    method: str = "lora"
+    rank: int = 16
+    precision: str = "bf16"
+    keep: tuple[Keep, ...] = (KEEP_PRODUCTS,)
+    steps: int = 24
+    warmup: int = 4
+    head_rows: int = 4096
+    graphs: bool = True
+    device: str = "cuda"
+
+
+class StepBench:
+    """A trainer on made-up weights and documents.
+
+    Args:
+        options: What to measure.
+    """
+
+    def __init__(self, options: StepOptions) -> None:
+        self.options, self.spec = options, shape(options.shape)
+        self.device = torch.device(options.device)
+        exact_products()
+        known = family(self.spec.family)
+        assert known is not None
+        section = AdapterSection(rank=options.rank, alpha=float(options.rank), targets=["all-linear"])
+        loaded = build_decoder(
+            RandomWeights(self.spec, self.device),
+            self.spec,
+            dtype=DTYPES[options.precision],
+            device=self.device,
+            positions=options.tokens,
+            plan=plan_adapter(section, known.modules(self.spec)),
+            quantize=options.method == "qlora",
+        )
+        self.model = make_trainable(loaded)
+        self.model.adapter.initialize(0)
+        self.model.optimizer.write_shadows()
+        rows = -(-options.tokens // 64) * 64
+        height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
+        self.layout = PackedLayout(rows, height, min(options.head_rows, rows))
+        self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self._keep(), graphs=options.graphs)
+        self.packs = packs(options.tokens, count=20_000)
+
+    def _keep(self) -> list[Keep]:
+        given = self.options.keep
+        return [given[min(index, len(given) - 1)] for index in range(self.spec.num_layers)]
+
+    def prefetcher(self, first: int, count: int) -> Prefetcher:
+        """Passes `first` to `first + count`."""
+        pinned = self.device.type == "cuda"
+        return Prefetcher(
+            self.packs,
+            [self.layout],
+            first=first,
+            total=first + count,
+            accumulation=1,
+            learning_rate=lambda _step: 2e-4,
+            pinned=pinned,
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Warm up, measure, and report."""
+        options, cuda = self.options, self.device.type == "cuda"
+        results: list[StepResult] = []
+        with self.prefetcher(0, options.warmup + options.steps) as prefetcher:
+            self.trainer.step(prefetcher)
+            results += self.trainer.results(wait=True)
+            first_step_s = time.time() - psutil.Process().create_time()
+            for _ in range(options.warmup - 1):
+                self.trainer.step(prefetcher)
+            results += self.trainer.results(wait=True)
+            if cuda:
+                torch.cuda.reset_peak_memory_stats()
+            marks = [self._mark()]
+            tokens = 0
+            for _ in range(options.steps):
+                tokens += self.trainer.step(prefetcher).tokens
+                marks.append(self._mark())
+            results += self.trainer.results(wait=True)
+        times = _between(marks)
+        report = {
+            "engine": "burnish",
+            "shape": options.shape,
+            "method": options.method,
+            "tokens": options.tokens,
+            "precision": options.precision,
+            "device": torch.cuda.get_device_name() if cuda else "CPU",
+            "tok_s": tokens / (sum(times) / 1000),
+            "step_ms": float(np.median(times)),
+            "fill": tokens / (options.steps * options.tokens),
+            "first_step_s": first_step_s,
+            "graphs": self.trainer.problem or ("captured" if options.graphs and cuda else "off"),
+            "loss": [results[0].loss, results[-1].loss],
+            "grad_norm": [results[0].grad_norm, results[-1].grad_norm],
+        }
+        return report | (self._memory() if cuda else {})
+
+    def _mark(self) -> Any:
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self.trainer.stream)
+        return event
+
+    def _memory(self) -> dict[str, Any]:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        return {
+            "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
+            "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+            "nvml_gib": pynvml.nvmlDeviceGetMemoryInfo(handle).used / GIB,
+        }
+
+    def profile(self, steps: int = 3) -> dict[str, float]:
+        """Milliseconds a step by kind of kernel, and while the GPU did nothing."""
+        from torch.profiler import ProfilerActivity, profile
+
+        first = self.options.warmup + self.options.steps
+        with self.prefetcher(first, steps + 2) as prefetcher:
+            self.trainer.step(prefetcher)
+            list(self.trainer.results(wait=True))
+            with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
+                for _ in range(steps):
+                    self.trainer.step(prefetcher)
+                list(self.trainer.results(wait=True))
+        return summarize(trace, steps)
+
+
+def parse_keep(text: str) -> tuple[Keep, ...]:
+    """Levels by layer from text such as "narrow:27,products".
+
+    Raises:
+        UsageError: It names an unknown level, or a count that is none.
+    """
+    found: list[Keep] = []
+    for part in text.split(","):
+        name, _, count = part.partition(":")
+        if name not in KEEP_LEVELS or not (count or "1").isdecimal():
+            raise UsageError(f"--keep has the part {part!r}.", f"Give {', '.join(KEEP_LEVELS)}, each with :LAYERS.")
+        found += [KEEP_LEVELS[name]] * int(count or 1)
+    return tuple(found)
+
+
+def summarize(trace: Any, steps: int) -> dict[str, float]:
+    """Busy time a step by kind and by kernel (the 25 longest), milliseconds."""
+    spans, kinds, names = [], dict[str, float](), dict[str, float]()
+    for event in trace.events():
+        if event.device_type.name != "CUDA" or event.name.startswith("Context Sync"):
+            continue
+        span = event.time_range
+        spans.append((span.start, span.end))
+        milliseconds = (span.end - span.start) / 1000 / steps
+        kinds[kind_of(event.name)] = kinds.get(kind_of(event.name), 0.0) + milliseconds
+        names[event.name[:70]] = names.get(event.name[:70], 0.0) + milliseconds
+    busy = end = 0.0
+    for start, stop in sorted(spans):
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    total = (end - min(start for start, _ in spans)) / 1000 / steps
+    longest = sorted(names.items(), key=lambda item: -item[1])[:25]
+    return {"total": total, "idle": total - busy / 1000 / steps, **kinds, **{f"  {name}": ms for name, ms in longest}}
+
+
+def kind_of(kernel: str) -> str:
+    """What a kernel is for."""
+    lowered = kernel.lower()
+    if "memcpy" in lowered or "memset" in lowered:
+        return "copy"
+    if any(word in lowered for word in ("attention", "dkdv", "_dq", "_delta")):
+        return "attention"
+    if any(word in lowered for word in ("gemm", "nvjet", "cutlass", "xmma", "splitk", "cublas")):
+        return "gemm"
+    return "other"
+
+
+def _between(marks: list[Any]) -> list[float]:
+    """Milliseconds between marks."""
+    if isinstance(marks[0], float):
+        return [1000 * (later - earlier) for earlier, later in pairwise(marks)]
+    return [earlier.elapsed_time(later) for earlier, later in pairwise(marks)]

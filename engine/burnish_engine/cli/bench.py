@@ -1,0 +1,145 @@
+"""`burnish bench`: is this machine as fast as it should be. Its numbers are measured, never estimated."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from burnish_engine.cli.terminal import err, out, print_json
+from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
+from burnish_kernels.registry import OPS
+
+app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Measure whether this machine is as fast as it should be."""
+
+
+@app.command()
+def kernels(
+    op: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This kernel only; may be repeated.")] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="First find the fastest settings for this GPU; runs use them from then on.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Time every kernel on this GPU.
+
+    Beside each time stands what it is of the GPU's best, measured first: how fast it copies memory, or multiplies
+    large matrices. And how many times faster the kernel is than the same in plain PyTorch.
+    """
+    unknown = [name for name in op or [] if name not in OPS]
+    if unknown:
+        raise UsageError(f"There is no kernel {unknown[0]!r}.", f"Known are {', '.join(OPS)}.")
+    from burnish_kernels import bench
+    from burnish_kernels.timer import CudaTimer, why_not
+
+    problem = why_not()
+    if problem:
+        raise SetupError(problem, "`burnish doctor` says what this machine has.")
+    _warn_of_company()
+    names, timer = op or OPS, CudaTimer()
+    say = err if json else out
+    for name in names if tune else ():
+        for tuned in bench.tune_and_save(name, timer):
+            say.print(escape(bench.tuned_line(tuned)))
+    peaks = bench.measure_peaks(timer)
+    say.print(escape(bench.header(peaks)))
+    rows = []
+    for row in bench.measure(names, timer, peaks):
+        rows.append(row)
+        say.print(escape(bench.line(row)))
+    if json:
+        print_json(bench.document(peaks, rows))
+    return ExitCode.DONE
+
+
+@app.command()
+def step(
+    shape: Annotated[str, typer.Option(help="A well-known model's shape; its weights are random.")] = "qwen3-0.6b",
+    tokens: Annotated[int, typer.Option(min=64, help="Tokens of a step, in one pass.")] = 16384,
+    method: Annotated[str, typer.Option(metavar="lora|qlora", help="qlora: base weights in 4 bits (NF4).")] = "lora",
+    precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
+    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter, on all seven projections.")] = 16,
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL[:LAYERS],...",
+            help="What layers keep for the backward pass: all, products, narrow or attention, from fastest to "
+            "smallest; such as narrow:27,products for 27 layers of one and the rest of the other.",
+        ),
+    ] = "products",
+    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed.")] = 24,
+    warm_up: Annotated[int, typer.Option(min=2, help="Steps before them.")] = 4,
+    head_rows: Annotated[int, typer.Option(min=64, help="Rows of a chunk of the head.")] = 4096,
+    eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
+    floor: Annotated[bool, typer.Option("--floor", help="Time what no engine can avoid as well.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time goes.")] = False,
+    device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
+    import dataclasses
+
+    from burnish_engine.bench.shapes import CONFIGS
+
+    if shape not in CONFIGS:
+        raise UsageError(f"There is no shape {shape!r}.", f"Known are {', '.join(CONFIGS)}.")
+    for name, value, known in (
+        ("method", method, ("lora", "qlora")),
+        ("precision", precision, ("bf16", "fp16", "fp32")),
+        ("device", device, ("cuda", "cpu")),
+    ):
+        if value not in known:
+            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
+    from burnish_engine.bench.step import StepBench, StepOptions, parse_keep
+
+    if device == "cuda":
+        from burnish_kernels.timer import why_not
+
+        problem = why_not()
+        if problem:
+            raise SetupError(problem, "`burnish doctor` says what this machine has; --device cpu times the CPU.")
+    options = StepOptions(
+        shape=shape,
+        tokens=tokens,
+        method=method,
+        rank=rank,
+        precision=precision,
+        keep=parse_keep(keep),
+        steps=steps,
+        warmup=warm_up,
+        head_rows=head_rows,
+        graphs=not eager,
+        device=device,
+    )
+    bench = StepBench(options)
+    report = bench.run()
+    if profile:
+        report["profile_ms"] = bench.profile()
+    if floor and device == "cuda":
+        from burnish_engine.bench.floor import floor_ms
+
+        del bench
+        parts = floor_ms(shape, tokens, quantized=method == "qlora")
+        report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
+        report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
+    if json:
+        print_json(dumps(report))
+    else:
+        for key, value in report.items():
+            out.print(f"{key:20} {value}", highlight=False)
+    return ExitCode.DONE
+
+
+def _warn_of_company() -> None:
+    from burnish_engine.runs.lease import holder_of
+
+    run = holder_of("cuda-0")
+    if run is not None:
+        err.print(f"[yellow]note:[/] the run {escape(run)} is using this GPU, so these times are too long.")

@@ -1,0 +1,145 @@
+"""Burnish's own decoder: embedding, layers, final norm and head, with forward and backward passes written out.
+
+Works on packed documents: every activation is `[T, ...]`, whatever the documents' lengths. Built by `decoder_load`.
+
+Shapes: T tokens of a pass, H hidden size, V vocabulary, E widths extended by adapter columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.models.decoder_layer import Attend, DecoderLayer, Keep, Pack, Saved
+from burnish_engine.models.rope_tables import RopeTable
+from burnish_kernels.rms_norm import op as rms_norm
+
+
+@dataclass
+class ForwardPass:
+    """What a forward pass returns.
+
+    Attributes:
+        hidden_TH: After the final norm; what the head takes.
+        stream_TH: Before the final norm.
+        inverse_T: The final norm's inverse root mean square.
+        layers: What each layer kept; None for layers below the first that is trained.
+    """
+
+    hidden_TH: torch.Tensor
+    stream_TH: torch.Tensor
+    inverse_T: torch.Tensor
+    layers: list[Saved | None]
+
+
+class Decoder:
+    """A decoder-only transformer with frozen weights and LoRA adapters.
+
+    Args:
+        spec: Its shape.
+        embedding_VH: Token embeddings.
+        head_VH: Output projection; the same tensor where they are tied.
+        final_norm_H: Weight of the last norm.
+        layers: The layers.
+        rope: The table of positions that `Pack.table_index_T` points into.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        embedding_VH: torch.Tensor,
+        head_VH: torch.Tensor,
+        final_norm_H: torch.Tensor,
+        layers: list[DecoderLayer],
+        rope: RopeTable,
+    ) -> None:
+        self.spec, self.layers, self.rope = spec, layers, rope
+        self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.embedding_VH.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return self.embedding_VH.dtype
+
+    @property
+    def first_trained(self) -> int:
+        """Number of the lowest layer with an adapter; the number of layers where there is none."""
+        trained = (layer.shape.index for layer in self.layers if any(stack.rank for stack in layer.stacks))
+        return next(trained, len(self.layers))
+
+    def forward(
+        self,
+        ids_T: torch.Tensor,
+        pack: Pack,
+        *,
+        keep: Sequence[Keep] | None = None,
+        attend: Attend | None = None,
+    ) -> ForwardPass:
+        """Run all layers.
+
+        Args:
+            ids_T: Token ids.
+            pack: The pass's documents.
+            keep: For each layer, what to keep for `backward`; None: nothing will be differentiated.
+            attend: Does the attention instead; then nothing can be kept.
+        """
+        stream, pending = None, self.embed(ids_T)
+        kept: list[Saved | None] = []
+        first = self.first_trained
+        for index, layer in enumerate(self.layers):
+            policy = keep[index] if keep is not None and index >= first else None
+            stream, pending, saved = layer.forward(stream, pending, pack, keep=policy, attend=attend)
+            kept.append(saved)
+        hidden, total, inverse = rms_norm.forward(
+            pending,
+            self.final_norm_H,
+            eps=self.spec.rms_norm_eps,
+            residual_TH=stream,
+            one_plus_weight=self.spec.norm_one_plus,
+        )
+        return ForwardPass(hidden, total, inverse, kept)
+
+    def backward(self, done: ForwardPass, dhidden_TH: torch.Tensor, pack: Pack) -> None:
+        """Add the adapters' gradients to their stacks' `gradients`.
+
+        Args:
+            done: From `forward` with `keep`; emptied on the way.
+            dhidden_TH: Gradient of `done.hidden_TH`.
+            pack: As in `forward`.
+        """
+        width = self.spec.hidden_size + max(max(s.rank for s in layer.stacks) for layer in self.layers)
+        gradient_TE = dhidden_TH.new_empty(len(dhidden_TH), width)
+        rms_norm.backward(
+            dhidden_TH,
+            done.stream_TH,
+            self.final_norm_H,
+            done.inverse_T,
+            one_plus_weight=self.spec.norm_one_plus,
+            out=gradient_TE[:, : self.spec.hidden_size],
+        )
+        first = self.first_trained
+        for layer in reversed(self.layers[first:]):
+            saved = done.layers.pop()
+            assert saved is not None
+            layer.backward(saved, gradient_TE, pack, wanted=layer.shape.index > first)
+
+    def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
+        """Embeddings `[T, H]`, scaled in the model's dtype as the family asks."""
+        rows = self.embedding_VH.index_select(0, ids_T)
+        if self.spec.embedding_scale != 1.0:
+            rows *= torch.full((), self.spec.embedding_scale, dtype=rows.dtype, device=rows.device)
+        return rows
+
+    def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
+        """Logits `[T, V]` in fp32, soft-capped where the family does."""
+        logits = (hidden_TH @ self.head_VH.t()).float()
+        cap = self.spec.logit_softcap
+        return cap * torch.tanh(logits / cap) if cap else logits

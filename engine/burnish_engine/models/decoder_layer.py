@@ -1,0 +1,532 @@
+"""One decoder layer with a forward and a backward pass written out, so that what is kept between them is a decision.
+
+The residual stream is a sum: each half of a layer adds its output to it, and that addition is fused with the norm that
+follows. So a layer takes the stream and an output that is still `pending`, and returns the same pair.
+
+Shapes: T tokens of a packed pass, H hidden size, N query heads, M key and value heads, D head dimension, I width of the
+feed-forward, E a width extended by adapter columns (see `stacked_linear`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from burnish_engine.models.stacked_linear import StackedLinear
+from burnish_kernels.attention import op as attention
+from burnish_kernels.rms_norm import op as rms_norm
+from burnish_kernels.rope import op as rope
+from burnish_kernels.swiglu import op as swiglu
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What is kept from the forward to the backward pass; the rest is computed again.
+
+    The stream before the attention norm is always kept, and the down projection never runs again. Attention's inputs
+    are not kept without its output.
+
+    Attributes:
+        elementwise: Norm outputs, rotated queries and keys, activations.
+        qkv: Output of the query, key and value projections.
+        attention: Attention's output and its log-sum-exp.
+        middle: The stream between attention and feed-forward.
+        gate_up: Output of the gate and up projections.
+    """
+
+    elementwise: bool
+    qkv: bool
+    attention: bool
+    middle: bool
+    gate_up: bool
+
+
+KEEP_ALL = Keep(elementwise=True, qkv=True, attention=True, middle=True, gate_up=True)
+KEEP_PRODUCTS = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True)
+KEEP_NARROW = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=False)
+"""Recompute the gate and up projections, whose outputs are the widest of all."""
+KEEP_ATTENTION = Keep(elementwise=False, qkv=False, attention=True, middle=False, gate_up=False)
+"""Recompute the layer from its input, but not attention."""
+KEEP_LEVELS = {"all": KEEP_ALL, "products": KEEP_PRODUCTS, "narrow": KEEP_NARROW, "attention": KEEP_ATTENTION}
+"""Levels by name, from fastest to smallest."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What every layer needs to know about the packed documents of one pass; on the device.
+
+    Attributes:
+        table_index_T: Row of the rope table, per token.
+        documents: Where documents begin and end.
+    """
+
+    table_index_T: torch.Tensor
+    documents: attention.Documents
+
+
+class Attend(Protocol):
+    """Attention in another form than that of training, such as over a cache of keys and values."""
+
+    def __call__(
+        self, shape: Shape, q_TND: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor, out_TND: torch.Tensor
+    ) -> None:
+        """Fill `out_TND`. Keys and values are views that are overwritten later."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Constants of a layer.
+
+    Attributes:
+        index: Number of the layer.
+        heads, kv_heads, head_dim: N, M, D.
+        eps: Of all norms.
+        one_plus: Norms scale by 1 + weight.
+        activation: "silu", "gelu_tanh" or "gelu".
+        window: How far back a token sees, itself included; None: its whole document.
+        scale: Of the attention scores.
+        softcap: Of the attention scores, or None.
+    """
+
+    index: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    one_plus: bool
+    activation: str
+    window: int | None
+    scale: float
+    softcap: float | None
+
+
+@dataclass
+class Weights:
+    """Parameters of a layer; the norms are `[H]` or `[D]` vectors.
+
+    Attributes:
+        table_PR: Rope table, or None for a layer without positions.
+    """
+
+    attention_norm: torch.Tensor
+    mlp_norm: torch.Tensor
+    qkv: StackedLinear
+    o: StackedLinear
+    gate_up: StackedLinear
+    down: StackedLinear
+    attention_post_norm: torch.Tensor | None = None
+    mlp_post_norm: torch.Tensor | None = None
+    q_norm: torch.Tensor | None = None
+    k_norm: torch.Tensor | None = None
+    table_PR: torch.Tensor | None = None
+
+
+@dataclass
+class Saved:
+    """What a forward pass left for the backward pass. None: not kept, or not there yet."""
+
+    start_TH: torch.Tensor
+    start_inverse_T: torch.Tensor
+    x_attention_TE: torch.Tensor | None = None
+    xa_qkv_TR: torch.Tensor | None = None
+    qkv_TC: torch.Tensor | None = None
+    q_TND: torch.Tensor | None = None
+    k_TMD: torch.Tensor | None = None
+    o_TE: torch.Tensor | None = None
+    lse_NT: torch.Tensor | None = None
+    attention_out_TH: torch.Tensor | None = None
+    attention_out_inverse_T: torch.Tensor | None = None
+    middle_TH: torch.Tensor | None = None
+    middle_inverse_T: torch.Tensor | None = None
+    x_mlp_TE: torch.Tensor | None = None
+    xa_gate_up_TR: torch.Tensor | None = None
+    gate_up_TJ: torch.Tensor | None = None
+    activated_TE: torch.Tensor | None = None
+    xa_down_TR: torch.Tensor | None = None
+    mlp_out_TH: torch.Tensor | None = None
+    mlp_out_inverse_T: torch.Tensor | None = None
+
+
+class DecoderLayer:
+    """One layer.
+
+    Args:
+        shape: Its constants.
+        weights: Its parameters.
+    """
+
+    def __init__(self, shape: Shape, weights: Weights) -> None:
+        self.shape, self.weights = shape, weights
+
+    @property
+    def stacks(self) -> list[StackedLinear]:
+        """Its linear stacks, in the order they are used."""
+        w = self.weights
+        return [w.qkv, w.o, w.gate_up, w.down]
+
+    # Forward
+
+    def forward(
+        self,
+        stream_TH: torch.Tensor | None,
+        pending_TH: torch.Tensor,
+        pack: Pack,
+        *,
+        keep: Keep | None = None,
+        attend: Attend | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved | None]:
+        """Run the layer.
+
+        Args:
+            stream_TH: The residual stream; None before the first layer.
+            pending_TH: What is to be added to it.
+            pack: The pass's documents.
+            keep: What to keep for `backward`; None: nothing will be differentiated.
+            attend: Does the attention instead; then nothing can be kept.
+
+        Returns:
+            The stream, what is to be added to it, and what was kept.
+        """
+        w = self.weights
+        x_TE = w.qkv.new_input(len(pending_TH), pending_TH)
+        _, start_TH, inverse_T = self._norm(pending_TH, w.attention_norm, stream_TH, w.qkv, x_TE)
+        saved = Saved(start_TH, inverse_T)
+        del stream_TH, pending_TH
+        self._attention_half(saved, x_TE, pack, attend)
+        attention_out = self._attention_output(saved)
+        x_TE = self._middle(saved, attention_out)
+        del attention_out
+        self._gate_up(saved, x_TE)
+        del x_TE
+        pending = self._down(saved)
+        assert saved.middle_TH is not None
+        stream = saved.middle_TH
+        if keep is None:
+            return stream, pending, None
+        self._drop(saved, keep)
+        return stream, pending, saved
+
+    def _norm(
+        self,
+        x_TH: torch.Tensor,
+        weight_H: torch.Tensor,
+        residual_TH: torch.Tensor | None,
+        into: StackedLinear,
+        x_TE: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return rms_norm.forward(
+            x_TH,
+            weight_H,
+            eps=self.shape.eps,
+            residual_TH=residual_TH,
+            one_plus_weight=self.shape.one_plus,
+            out=x_TE[:, : into.inputs],
+        )
+
+    def _attention_half(self, saved: Saved, x_TE: torch.Tensor, pack: Pack, attend: Attend | None) -> None:
+        """From the normalized stream to attention's output."""
+        w, s = self.weights, self.shape
+        saved.qkv_TC = w.qkv.forward(x_TE)
+        saved.xa_qkv_TR = w.qkv.adapted_input(x_TE)
+        saved.x_attention_TE = x_TE
+        q, k, v = self._rotated(saved, pack)
+        if saved.o_TE is not None:
+            return
+        saved.o_TE = w.o.new_input(len(x_TE), x_TE)
+        out = saved.o_TE[:, : w.o.inputs].unflatten(1, (s.heads, s.head_dim))
+        if attend is not None:
+            attend(s, q, k, v, out)
+        else:
+            _, saved.lse_NT = attention.forward(
+                q, k, v, pack.documents, scale=s.scale, window=s.window, softcap=s.softcap, out=out
+            )
+
+    def _rotated(self, saved: Saved, pack: Pack) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values as attention takes them."""
+        w, s = self.weights, self.shape
+        assert saved.qkv_TC is not None
+        heads = saved.qkv_TC.unflatten(1, (s.heads + 2 * s.kv_heads, s.head_dim))
+        q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
+        if saved.q_TND is not None and saved.k_TMD is not None:
+            return saved.q_TND, saved.k_TMD, v
+        if w.q_norm is not None:
+            saved.q_TND, saved.k_TMD = self._rotate(saved.qkv_TC, pack, None, None)
+            return saved.q_TND, saved.k_TMD, v
+        if w.table_PR is not None:  # in place: the backward pass does not need what was there before
+            self._rotate(saved.qkv_TC, pack, q, k)
+        saved.q_TND, saved.k_TMD = q, k
+        return q, k, v
+
+    def _rotate(
+        self, qkv_TC: torch.Tensor, pack: Pack, q_out: torch.Tensor | None, k_out: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        w, s = self.weights, self.shape
+        return rope.forward(
+            qkv_TC,
+            w.table_PR,
+            pack.table_index_T,
+            num_heads=s.heads,
+            num_kv_heads=s.kv_heads,
+            head_dim=s.head_dim,
+            q_weight_D=w.q_norm,
+            k_weight_D=w.k_norm,
+            eps=s.eps,
+            one_plus_weight=s.one_plus,
+            q_out=q_out,
+            k_out=k_out,
+        )
+
+    def _attention_output(self, saved: Saved) -> torch.Tensor:
+        """The output projection, after the norm that some families put behind it."""
+        w = self.weights
+        assert saved.o_TE is not None
+        out = w.o.forward(saved.o_TE)
+        if w.attention_post_norm is None:
+            return out
+        saved.attention_out_TH = out
+        y, _, saved.attention_out_inverse_T = rms_norm.forward(
+            out, w.attention_post_norm, eps=self.shape.eps, one_plus_weight=self.shape.one_plus
+        )
+        return y
+
+    def _middle(self, saved: Saved, attention_out_TH: torch.Tensor) -> torch.Tensor:
+        """Add attention's output to the stream and normalize for the feed-forward; returns its input."""
+        w = self.weights
+        x_TE = w.gate_up.new_input(len(attention_out_TH), attention_out_TH)
+        _, saved.middle_TH, saved.middle_inverse_T = self._norm(
+            attention_out_TH, w.mlp_norm, saved.start_TH, w.gate_up, x_TE
+        )
+        return x_TE
+
+    def _gate_up(self, saved: Saved, x_TE: torch.Tensor) -> None:
+        w = self.weights
+        saved.gate_up_TJ = w.gate_up.forward(x_TE)
+        saved.xa_gate_up_TR = w.gate_up.adapted_input(x_TE)
+        saved.x_mlp_TE = x_TE
+
+    def _down(self, saved: Saved) -> torch.Tensor:
+        w = self.weights
+        assert saved.gate_up_TJ is not None
+        activated = w.down.new_input(len(saved.gate_up_TJ), saved.gate_up_TJ)
+        swiglu.forward(saved.gate_up_TJ, activation=self.shape.activation, out=activated[:, : w.down.inputs])
+        out = w.down.forward(activated)
+        saved.activated_TE, saved.xa_down_TR = activated, w.down.adapted_input(activated)
+        if w.mlp_post_norm is None:
+            return out
+        saved.mlp_out_TH = out
+        y, _, saved.mlp_out_inverse_T = rms_norm.forward(
+            out, w.mlp_post_norm, eps=self.shape.eps, one_plus_weight=self.shape.one_plus
+        )
+        return y
+
+    def _drop(self, saved: Saved, keep: Keep) -> None:
+        """Forget what the backward pass shall compute again."""
+        if not keep.elementwise:
+            # The adapter columns are small; kept apart, the wide tensors around them can go.
+            saved.x_attention_TE, saved.x_mlp_TE, saved.activated_TE = None, None, None
+            saved.xa_qkv_TR = _own(saved.xa_qkv_TR) if keep.qkv else None
+            saved.xa_gate_up_TR = _own(saved.xa_gate_up_TR) if keep.gate_up else None
+            saved.xa_down_TR = _own(saved.xa_down_TR)
+            if self.weights.q_norm is not None:
+                saved.q_TND, saved.k_TMD = None, None
+        if not keep.qkv:
+            saved.qkv_TC, saved.q_TND, saved.k_TMD = None, None, None
+            saved.x_attention_TE, saved.xa_qkv_TR = None, None
+        if not keep.attention:
+            saved.o_TE, saved.lse_NT = None, None
+        if not keep.middle:
+            saved.middle_TH, saved.middle_inverse_T = None, None
+            saved.attention_out_TH, saved.attention_out_inverse_T = None, None
+            saved.x_mlp_TE = None
+        if not keep.gate_up:
+            saved.gate_up_TJ, saved.xa_gate_up_TR, saved.x_mlp_TE = None, None, None
+
+    # Backward
+
+    def backward(self, saved: Saved, gradient_TE: torch.Tensor, pack: Pack, *, wanted: bool = True) -> None:
+        """Differentiate the layer: accumulate its adapters' gradients and turn the stream's gradient into its input's.
+
+        Args:
+            saved: From `forward`; emptied on the way.
+            gradient_TE: `[T, H + ...]` with as many further columns as the widest adapter of o and down; its first H
+                are the gradient of stream + pending after the layer, and on return of stream + pending before it.
+            pack: As in `forward`.
+            wanted: Whether the gradient before the layer is needed (False where nothing below is trained).
+        """
+        self._restore(saved, pack)
+        self._mlp_backward(saved, gradient_TE)
+        self._attention_backward(saved, gradient_TE, pack, wanted)
+
+    def _restore(self, saved: Saved, pack: Pack) -> None:
+        """Compute again what was not kept."""
+        w = self.weights
+        if saved.qkv_TC is None:
+            x_TE = w.qkv.new_input(len(saved.start_TH), saved.start_TH)
+            self._norm(saved.start_TH, w.attention_norm, None, w.qkv, x_TE)
+            self._attention_half(saved, x_TE, pack, None)
+        if saved.middle_TH is None:
+            x_TE = self._middle(saved, self._attention_output(saved))
+            if saved.gate_up_TJ is None:
+                self._gate_up(saved, x_TE)
+        elif saved.gate_up_TJ is None:
+            x_TE = w.gate_up.new_input(len(saved.start_TH), saved.start_TH)
+            self._norm(saved.middle_TH, w.mlp_norm, None, w.gate_up, x_TE)
+            self._gate_up(saved, x_TE)
+
+    def _mlp_backward(self, saved: Saved, gradient_TE: torch.Tensor) -> None:
+        w, hidden = self.weights, len(self.weights.mlp_norm)
+        assert saved.gate_up_TJ is not None
+        assert saved.middle_TH is not None
+        assert saved.middle_inverse_T is not None
+        dy_TE = self._through_post_norm(gradient_TE, w.mlp_post_norm, saved.mlp_out_TH, saved.mlp_out_inverse_T, w.down)
+        dact = w.down.input_gradient(dy_TE)
+        activated, act_out = saved.activated_TE, None
+        if activated is None:
+            activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
+        dgate_up_TE = w.gate_up.new_gradient(len(dy_TE), dy_TE)
+        swiglu.backward(
+            dact,
+            saved.gate_up_TJ,
+            activation=self.shape.activation,
+            out=dgate_up_TE[:, : w.gate_up.outputs],
+            act_out=act_out,
+        )
+        saved.gate_up_TJ, dact = None, None
+        w.down.accumulate(dy_TE, activated[:, : w.down.inputs], _there(saved.xa_down_TR))
+        activated = act_out = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = None
+        del dy_TE
+        dx = w.gate_up.input_gradient(dgate_up_TE)
+        x = self._norm_backward(
+            dx, saved.middle_TH, w.mlp_norm, saved.middle_inverse_T, gradient_TE[:, :hidden], saved.x_mlp_TE
+        )
+        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], _there(saved.xa_gate_up_TR))
+        saved.middle_TH = saved.x_mlp_TE = saved.xa_gate_up_TR = None
+
+    def _attention_backward(self, saved: Saved, gradient_TE: torch.Tensor, pack: Pack, wanted: bool) -> None:
+        w, s = self.weights, self.shape
+        assert saved.o_TE is not None
+        assert saved.lse_NT is not None
+        assert saved.qkv_TC is not None
+        dy_TE = self._through_post_norm(
+            gradient_TE, w.attention_post_norm, saved.attention_out_TH, saved.attention_out_inverse_T, w.o
+        )
+        do = w.o.input_gradient(dy_TE)
+        assert do is not None
+        w.o.accumulate(dy_TE, saved.o_TE[:, : w.o.inputs], w.o.adapted_input(saved.o_TE))
+        saved.attention_out_TH = None
+        del dy_TE
+        q, k, v = self._rotated(saved, pack)
+        dqkv_TE = w.qkv.new_gradient(len(do), do)
+        heads = dqkv_TE[:, : w.qkv.outputs].unflatten(1, (s.heads + 2 * s.kv_heads, s.head_dim))
+        dq, dk, dv = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
+        per_head = (s.heads, s.head_dim)
+        attention.backward(
+            do.unflatten(1, per_head),
+            q,
+            k,
+            v,
+            saved.o_TE[:, : w.o.inputs].unflatten(1, per_head),
+            saved.lse_NT,
+            pack.documents,
+            scale=s.scale,
+            window=s.window,
+            softcap=s.softcap,
+            dq_out=dq,
+            dk_out=dk,
+            dv_out=dv,
+        )
+        saved.o_TE = saved.lse_NT = saved.q_TND = saved.k_TMD = None
+        del do, q, k, v
+        if w.q_norm is not None or w.table_PR is not None:
+            rope.backward(
+                dq,
+                dk,
+                saved.qkv_TC,
+                w.table_PR,
+                pack.table_index_T,
+                num_heads=s.heads,
+                num_kv_heads=s.kv_heads,
+                head_dim=s.head_dim,
+                q_weight_D=w.q_norm,
+                k_weight_D=w.k_norm,
+                eps=s.eps,
+                one_plus_weight=s.one_plus,
+                dqkv_out=dqkv_TE,
+            )
+        saved.qkv_TC = None
+        dx = w.qkv.input_gradient(dqkv_TE, wanted=wanted)
+        hidden = gradient_TE[:, : len(w.attention_norm)]
+        x = self._norm_backward(
+            dx, saved.start_TH, w.attention_norm, saved.start_inverse_T, hidden, saved.x_attention_TE
+        )
+        w.qkv.accumulate(dqkv_TE, x[:, : w.qkv.inputs], _there(saved.xa_qkv_TR))
+        saved.x_attention_TE = saved.xa_qkv_TR = None
+
+    def _through_post_norm(
+        self,
+        gradient_TE: torch.Tensor,
+        weight_H: torch.Tensor | None,
+        out_TH: torch.Tensor | None,
+        inverse_T: torch.Tensor | None,
+        stack: StackedLinear,
+    ) -> torch.Tensor:
+        """The gradient of a projection's output, extended for its adapters."""
+        width = stack.outputs + stack.rank
+        if weight_H is None:
+            return gradient_TE[:, :width]
+        assert out_TH is not None
+        assert inverse_T is not None
+        dy_TE = stack.new_gradient(len(gradient_TE), gradient_TE)
+        rms_norm.backward(
+            gradient_TE[:, : stack.outputs],
+            out_TH,
+            weight_H,
+            inverse_T,
+            one_plus_weight=self.shape.one_plus,
+            out=dy_TE[:, : stack.outputs],
+        )
+        return dy_TE
+
+    def _norm_backward(
+        self,
+        dx_TH: torch.Tensor | None,
+        sum_TH: torch.Tensor,
+        weight_H: torch.Tensor,
+        inverse_T: torch.Tensor,
+        stream_gradient_TH: torch.Tensor,
+        x_TE: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Add the norm's gradient to the stream's in place; returns the norm's output, recomputed where not kept."""
+        one_plus = self.shape.one_plus
+        if dx_TH is None:
+            if x_TE is not None:
+                return x_TE
+            return rms_norm.forward(sum_TH, weight_H, eps=self.shape.eps, one_plus_weight=one_plus)[0]
+        y_out = torch.empty_like(sum_TH) if x_TE is None else None
+        rms_norm.backward(
+            dx_TH,
+            sum_TH,
+            weight_H,
+            inverse_T,
+            dsum_TH=stream_gradient_TH,
+            one_plus_weight=one_plus,
+            out=stream_gradient_TH,
+            y_out=y_out,
+        )
+        if x_TE is not None:
+            return x_TE
+        assert y_out is not None
+        return y_out
+
+
+def _own(view: torch.Tensor | None) -> torch.Tensor:
+    """A compact copy, so that the tensor it is a view of can be freed."""
+    return _there(view).clone(memory_format=torch.contiguous_format)
+
+
+def _there(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None
+    return tensor

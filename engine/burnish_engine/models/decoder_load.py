@@ -1,0 +1,289 @@
+"""Build our decoder from a checkpoint: every weight goes straight to its final place.
+
+All matrices that adapters write their shadows into lie in one allocation, the arena, so that a single kernel of the
+optimizer can reach them all. Weights stream from the safetensors files through one small host buffer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.models.decoder import Decoder
+from burnish_engine.models.decoder_layer import DecoderLayer, Shape, Weights
+from burnish_engine.models.families import Family, Module, family
+from burnish_engine.models.families.base import ACTIVATIONS
+from burnish_engine.models.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
+from burnish_engine.models.rope_tables import rope_table
+from burnish_engine.models.source import ModelSource
+from burnish_engine.models.stacked_linear import Frozen, Part, Quantized, Resident, StackedLinear
+from burnish_engine.models.weights import Checkpoint
+from burnish_kernels.adamw.layout import Segment
+from burnish_kernels.lora_linear import op as lora_linear
+from burnish_kernels.nf4 import op as nf4
+
+_ALIGNMENT = 128  # elements: matrices start at multiples of 256 bytes, as an allocation of their own would
+_NF4_SUFFIX = ".quant_state.bitsandbytes__nf4"
+
+
+@dataclass
+class LoadedDecoder:
+    """A decoder and where its adapter lives.
+
+    Attributes:
+        decoder: The model.
+        plan: Its adapter.
+        arena: One tensor of the compute dtype that holds every matrix with shadows.
+        segments: For A and B of each adapted module in turn, where its shadow stands in the arena.
+    """
+
+    decoder: Decoder
+    plan: AdapterPlan
+    arena: torch.Tensor
+    segments: list[Segment]
+
+
+class Weights16(Protocol):
+    """Where weights come from: a `Checkpoint`, or made up for a benchmark."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a tensor."""
+        ...
+
+    def names(self) -> list[str]:
+        """Names of all tensors."""
+        ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """One small tensor."""
+        ...
+
+    def read_into(self, name: str, destination: torch.Tensor) -> None:
+        """Fill a tensor."""
+        ...
+
+
+@dataclass
+class _Place:
+    """One stack before it is filled.
+
+    Attributes:
+        stack: Shape and adapters.
+        modules: The checkpoint's modules in it, top to bottom.
+        adapted: Those with an adapter, in the same order as `stack.adapters`.
+        offset: Element of the arena where its matrix starts (quantized: where A starts, and after it sB).
+    """
+
+    stack: lora_linear.Stack
+    modules: list[Module]
+    adapted: list[AdaptedModule]
+    offset: int = 0
+
+
+def load_decoder(
+    source: ModelSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    positions: int,
+    plan: AdapterPlan = NO_ADAPTER,
+    quantize: bool = False,
+) -> LoadedDecoder:
+    """The decoder of a checkpoint of a known family.
+
+    Args:
+        source: The checked model folder.
+        dtype: What to compute in.
+        device: Where the weights go.
+        positions: Longest document.
+        plan: The adapter to make room for.
+        quantize: Keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
+
+    Raises:
+        SetupError: Weights are missing or damaged.
+        ValueError: The fast decoder does not do this family; ask `why_not_fast` first.
+    """
+    spec, known = source.spec, family(source.spec.family) if source.spec else None
+    if spec is None or known is None:
+        raise ValueError(f"the fast decoder does not do {source.config.get('model_type')}")
+    with Checkpoint(source.folder) as checkpoint:
+        if not quantize:
+            checkpoint.require(known.tensors(spec))
+        return build_decoder(
+            checkpoint, spec, dtype=dtype, device=device, positions=positions, plan=plan, quantize=quantize
+        )
+
+
+def build_decoder(
+    checkpoint: Weights16,
+    spec: DecoderSpec,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    positions: int,
+    plan: AdapterPlan = NO_ADAPTER,
+    quantize: bool = False,
+) -> LoadedDecoder:
+    """The decoder of a specification, with weights from anywhere; arguments as in `load_decoder`."""
+    known = family(spec.family)
+    if known is None:
+        raise ValueError(f"the fast decoder does not do {spec.family}")
+    places = _places(known.modules(spec), plan)
+    arena = _arena(places, quantize, dtype, device)
+    decoder = _Builder(checkpoint, known, spec, dtype, device, arena, quantize).decoder(places, positions)
+    segments = {id(adapted): pair for place in places.values() for adapted, pair in _segments(place, quantize)}
+    ordered = [segment for adapted in plan.modules for segment in segments[id(adapted)]]
+    return LoadedDecoder(decoder, plan, arena, ordered)
+
+
+def _places(modules: list[Module], plan: AdapterPlan) -> dict[tuple[int, str], _Place]:
+    adapted = {item.module.path: item for item in plan.modules}
+    grouped: dict[tuple[int, str], list[Module]] = defaultdict(list)
+    for module in modules:
+        grouped[module.layer, module.stack].append(module)
+    places = {}
+    for key, members in grouped.items():
+        chosen = [adapted[module.path] for module in members if module.path in adapted]
+        adapters = tuple(
+            lora_linear.Adapter(item.module.first_row, item.module.rows, item.rank, item.scale) for item in chosen
+        )
+        rows = sum(module.rows for module in members)
+        places[key] = _Place(lora_linear.Stack(rows, members[0].columns, adapters), members, chosen)
+    return places
+
+
+def _arena(
+    places: dict[tuple[int, str], _Place], quantize: bool, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Allocate the arena and give every stack its place in it."""
+    total = 0
+    for place in places.values():
+        stack = place.stack
+        place.offset = total
+        whole = (stack.N + stack.R) * (stack.K + stack.R)
+        total += stack.R * (stack.K + stack.N) if quantize else whole
+        total += -total % _ALIGNMENT
+    return torch.empty(max(total, 1), dtype=dtype, device=device)
+
+
+def _segments(place: _Place, quantize: bool) -> Iterator[tuple[AdaptedModule, tuple[Segment, Segment]]]:
+    stack = place.stack
+    if quantize:
+        a_start, a_stride = place.offset, stack.K
+        b_start, b_stride = place.offset + stack.R * stack.K, stack.R
+    else:
+        a_stride = b_stride = stack.K + stack.R
+        a_start, b_start = place.offset + stack.N * a_stride, place.offset + stack.K
+    for item, adapter, first in zip(place.adapted, stack.adapters, stack.firsts, strict=True):
+        a = Segment(adapter.rank, stack.K, a_start + first * a_stride, a_stride)
+        b = Segment(adapter.rows, adapter.rank, b_start + adapter.first_row * b_stride + first, b_stride, adapter.scale)
+        yield item, (a, b)
+
+
+class _Builder:
+    """Fills a decoder from a checkpoint."""
+
+    def __init__(
+        self,
+        checkpoint: Weights16,
+        known: Family,
+        spec: DecoderSpec,
+        dtype: torch.dtype,
+        device: torch.device,
+        arena: torch.Tensor,
+        quantize: bool,
+    ) -> None:
+        self._checkpoint, self._family, self._spec = checkpoint, known, spec
+        self._dtype, self._device, self._arena, self._quantize = dtype, device, arena, quantize
+        self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+
+    def decoder(self, places: dict[tuple[int, str], _Place], positions: int) -> Decoder:
+        spec = self._spec
+        rope = rope_table(spec.rope, spec.head_dim, positions, self._device)
+        local = rope if spec.local_rope is None else rope_table(spec.local_rope, spec.head_dim, positions, self._device)
+        embedding = self._matrix(self._family.embedding_path)
+        head_path = self._family.head_path(spec)
+        head = embedding if head_path is None else self._matrix(head_path)
+        vectors: dict[int | None, dict[str, torch.Tensor]] = defaultdict(dict)
+        for vector in self._family.vectors(spec):
+            vectors[vector.layer][vector.role] = self._vector(f"{vector.path}.weight")
+        layers = []
+        for index, layer in enumerate(spec.layers):
+            sliding = layer.kind == "sliding_attention"
+            stacks = {name: self._stack(places[index, name]) for name in ("qkv", "o", "gate_up", "down")}
+            table = (local if sliding else rope).table_PR if layer.rope else None
+            weights = Weights(**vectors[index], **stacks, table_PR=table)
+            layers.append(DecoderLayer(self._shape(index, sliding), weights))
+        return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, rope)
+
+    def _shape(self, index: int, sliding: bool) -> Shape:
+        spec = self._spec
+        return Shape(
+            index=index,
+            heads=spec.num_heads,
+            kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            eps=spec.rms_norm_eps,
+            one_plus=spec.norm_one_plus,
+            activation=ACTIVATIONS[spec.activation],
+            window=spec.sliding_window if sliding else None,
+            scale=spec.attention_scale or spec.head_dim**-0.5,
+            softcap=spec.attention_softcap,
+        )
+
+    def _matrix(self, name: str) -> torch.Tensor:
+        shape = self._family.tensors(self._spec)[name]
+        matrix = torch.empty(shape, dtype=self._dtype, device=self._device)
+        self._checkpoint.read_into(name, matrix)
+        return matrix
+
+    def _vector(self, name: str) -> torch.Tensor:
+        return self._checkpoint.read(name).to(self._device, self._dtype)
+
+    def _stack(self, place: _Place) -> StackedLinear:
+        stack = place.stack
+        frozen = self._quantized(place) if self._quantize else self._resident(place)
+        bias = None
+        if any(module.bias for module in place.modules):
+            bias = torch.zeros(stack.N, dtype=self._dtype, device=self._device)
+            for module in place.modules:
+                if module.bias:
+                    bias[module.first_row : module.first_row + module.rows] = self._vector(f"{module.path}.bias")
+        return StackedLinear(stack, frozen, bias)
+
+    def _resident(self, place: _Place) -> Frozen:
+        stack = place.stack
+        shape = (stack.N + stack.R, stack.K + stack.R)
+        matrix = self._arena[place.offset : place.offset + shape[0] * shape[1]].view(shape)
+        matrix[:, stack.K :] = 0
+        matrix[stack.N :] = 0
+        for module in place.modules:
+            rows = matrix[module.first_row : module.first_row + module.rows, : stack.K]
+            self._checkpoint.read_into(f"{module.path}.weight", rows)
+        return Resident(matrix)
+
+    def _quantized(self, place: _Place) -> Frozen:
+        stack = place.stack
+        size = stack.R * (stack.K + stack.N)
+        shadows = self._arena[place.offset : place.offset + size]
+        shadows.zero_()
+        a, sb = shadows[: stack.R * stack.K].view(stack.R, stack.K), shadows[stack.R * stack.K :].view(stack.N, stack.R)
+        shape = (stack.N + stack.R, stack.K + stack.R)
+        if shape not in self._scratch:
+            self._scratch[shape] = torch.zeros(shape, dtype=self._dtype, device=self._device)
+        return Quantized([self._part(module) for module in place.modules], a, sb, self._scratch[shape])
+
+    def _part(self, module: Module) -> Part:
+        """One module's weight in NF4, or as it is where a published 4-bit checkpoint left it in 16 bits."""
+        name = f"{module.path}.weight"
+        if f"{name}{_NF4_SUFFIX}" in self._checkpoint:
+            keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
+            return nf4.from_bitsandbytes({key: self._checkpoint.read(key).to(self._device) for key in keys}, name)
+        weight = torch.empty(module.rows, module.columns, dtype=torch.bfloat16, device=self._device)
+        self._checkpoint.read_into(name, weight)
+        return nf4.quantize(weight)

@@ -1,0 +1,55 @@
+"""How the tensors of each family fit the fast decoder. One small file a family; `family` is the lookup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.models.families.base import Family, Module, Vector
+from burnish_engine.models.families.gemma3 import GEMMA3
+from burnish_engine.models.families.llama import LLAMA
+from burnish_engine.models.families.mistral import MISTRAL
+from burnish_engine.models.families.phi3 import PHI3
+from burnish_engine.models.families.qwen2 import QWEN2
+from burnish_engine.models.families.qwen3 import QWEN3
+from burnish_engine.models.families.smollm3 import SMOLLM3
+
+__all__ = ["Family", "Module", "Vector", "family", "why_not_fast"]
+
+_FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3)}
+
+_DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
+
+
+def family(model_type: str) -> Family | None:
+    """The family of a config.json's model_type; None where the fast decoder does not know it."""
+    return _FAMILIES.get(model_type)
+
+
+def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool = False) -> str:
+    """Why the fast decoder does not do this checkpoint, completing "The model ..."; empty where it does.
+
+    Args:
+        config: The checkpoint's config.json.
+        spec: What `decoder_spec` read from it.
+        nf4: Whether the run keeps the frozen weights as NF4; then the checkpoint may store them so (bitsandbytes).
+    """
+    stored = config.get("quantization_config")
+    if stored and not (nf4 and _is_nf4(stored)):
+        return "is stored quantized"
+    if any(config.get(key) for key in _DROPOUTS):
+        return "drops out parts of its activations in training"
+    if spec is None and isinstance(config.get("text_config"), dict):
+        return "has parts beside its language model, such as one for images"
+    found = family(str(config.get("model_type", "")))
+    if found is None:
+        return f"is of the architecture {config.get('model_type')!r}"
+    return "has settings Burnish does not know" if spec is None else found.supported(spec)
+
+
+def _is_nf4(stored: Any) -> bool:
+    """Whether a checkpoint's quantization_config says NF4 by bitsandbytes."""
+    if not isinstance(stored, dict):
+        return False
+    method = stored.get("quant_method", "bitsandbytes")
+    return bool(stored.get("load_in_4bit")) and method == "bitsandbytes" and stored.get("bnb_4bit_quant_type") == "nf4"

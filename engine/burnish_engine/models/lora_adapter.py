@@ -1,0 +1,230 @@
+"""The LoRA adapter of our decoder: which modules have one, its fp32 masters, and PEFT's file format.
+
+Masters of all matrices lie in one flat fp32 buffer, A and B of a module one after the other; shadows in the compute
+dtype stand in the stacked matrices (see `stacked_linear`). On disk it is what PEFT writes, so that any program that
+reads PEFT adapters reads ours.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.models.families import Module
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True)
+class AdaptedModule:
+    """One module with an adapter.
+
+    Attributes:
+        module: Which.
+        rank: Rows of A, columns of B.
+        scale: Factor of B·A·x.
+    """
+
+    module: Module
+    rank: int
+    scale: float
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of A and B in PEFT's file."""
+        return tuple(f"{_PREFIX}{self.module.path}.lora_{letter}.weight" for letter in "AB")  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class AdapterPlan:
+    """Which modules get an adapter, and how PEFT's config describes it.
+
+    Attributes:
+        modules: In the order of the decoder's modules.
+        dropout: On the adapters' input.
+        config: What adapter_config.json says beside PEFT's defaults.
+    """
+
+    modules: tuple[AdaptedModule, ...]
+    dropout: float
+    config: dict[str, Any]
+
+
+NO_ADAPTER = AdapterPlan((), 0.0, {})
+
+
+def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterPlan:
+    """The adapter that a recipe asks for.
+
+    Raises:
+        UsageError: No module of the model has any of the asked names.
+    """
+    everything = list(modules)
+    names = sorted({_last(module.path) for module in everything})
+    wanted = names if section.targets == ["all-linear"] else [name for name in section.targets if name in names]
+    if not wanted:
+        raise UsageError(
+            f"None of the adapter targets {section.targets} is a linear layer of this model, which has {names}.",
+            'Set adapter.targets to some of these, or to ["all-linear"].',
+        )
+    rslora = section.method == "rslora"
+    config = {
+        "r": section.rank,
+        "lora_alpha": section.alpha if section.alpha % 1 else int(section.alpha),
+        "lora_dropout": section.dropout,
+        "target_modules": wanted,
+        "use_rslora": rslora,
+    }
+    scale = section.alpha / (math.sqrt(section.rank) if rslora else section.rank)
+    chosen = (AdaptedModule(module, section.rank, scale) for module in everything if _last(module.path) in wanted)
+    return AdapterPlan(tuple(chosen), section.dropout, config)
+
+
+def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
+    """The adapter saved in a folder: ranks from its tensors, scales from its config (alpha and rank patterns too).
+
+    Raises:
+        SetupError: It is not a LoRA adapter for these modules, or of a kind that only the plain path has.
+    """
+    config = _config(folder)
+    reason = why_not_fast(config)
+    if reason:
+        raise SetupError(f"The adapter in {folder} {reason}.", "Use it with the plain path.")
+    by_path = {module.path: module for module in modules}
+    chosen = []
+    try:
+        with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise SetupError(f"The adapter's weights in {folder} cannot be read: {error}.", "Copy it again.") from error
+    strange = sorted(name for name in shapes if _path(name) not in by_path)
+    if strange or not shapes:
+        raise SetupError(
+            f"The adapter in {folder} has {strange[0] if strange else 'no tensors'}; this model has no place for that.",
+            "Use it with its own base.",
+        )
+    for path, module in by_path.items():
+        a, b = (shapes.get(f"{_PREFIX}{path}.lora_{letter}.weight") for letter in "AB")
+        if a is None and b is None:
+            continue
+        if a is None or b is None or a[1:] != (module.columns,) or b != (module.rows, a[0]):
+            raise SetupError(
+                f"The adapter in {folder} has A {a} and B {b} for {path}, whose weight is "
+                f"{(module.rows, module.columns)}.",
+                "Use it with its own base.",
+            )
+        chosen.append(AdaptedModule(module, a[0], _scale(config, path, a[0])))
+    return AdapterPlan(tuple(chosen), float(config.get("lora_dropout") or 0.0), config)
+
+
+def why_not_fast(config: dict[str, Any]) -> str:
+    """Why the fast decoder does not do this adapter, completing "The adapter ..."; empty where it does."""
+    if str(config.get("peft_type", "LORA")).upper() != "LORA":
+        return f"is of the type {config.get('peft_type')}, not LoRA"
+    if config.get("use_dora"):
+        return "is a DoRA adapter"
+    if config.get("modules_to_save") or config.get("trainable_token_indices"):
+        return "holds whole modules beside its low-rank matrices"
+    if str(config.get("bias", "none")) != "none":
+        return "holds biases"
+    return ""
+
+
+class LoraAdapter:
+    """Masters of an adapter's matrices.
+
+    Args:
+        plan: What it consists of.
+        matrices: A and B of each module, in order: fp32 views of the flat buffer.
+    """
+
+    def __init__(self, plan: AdapterPlan, matrices: list[torch.Tensor]) -> None:
+        assert len(matrices) == 2 * len(plan.modules)
+        self.plan = plan
+        self.matrices = matrices
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """Every matrix by its name in PEFT's file."""
+        names = (name for adapted in self.plan.modules for name in adapted.names)
+        return dict(zip(names, self.matrices, strict=True))
+
+    def initialize(self, seed: int) -> None:
+        """A new adapter: A uniform (Kaiming with a = sqrt(5)), B zero, with the numbers that PEFT draws.
+
+        PEFT makes two linear layers for each module, which draw weights of their own, and then draws A anew; the same
+        is done here, so that the same seed gives the same start as with transformers and PEFT.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for adapted, a, b in zip(self.plan.modules, self.matrices[::2], self.matrices[1::2], strict=True):
+                drawn = torch.nn.Linear(adapted.module.columns, adapted.rank, bias=False).weight
+                torch.nn.Linear(adapted.rank, adapted.module.rows, bias=False)
+                torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
+                a.copy_(drawn.detach())
+                b.zero_()
+
+    def load(self, folder: Path) -> None:
+        """Read the matrices from a folder whose plan this is."""
+        with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+            for name, matrix in self.named().items():
+                matrix.copy_(file.get_tensor(name))
+
+    def save(self, folder: Path, base: str) -> None:
+        """Write PEFT's two files into a folder that exists.
+
+        Args:
+            folder: Where to.
+            base: Path or name of the base model, for the config.
+        """
+        from peft import LoraConfig
+
+        written = {key: value for key, value in self.plan.config.items() if key in LoraConfig.__dataclass_fields__}
+        config = LoraConfig(**{**written, "task_type": "CAUSAL_LM", "inference_mode": True})
+        config.base_model_name_or_path = base
+        config.save_pretrained(str(folder))
+        tensors = {name: matrix.detach().cpu().contiguous() for name, matrix in self.named().items()}
+        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SetupError(f"{folder / CONFIG_FILE} cannot be read: {error}.", "Copy the adapter again.") from error
+    if not isinstance(config, dict):
+        raise SetupError(f"{folder / CONFIG_FILE} holds no object.", "Copy the adapter again.")
+    return config
+
+
+def _scale(config: dict[str, Any], path: str, rank: int) -> float:
+    """Alpha over rank (rsLoRA: over its root), with PEFT's patterns: a key matches the end of a module's path."""
+    alpha = float(config.get("lora_alpha") or rank)
+    for pattern, value in (config.get("alpha_pattern") or {}).items():
+        if path == pattern or path.endswith(f".{pattern}"):
+            alpha = float(value)
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _path(name: str) -> str:
+    for ending in (".lora_A.weight", ".lora_B.weight"):
+        if name.startswith(_PREFIX) and name.endswith(ending):
+            return name[len(_PREFIX) : -len(ending)]
+    return name
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]

@@ -1,0 +1,24 @@
+"""Computing in the precision that was asked for, and in no other."""
+
+from __future__ import annotations
+
+import torch
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Name in a recipe to what the model computes in."""
+
+
+def exact_products(*, tf32: bool = False) -> None:
+    """Make matrix products accumulate in fp32, and fp32 stay fp32.
+
+    Off by default in torch is only TF32 in products; convolutions use it, and partial sums of split products are added
+    in 16 bits. Both are process-wide switches.
+
+    Args:
+        tf32: Allow fp32 products in TF32 (10 bits of mantissa) where the person asked for it.
+    """
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    matmul.allow_bf16_reduced_precision_reduction = False
+    matmul.allow_fp16_reduced_precision_reduction = False

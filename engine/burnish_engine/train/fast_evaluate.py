@@ -1,0 +1,59 @@
+"""Held-out loss of our decoder: packed passes without anything kept, the head in chunks, one number read at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from burnish_engine.data.pack import epoch_batches
+from burnish_engine.data.tokenize import Document
+from burnish_engine.models.decoder import Decoder
+from burnish_engine.models.decoder_layer import Pack
+from burnish_engine.train.packed_batch import Fields, PackedLayout, fill_buffer
+from burnish_kernels.attention.op import Documents
+from burnish_kernels.cross_entropy import op as cross_entropy
+
+
+@torch.no_grad()
+def held_out_loss(
+    decoder: Decoder, documents: Sequence[Document], budget: int, layout: PackedLayout
+) -> tuple[float, int]:
+    """Mean cross entropy per supervised token (nats) and the number of those tokens.
+
+    Args:
+        decoder: With whatever adapter its shadows hold; dropout is off.
+        documents: Held-out documents.
+        budget: Tokens per forward pass, at most the layout's rows.
+        layout: How passes are laid out; that of training, whose kernels are loaded already.
+    """
+    total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
+    count = 0
+    drops = [(stack, stack.drop) for layer in decoder.layers for stack in layer.stacks]
+    for stack, _ in drops:
+        stack.drop = None
+    try:
+        for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
+            buffer = torch.zeros(layout.size, dtype=torch.int32)
+            counts = fill_buffer(batch, layout, buffer.numpy())
+            count += counts.supervised
+            if counts.head_chunks:
+                total += _summed(decoder, layout, layout.views(buffer.to(decoder.device)), counts.head_chunks)
+    finally:
+        for stack, drop in drops:
+            stack.drop = drop
+    return (float(total) / count if count else float("nan")), count
+
+
+def _summed(decoder: Decoder, layout: PackedLayout, fields: Fields, chunks: int) -> torch.Tensor:
+    documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
+    done = decoder.forward(fields.ids_T, Pack(fields.rope_row_T, documents))
+    rows = fields.head_row_R.view(-1, layout.head_rows)[:chunks]
+    targets = fields.head_target_R.view(-1, layout.head_rows)[:chunks]
+    total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
+    for row_C, target_C in zip(rows, targets, strict=True):
+        loss = torch.empty(len(row_C), dtype=torch.float32, device=decoder.device)
+        logits = done.hidden_TH.index_select(0, row_C) @ decoder.head_VH.t()
+        cross_entropy.loss_only(logits, target_C, loss, softcap=decoder.spec.logit_softcap)
+        total += loss.double().sum()
+    return total

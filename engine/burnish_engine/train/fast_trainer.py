@@ -1,0 +1,194 @@
+"""The fast engine's optimizer step: uploads, passes, update, and results read back without waiting for the device.
+
+The host queues work and is at most `AHEAD` steps ahead of the device. What a step found (loss, gradient norm, whether
+it was taken) is copied to page-locked memory behind it and read when it has arrived, a step or two later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext as _nothing
+
+import torch
+
+from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.models.decoder_layer import Keep
+from burnish_engine.train.engine import StepResult
+from burnish_engine.train.fast_model import TrainableDecoder
+from burnish_engine.train.fast_pass import LossOptions, PassProgram
+from burnish_engine.train.packed_batch import PackedLayout
+from burnish_engine.train.prefetch import HostBatch, Prefetcher, StepFacts
+from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
+
+AHEAD = 3  # steps queued on the device: enough that it never runs dry, few enough that stopping is prompt
+_POLL_S = 0.0002
+_LOSS = 4  # place of the loss after the optimizer's status
+
+
+class FastTrainer:
+    """Runs optimizer steps of the fast engine.
+
+    Args:
+        model: What is trained.
+        section: The recipe's training section.
+        layouts: The buckets.
+        keep: Per layer, what forward passes keep.
+        options: Variants of the loss.
+        graphs: Capture CUDA graphs after the first step.
+
+    Attributes:
+        stream: What everything is queued on; None on the CPU.
+        problem: Why graphs could not be captured; empty where they were, or were not wanted.
+    """
+
+    def __init__(
+        self,
+        model: TrainableDecoder,
+        section: TrainSection,
+        layouts: Sequence[PackedLayout],
+        keep: Sequence[Keep],
+        *,
+        options: LossOptions | None = None,
+        graphs: bool = True,
+    ) -> None:
+        device = model.device
+        self.model, self._section = model, section
+        size = max(layout.size for layout in layouts)
+        self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
+        self._loss_sum = torch.zeros(1, dtype=torch.float32, device=device)
+        self._programs = {
+            layout: PassProgram(model, layout, self._inputs, keep, self._loss_sum, options) for layout in layouts
+        }
+        self._wants_graphs = graphs and device.type == "cuda"
+        self._pool: tuple[int, int] | None = None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._update_graph: torch.cuda.CUDAGraph | None = None
+        self._results = _Readback(device)
+        self._ran: set[PackedLayout] = set()
+        self.problem = ""
+
+    def step(self, prefetcher: Prefetcher) -> StepFacts:
+        """Queue one optimizer step. Waits only where the device is `AHEAD` steps behind.
+
+        Args:
+            prefetcher: At the beginning of a step.
+
+        Raises:
+            IndexError: There is none left.
+        """
+        self._results.wait_until_fewer_than(AHEAD)
+        with torch.cuda.stream(self.stream) if self.stream else _nothing():
+            while True:
+                batch = prefetcher.next()
+                facts, last = batch.step, batch.is_last
+                self._pass(prefetcher, batch)
+                if last:
+                    break
+            self._update(facts)
+        return facts
+
+    def results(self, *, wait: bool = False) -> Iterator[StepResult]:
+        """Results that have arrived since, in order; with `wait`, those of all queued steps."""
+        return self._results.collect(wait=wait)
+
+    def _pass(self, prefetcher: Prefetcher, batch: HostBatch) -> None:
+        program = self._programs[batch.layout]
+        prefetcher.upload(batch, self._inputs)
+        if self._wants_graphs and not program.captured and batch.layout in self._ran:
+            self._capture(program)
+        if self.model.loaded.plan.dropout:
+            self.model.dropout_seed.add_(1)
+        program.run(batch.counts)
+        if batch.counts.head_chunks:
+            self._ran.add(batch.layout)
+
+    def _update(self, facts: StepFacts) -> None:
+        optimizer = self.model.optimizer
+        optimizer.set_control(self.model.control(self._section, facts.scalars.learning_rate))
+        if self._update_graph:
+            self._update_graph.replay()
+        else:
+            optimizer.step()
+        self._results.push(facts, optimizer.status, self._loss_sum)
+        self._loss_sum.zero_()
+
+    def _capture(self, program: PassProgram) -> None:
+        """Capture a bucket; on failure go on eagerly, which computes the same."""
+        assert self.stream is not None
+        try:
+            if self._pool is None:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # what the eager passes used is now the graphs' to have
+                self._pool = torch.cuda.graph_pool_handle()
+            program.capture(self._pool, self.stream)
+            if self._update_graph is None:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
+                    self.model.optimizer.step()
+                self._update_graph = graph
+        except (RuntimeError, torch.OutOfMemoryError) as error:
+            self._wants_graphs = False
+            self.problem = str(error).strip().splitlines()[0]
+
+
+class _Readback:
+    """Status of queued steps on its way to the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        count = 4 * AHEAD
+        self._slots = torch.zeros(count, 5, dtype=torch.float32, pin_memory=self._cuda)
+        self._next = 0
+        self._pending: deque[tuple[StepFacts, int, torch.cuda.Event | None]] = deque()
+        self._arrived: deque[StepResult] = deque()
+        self._clock = time.perf_counter()
+
+    def push(self, facts: StepFacts, status: torch.Tensor, loss: torch.Tensor) -> None:
+        slot = self._slots[self._next]
+        slot[:_LOSS].copy_(status, non_blocking=True)
+        slot[_LOSS:].copy_(loss, non_blocking=True)
+        event = torch.cuda.Event() if self._cuda else None
+        if event:
+            event.record()
+        self._pending.append((facts, self._next, event))
+        self._next = (self._next + 1) % len(self._slots)
+
+    def wait_until_fewer_than(self, count: int) -> None:
+        while self._poll() >= count:
+            time.sleep(_POLL_S)
+
+    def collect(self, *, wait: bool) -> Iterator[StepResult]:
+        if wait:
+            self.wait_until_fewer_than(1)
+        else:
+            self._poll()
+        while self._arrived:
+            yield self._arrived.popleft()
+
+    def _poll(self) -> int:
+        """Take in what has arrived; returns how many steps are still on their way."""
+        while self._pending:
+            facts, slot, event = self._pending[0]
+            if event and not event.query():
+                break
+            self._pending.popleft()
+            now = time.perf_counter()
+            values = self._slots[slot].tolist()
+            self._arrived.append(
+                StepResult(
+                    step=facts.number,
+                    micro_batches=facts.micro_batches,
+                    tokens=facts.tokens,
+                    supervised=facts.supervised,
+                    loss=values[_LOSS],
+                    grad_norm=values[GRADIENT_NORM],
+                    learning_rate=facts.scalars.learning_rate,
+                    taken=bool(values[TAKEN]),
+                    loss_scale=values[LOSS_SCALE],
+                    seconds=now - self._clock,
+                )
+            )
+            self._clock = now
+        return len(self._pending)

@@ -1,0 +1,262 @@
+"""The optimizer step in Triton: sum of squares, decision, update.
+
+Every sum has a fixed order, and nothing depends on the GPU: the same gradient gives the same bits. The decision is one
+program that computes in double precision, for there are a dozen numbers and 1 - beta2^t cancels. The update reads and
+writes everything once, 34 bytes an element with a 16-bit shadow.
+
+Launchers assert and never allocate. Offsets into flat buffers and arena are int64.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from burnish_kernels.adamw import reference
+from burnish_kernels.adamw.layout import BLOCK, MAX_PARTIALS, FlatLayout
+
+_CLIP_EPS = tl.constexpr(reference.CLIP_EPS)
+_SMALLEST_EPS = tl.constexpr(reference.SMALLEST_EPS)
+_SMALLEST_LOSS_SCALE = tl.constexpr(reference.SMALLEST_LOSS_SCALE)
+_LARGEST_LOSS_SCALE = tl.constexpr(reference.LARGEST_LOSS_SCALE)
+WARPS = 4
+
+
+@triton.jit
+def _norm(
+    grad_ptr,  # [blocks * BLOCK] fp32
+    partials_ptr,  # [programs] fp32
+    blocks,
+    programs,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    places_ptr = grad_ptr + program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    for _ in range(program, blocks, programs):
+        grad = tl.load(places_ptr)
+        squares += grad * grad
+        places_ptr += programs * BLOCK
+    tl.store(partials_ptr + program, tl.sum(squares, axis=0))
+
+
+@triton.jit
+def _prepare(
+    partials_ptr,  # [programs] fp32
+    control_ptr,  # [7] fp64, reference.Control
+    counters_ptr,  # [3] int64: STEP, GOOD_STEPS, SKIPPED
+    loss_scale_ptr,  # [1] fp32
+    status_ptr,  # [4] fp32: GRADIENT_NORM, CLIP_FACTOR, TAKEN, LOSS_SCALE
+    factors_ptr,  # [9] fp32: TAKE, GRADIENT_FACTOR, KEEP, NEW1, KEEP2, NEW2, STEP_SIZE, ROOT_CORRECTION2, EPS
+    programs,
+    MAX_PROGRAMS: tl.constexpr,
+):
+    learning_rate = tl.load(control_ptr)
+    beta1 = tl.load(control_ptr + 1)
+    beta2 = tl.load(control_ptr + 2)
+    eps = tl.load(control_ptr + 3)
+    weight_decay = tl.load(control_ptr + 4)
+    max_grad_norm = tl.load(control_ptr + 5)
+    growth_interval = tl.load(control_ptr + 6)
+    scale = tl.load(loss_scale_ptr).to(tl.float64)
+    lanes = tl.arange(0, MAX_PROGRAMS)
+    total = tl.sum(tl.load(partials_ptr + lanes, mask=lanes < programs, other=0.0).to(tl.float64), axis=0)
+    norm = tl.sqrt(total) / scale
+    taken = norm < float("inf")  # false for NaN
+    clip = tl.where(max_grad_norm > 0.0, tl.minimum(max_grad_norm / (norm + _CLIP_EPS), 1.0), 1.0)
+    clip = tl.where(taken, clip, 0.0)
+    tl.store(status_ptr, norm.to(tl.float32))
+    tl.store(status_ptr + 1, clip.to(tl.float32))
+    tl.store(status_ptr + 2, taken.to(tl.float32))
+    tl.store(status_ptr + 3, scale.to(tl.float32))
+
+    one = taken.to(tl.int64)
+    step = tl.load(counters_ptr) + one
+    good_steps = (tl.load(counters_ptr + 1) + 1) * one
+    grows = taken & (growth_interval > 0.0) & (good_steps.to(tl.float64) >= growth_interval)
+    shrinks = (growth_interval > 0.0) & (taken == 0)
+    new_scale = tl.where(grows, tl.minimum(scale * 2.0, _LARGEST_LOSS_SCALE), scale)
+    new_scale = tl.where(shrinks, tl.maximum(scale * 0.5, _SMALLEST_LOSS_SCALE), new_scale)
+    tl.store(counters_ptr, step)
+    tl.store(counters_ptr + 1, tl.where(grows, 0, good_steps))
+    tl.store(counters_ptr + 2, tl.load(counters_ptr + 2) + (1 - one))
+    tl.store(loss_scale_ptr, new_scale.to(tl.float32))
+
+    steps = tl.maximum(step, 1).to(tl.float64)
+    correction1 = 1.0 - tl.exp(steps * tl.log(beta1))  # 1 - beta^t
+    correction2 = 1.0 - tl.exp(steps * tl.log(beta2))
+    tl.store(factors_ptr, taken.to(tl.float32))
+    tl.store(factors_ptr + 1, (clip / scale).to(tl.float32))
+    tl.store(factors_ptr + 2, (1.0 - learning_rate * weight_decay).to(tl.float32))
+    tl.store(factors_ptr + 3, (1.0 - beta1).to(tl.float32))
+    tl.store(factors_ptr + 4, beta2.to(tl.float32))
+    tl.store(factors_ptr + 5, (1.0 - beta2).to(tl.float32))
+    tl.store(factors_ptr + 6, (learning_rate / correction1).to(tl.float32))
+    tl.store(factors_ptr + 7, tl.sqrt(correction2).to(tl.float32))
+    tl.store(factors_ptr + 8, tl.maximum(eps, _SMALLEST_EPS).to(tl.float32))
+
+
+@triton.jit
+def _places(segments_ptr, geometry_ptr, BLOCK: tl.constexpr, VECTOR: tl.constexpr):
+    """Where this program's elements are: segment, decay, place in the flat buffer, whether real, place in the arena.
+
+    Groups of VECTOR neighbors (E in a block, V in a group) share a row of their matrix: one division a group.
+    """
+    block = tl.program_id(0)
+    segment = tl.load(segments_ptr + block)
+    row_ptr = geometry_ptr + segment * 6  # START, ELEMENTS, COLUMNS, SHADOW_OFFSET, SHADOW_ROW_STRIDE, DECAY
+    start = tl.load(row_ptr)
+    elements = tl.load(row_ptr + 1).to(tl.int32)
+    columns = tl.load(row_ptr + 2).to(tl.int32)
+    offset = tl.load(row_ptr + 3)
+    stride = tl.load(row_ptr + 4)
+    decay = tl.load(row_ptr + 5)
+    within_V = tl.arange(0, VECTOR)
+    first = block.to(tl.int64) * BLOCK
+    lanes_E = tl.arange(0, BLOCK // VECTOR) * VECTOR
+    element_E = (first - start).to(tl.int32) + lanes_E
+    row_E = element_E // columns
+    column_E = element_E - row_E * columns
+    shadow_E = tl.multiple_of(offset + row_E.to(tl.int64) * stride + column_E, VECTOR)
+    inside_EV = (element_E < elements)[:, None] & (within_V >= 0)[None, :]
+    flat_EV = first + (lanes_E[:, None] + within_V[None, :])
+    return segment, decay, flat_EV, inside_EV, shadow_E[:, None] + within_V[None, :]
+
+
+@triton.jit
+def _step(
+    param_ptr,  # [blocks * BLOCK] fp32
+    grad_ptr,  # [blocks * BLOCK] fp32
+    exp_avg_ptr,  # [blocks * BLOCK] fp32
+    exp_avg_sq_ptr,  # [blocks * BLOCK] fp32
+    factors_ptr,  # [9] fp32
+    arena_ptr,  # one-dimensional, of the compute dtype
+    segments_ptr,  # [blocks] int32
+    geometry_ptr,  # [S, 6] int64
+    scales_ptr,  # [S] fp32
+    BLOCK: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    segment, decay, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
+    # A skipped step does not even read the gradient: NaN times 0 would be NaN.
+    if tl.load(factors_ptr) != 0.0:
+        gradient_factor = tl.load(factors_ptr + 1)
+        keep = tl.load(factors_ptr + 2)
+        new1 = tl.load(factors_ptr + 3)
+        keep2 = tl.load(factors_ptr + 4)
+        new2 = tl.load(factors_ptr + 5)
+        step_size = tl.load(factors_ptr + 6)
+        root_correction2 = tl.load(factors_ptr + 7)
+        eps = tl.load(factors_ptr + 8)
+        shadow_scale = tl.load(scales_ptr + segment)
+        param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
+        grad = tl.load(grad_ptr + flat_EV, mask=inside_EV, other=0.0)
+        exp_avg = tl.load(exp_avg_ptr + flat_EV, mask=inside_EV, other=0.0)
+        exp_avg_sq = tl.load(exp_avg_sq_ptr + flat_EV, mask=inside_EV, other=0.0)
+        grad *= gradient_factor
+        param *= tl.where(decay != 0, keep, 1.0)
+        exp_avg += new1 * (grad - exp_avg)
+        exp_avg_sq = exp_avg_sq * keep2 + new2 * (grad * grad)
+        denominator = tl.div_rn(tl.sqrt_rn(exp_avg_sq), root_correction2) + eps
+        param -= step_size * tl.div_rn(exp_avg, denominator)
+        tl.store(param_ptr + flat_EV, param, mask=inside_EV)
+        tl.store(exp_avg_ptr + flat_EV, exp_avg, mask=inside_EV)
+        tl.store(exp_avg_sq_ptr + flat_EV, exp_avg_sq, mask=inside_EV)
+        tl.store(arena_ptr + shadow_EV, (param * shadow_scale).to(arena_ptr.dtype.element_ty), mask=inside_EV)
+    tl.store(grad_ptr + flat_EV, tl.zeros((BLOCK // VECTOR, VECTOR), dtype=tl.float32), mask=inside_EV)
+
+
+@triton.jit
+def _shadows(
+    param_ptr,  # [blocks * BLOCK] fp32
+    arena_ptr,  # one-dimensional, of the compute dtype
+    segments_ptr,  # [blocks] int32
+    geometry_ptr,  # [S, 6] int64
+    scales_ptr,  # [S] fp32
+    BLOCK: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    segment, _, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
+    param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
+    shadow = (param * tl.load(scales_ptr + segment)).to(arena_ptr.dtype.element_ty)
+    tl.store(arena_ptr + shadow_EV, shadow, mask=inside_EV)
+
+
+def launch_norm(grad: torch.Tensor, partials: torch.Tensor) -> None:
+    """Fill `partials` with sums of squares; the gradient's padding is 0."""
+    assert grad.dtype == partials.dtype == torch.float32
+    assert grad.numel() % BLOCK == 0
+    programs = partials.numel()
+    _norm[(programs,)](grad, partials, grad.numel() // BLOCK, programs, BLOCK=BLOCK, num_warps=WARPS)
+
+
+def launch_prepare(
+    partials: torch.Tensor,
+    control: torch.Tensor,
+    counters: torch.Tensor,
+    loss_scale: torch.Tensor,
+    status: torch.Tensor,
+    factors: torch.Tensor,
+) -> None:
+    """Update counters and loss scale, fill status and factors."""
+    assert control.dtype == torch.float64
+    assert counters.dtype == torch.int64
+    assert factors.numel() == reference.FACTORS
+    programs = partials.numel()
+    assert programs <= MAX_PARTIALS
+    _prepare[(1,)](
+        partials,
+        control,
+        counters,
+        loss_scale,
+        status,
+        factors,
+        programs,
+        MAX_PROGRAMS=MAX_PARTIALS,
+        num_warps=WARPS,
+    )
+
+
+def launch_step(
+    layout: FlatLayout,
+    param: torch.Tensor,
+    grad: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    factors: torch.Tensor,
+    arena: torch.Tensor,
+) -> None:
+    """Update everything, one program a block."""
+    assert param.shape == grad.shape == exp_avg.shape == exp_avg_sq.shape == (layout.total,)
+    tables = layout.tables
+    _step[(layout.blocks,)](
+        param,
+        grad,
+        exp_avg,
+        exp_avg_sq,
+        factors,
+        arena,
+        tables.block_segments,
+        tables.geometry,
+        tables.scales,
+        BLOCK=BLOCK,
+        VECTOR=layout.vector,
+        num_warps=WARPS,
+    )
+
+
+def launch_shadows(layout: FlatLayout, param: torch.Tensor, arena: torch.Tensor) -> None:
+    """Write every shadow, one program a block."""
+    assert param.shape == (layout.total,)
+    tables = layout.tables
+    _shadows[(layout.blocks,)](
+        param,
+        arena,
+        tables.block_segments,
+        tables.geometry,
+        tables.scales,
+        BLOCK=BLOCK,
+        VECTOR=layout.vector,
+        num_warps=WARPS,
+    )

@@ -1,0 +1,172 @@
+"""Compile kernels without a GPU, and read what they need: shared memory, registers, spills.
+
+A configuration that asks for more than a card has fails only on that card, at the first launch. Triton's compiler and
+the assembler it bundles need no card, so every configuration is compiled here for every generation.
+
+As a program (`python -m burnish_kernels.ahead`) it prints one JSON line a compilation. It has to be a process of its
+own where TRITON_INTERPRET is set: then `triton.jit` gives functions that cannot be compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish_kernels.registry import CAPABILITIES, OPS, Compilation
+
+SHARED_BYTES = 99 * 1024
+"""Most shared memory that one program may have on RTX cards (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
+_ALIGNED = [["tt.divisibility", 16]]  # what a launch tells the compiler of arguments that 16 divides
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiled kernel needs.
+
+    Attributes:
+        shared_bytes: Shared memory a program.
+        registers: Registers a thread; None where no tool to read it is installed.
+        spill_bytes: Local memory a thread, to which registers were spilled; None likewise.
+        seconds: What compiling took; little where Triton's cache had it.
+    """
+
+    shared_bytes: int
+    registers: int | None
+    spill_bytes: int | None
+    seconds: float
+
+
+def check(compilation: Compilation, capability: int) -> Compiled:
+    """Compile one configuration for one compute capability.
+
+    As in real launches, pointers, sizes and strides are taken as divisible by 16 unless the function forbids it.
+
+    Args:
+        compilation: What to compile.
+        capability: Such as 89 for sm_89.
+
+    Raises:
+        ValueError: The arguments are not those of the function, or the function is an interpreted one.
+        Exception: Whatever Triton's compiler or the assembler throws.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = compilation.function
+    if not isinstance(function, triton.JITFunction):
+        raise ValueError(f"{compilation.name} is no compilable function; is TRITON_INTERPRET set?")
+    signature = _complete_signature(compilation)
+    source = ASTSource(function, signature, dict(compilation.constants), _attributes(function, signature))
+    options = {
+        "num_warps": compilation.num_warps,
+        "num_stages": compilation.num_stages,
+        "maxnreg": compilation.max_registers,
+    }
+    began = time.perf_counter()
+    kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    registers, spill_bytes = _usage(kernel.asm["cubin"])
+    return Compiled(kernel.metadata.shared, registers, spill_bytes, time.perf_counter() - began)
+
+
+def _complete_signature(compilation: Compilation) -> dict[str, str]:
+    """The signature in the function's order, constants included."""
+    given = {**dict.fromkeys(compilation.constants, "constexpr"), **compilation.signature}
+    names = compilation.function.arg_names
+    constants = {name for name, kind in given.items() if kind == "constexpr"}
+    if set(given) != set(names) or constants != set(compilation.constants):
+        wrong = (set(names) ^ set(given)) | (constants ^ set(compilation.constants))
+        raise ValueError(f"{compilation.name}: no type, no value, or no such argument: {', '.join(sorted(wrong))}")
+    return {name: given[name] for name in names}
+
+
+def _attributes(function: Any, signature: Mapping[str, str]) -> dict[tuple[int, ...], list[list[Any]]]:
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    for parameter, kind in zip(function.params, signature.values(), strict=True):
+        specialized = not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
+        if specialized and (kind.startswith("*") or re.fullmatch(r"[iu](32|64)", kind)):
+            attributes[(parameter.num,)] = _ALIGNED
+    return attributes
+
+
+def _usage(cubin: bytes) -> tuple[int | None, int | None]:
+    """Registers and bytes of local memory a thread, of the only kernel in a cubin."""
+    from triton import knobs
+
+    try:
+        tool = knobs.nvidia.cuobjdump.path
+    except RuntimeError:  # not bundled on every platform
+        return None, None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        shown = subprocess.run([tool, "-res-usage", str(file)], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", shown)
+    if found is None:
+        return None, None
+    registers, stack, local = map(int, found.groups())
+    return registers, stack + local
+
+
+def check_op(
+    op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, part: int = 0, parts: int = 1
+) -> Iterator[dict[str, Any]]:
+    """Compile an operation's configurations and tell each one's outcome, errors included.
+
+    Args:
+        op: Its name.
+        capabilities: Compute capabilities; a configuration that is not used on one is left out there.
+        part: Which of the parts to do.
+        parts: How many processes share the work.
+
+    Yields:
+        Op, name and capability, and either an error or the fields of `Compiled`.
+    """
+    from burnish_kernels.registry import ops
+
+    work = [(one, capability) for one in ops()[op].compilations() for capability in capabilities]
+    work = [(one, capability) for one, capability in work if capability in one.capabilities]
+    for compilation, capability in work[part::parts]:
+        line: dict[str, Any] = {"op": op, "name": compilation.name, "capability": capability}
+        try:
+            line |= asdict(check(compilation, capability))
+        except Exception as error:  # noqa: BLE001  whatever the compiler throws is the finding
+            line["error"] = f"{type(error).__name__}: {error}"[:2000]
+        yield line
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without what would have kernels interpreted: for processes that compile."""
+    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compile and print JSON lines; 3 where something failed or needs too much shared memory."""
+    parser = argparse.ArgumentParser(prog="burnish_kernels.ahead", description=main.__doc__)
+    parser.add_argument("--op", action="append", choices=OPS, help="this operation only; may be repeated")
+    parser.add_argument("--capability", action="append", type=int, help="such as 89; may be repeated")
+    parser.add_argument("--part", default="0/1", help="such as 1/2: the second of two processes' share")
+    options = parser.parse_args(arguments)
+    part, _, parts = options.part.partition("/")
+    good = True
+    for op in options.op or OPS:
+        for line in check_op(op, tuple(options.capability or CAPABILITIES), part=int(part), parts=int(parts)):
+            good = good and "error" not in line and line["shared_bytes"] <= SHARED_BYTES
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+    return 0 if good else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Causal attention within the documents of a packed sequence."""

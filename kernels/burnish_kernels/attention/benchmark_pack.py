@@ -1,0 +1,113 @@
+"""One attention layer on a pack of documents, to time it: as a whole, one kernel alone, and by FlashAttention-2."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from burnish_kernels.attention import op
+from burnish_kernels.attention.config import Config, KernelConfig
+
+BENCHMARKED = {  # query heads, key heads, head size
+    "qwen3-0.6b": (16, 8, 128),
+    "llama-1b": (32, 8, 64),
+    "qwen3-4b": (32, 8, 128),
+}
+BENCHMARKED_ROWS = 16384
+
+
+def lognormal_lengths(rows: int, seed: int) -> list[int]:
+    """Lengths of documents as people fine-tune on: median 181, of 16 to 2,048 rows, the last one cut to fit."""
+    rng, lengths = np.random.default_rng(seed), [0]
+    while sum(lengths) < rows:
+        lengths.append(int(np.clip(rng.lognormal(5.2, 0.9), 16, 2048)))
+    return [*lengths[1:-1], rows - sum(lengths[:-1])]
+
+
+class Pack:
+    """Tensors of one benchmark: a pack of documents and one attention layer's queries, keys, values and gradients."""
+
+    def __init__(self, heads: int, kv_heads: int, width: int, device: str, *, seed: int, dtype: torch.dtype) -> None:
+        self.scale = width**-0.5
+        self.lengths = lognormal_lengths(BENCHMARKED_ROWS, seed)
+        self.boundaries = np.cumsum([0, *self.lengths])
+        self.documents_of: dict[int, Any] = {}
+        self.device, self.heads, self.width = device, heads, width
+        generator = torch.Generator(device).manual_seed(seed)
+
+        def draw(count: int) -> torch.Tensor:
+            return torch.randn(BENCHMARKED_ROWS, count, width, generator=generator, device=device, dtype=dtype)
+
+        qkv = draw(heads + 2 * kv_heads)
+        self.q, self.k, self.v = qkv.split([heads, kv_heads, kv_heads], dim=1)
+        self.do = draw(heads)
+        self.docs = self.documents(op.tile_rows(width, dtype, device))
+        self.o, self.lse = op.forward(self.q, self.k, self.v, self.docs, scale=self.scale)
+        self.delta = torch.zeros_like(self.lse)
+        self.dq, self.dk = torch.empty_like(self.o), torch.empty_like(self.k, memory_format=torch.contiguous_format)
+        self.dv = torch.empty_like(self.dk)
+
+    def documents(self, tile_rows: int) -> Any:
+        """The documents, cut into tiles of this height."""
+        if tile_rows not in self.documents_of:
+            docs = op.documents(self.boundaries, BENCHMARKED_ROWS, tile_rows, self.device)
+            self.documents_of[tile_rows] = docs
+        return self.documents_of[tile_rows]
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, of all heads."""
+        return self.heads * sum(length * (length + 1) // 2 for length in self.lengths)
+
+    def forward(self) -> object:
+        """The forward pass."""
+        return op.forward(self.q, self.k, self.v, self.docs, scale=self.scale, out=self.o)
+
+    def backward(self) -> object:
+        """The backward pass."""
+        return op.backward(
+            *(self.do, self.q, self.k, self.v, self.o, self.lse, self.docs),
+            scale=self.scale,
+            dq_out=self.dq,
+            dk_out=self.dk,
+            dv_out=self.dv,
+        )
+
+    def launch(self, kernel: str, tile_rows: int, chosen: KernelConfig) -> None:
+        """One kernel in a configuration of its own."""
+        from burnish_kernels.attention import launch_kernels as launch
+
+        docs, inputs = self.documents(tile_rows), (self.q, self.k, self.v)
+        options: dict[str, Any] = {"scale": self.scale, "window": None, "softcap": None}
+        options["config"] = Config(tile_rows, chosen, chosen, chosen)
+        if kernel == "forward":
+            launch.launch_forward(*inputs, self.o, self.lse, docs, **options)
+        elif kernel == "dq":
+            launch.launch_dq(self.do, *inputs, self.o, self.lse, self.delta, self.dq, docs, **options)
+        else:
+            launch.launch_dkdv(self.do, *inputs, self.lse, self.delta, self.dk, self.dv, docs, **options)
+
+    def results(self, kernel: str) -> list[torch.Tensor]:
+        """What a kernel writes."""
+        return {"forward": [self.o, self.lse], "dq": [self.dq, self.delta], "dkdv": [self.dk, self.dv]}[kernel]
+
+    def flash(self) -> tuple[Callable[[], object], Callable[[], object]] | None:
+        """The same forward pass, and forward and backward, by PyTorch's FlashAttention-2; None where it has none."""
+        try:
+            from torch.nn.attention.varlen import varlen_attn
+        except ImportError:
+            return None
+        edges = torch.tensor(self.boundaries, dtype=torch.int32, device=self.device)
+        leaves = [tensor.contiguous().requires_grad_() for tensor in (self.q, self.k, self.v)]
+        longest = max(self.lengths)
+        # Newer versions want to be told that heads share keys; older ones do not know the word.
+        grouped = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+
+        def forward() -> torch.Tensor:
+            return varlen_attn(*leaves, edges, edges, longest, longest, window_size=(-1, 0), **grouped)
+
+        return forward, lambda: torch.autograd.grad(forward(), leaves, self.do)

@@ -1,0 +1,116 @@
+"""Block sizes, warps and pipeline depths of the kernels, as data.
+
+Every configuration stays within the 99 KB of shared memory that one program may have on RTX cards. Two families:
+compute capability 9.0 multiplies straight from shared memory, 64 rows by four warps at a time; the others load
+registers first, and spread the warps over columns where the head is wider than the tile is high. On GeForce cards
+products into fp32 run at half rate, so that there what is hidden by the diagonal costs most, and tiles are kept low.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """How one kernel runs.
+
+    Attributes:
+        heads: Most query heads of one group that a program takes together; a group that this does not divide uses the
+            largest common divisor. They share the keys, so that low tiles make high products.
+        block: Rows of the inner loop: keys, or in `dkdv` queries times heads.
+        warps: Warps of a program.
+        stages: Depth of the software pipeline.
+        registers: Most registers a thread, so that more programs fit a multiprocessor; 0: as the compiler likes.
+        branch: 1: blocks that are visible as a whole are not masked, at the price of a branch.
+    """
+
+    heads: int
+    block: int
+    warps: int
+    stages: int
+    registers: int = 0
+    branch: int = 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """How the three kernels run.
+
+    Attributes:
+        tile_rows: Rows of a tile: queries in `forward` and `dq`, keys in `dkdv`.
+        forward: Output and sums.
+        dq: Gradient of the queries.
+        dkdv: Gradients of keys and values.
+    """
+
+    tile_rows: int
+    forward: KernelConfig
+    dq: KernelConfig
+    dkdv: KernelConfig
+
+
+INTERPRETED = Config(32, KernelConfig(2, 32, 4, 1), KernelConfig(2, 32, 4, 1, 0, 1), KernelConfig(2, 32, 4, 1))
+"""For Triton's interpreter: small, so that small tests have several tiles and blocks; with and without a branch."""
+
+HOPPER = {
+    (64, 1): Config(
+        64, KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(1, 64, 4, 2, 168)
+    ),
+    (64, 2): Config(
+        64, KernelConfig(2, 64, 8, 2, 128, 1), KernelConfig(2, 64, 8, 2, 128, 1), KernelConfig(4, 64, 4, 2, 168)
+    ),
+    (128, 1): Config(
+        64, KernelConfig(1, 32, 4, 3, 128, 1), KernelConfig(1, 32, 4, 2, 168, 1), KernelConfig(1, 32, 4, 2)
+    ),
+    (128, 2): Config(
+        64, KernelConfig(2, 32, 8, 3, 128, 1), KernelConfig(2, 32, 8, 2, 128, 1), KernelConfig(4, 32, 4, 2)
+    ),
+    (256, 1): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 16, 8, 2)),
+    (256, 2): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(2, 16, 8, 2)),
+}
+"""16-bit types on compute capability 9.0, by padded head size and by whether groups are even (2) or odd (1)."""
+
+OTHERS = {
+    (64, 1): Config(64, KernelConfig(1, 64, 4, 2), KernelConfig(1, 32, 4, 2, 168), KernelConfig(1, 32, 4, 2)),
+    (64, 2): Config(64, KernelConfig(2, 32, 8, 3, 128), KernelConfig(1, 32, 4, 2, 168), KernelConfig(4, 32, 4, 2)),
+    (128, 1): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(1, 64, 8, 2)),
+    (128, 2): Config(64, KernelConfig(2, 32, 8, 3), KernelConfig(2, 32, 8, 2), KernelConfig(4, 64, 8, 2)),
+    (256, 1): Config(32, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2)),
+    (256, 2): Config(32, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(2, 32, 4, 2)),
+}
+"""16-bit types on other GPUs."""
+
+FULL = {
+    64: Config(32, KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 4, 1)),
+    128: Config(16, KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 4, 1)),
+    256: Config(16, KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1)),
+}
+"""fp32, without tensor cores."""
+
+
+def choose_config(head_dim: int, dtype: torch.dtype, capability: int | None, group: int = 1) -> Config:
+    """The configuration before tuning.
+
+    Args:
+        head_dim: Size of a head.
+        dtype: Of queries, keys and values.
+        capability: Compute capability, such as 89; None: Triton's interpreter.
+        group: Query heads that share a key head. The height of the tiles does not depend on it.
+    """
+    if capability is None:
+        return INTERPRETED
+    width = padded(head_dim)
+    if dtype == torch.float32:
+        return FULL[width]
+    table = HOPPER if 90 <= capability < 120 else OTHERS
+    config = table[width, math.gcd(group, 2)]
+    return replace(config, dkdv=replace(config.dkdv, heads=math.gcd(group, config.dkdv.heads)))
+
+
+def padded(head_dim: int) -> int:
+    """The head size that configurations are listed under."""
+    return next(width for width in (64, 128, 256) if head_dim <= width)

@@ -1,0 +1,194 @@
+"""Launches the attention kernels: asserts, never allocates."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+
+from burnish_kernels.attention import kernel
+
+if TYPE_CHECKING:
+    from burnish_kernels.attention.config import Config, KernelConfig
+    from burnish_kernels.attention.op import Documents
+
+LOG2_E = math.log2(math.e)
+MOST_TILES = 65535
+"""Of a grid's second dimension (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
+
+def launch_forward(
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    o_TND: torch.Tensor,
+    lse_NT: torch.Tensor,
+    docs: Documents,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    config: Config,
+) -> None:
+    """Fill `o_TND` and `lse_NT`."""
+    rows, heads, _ = q_TND.shape
+    assert o_TND.shape == q_TND.shape
+    assert lse_NT.shape == (heads, rows)
+    assert lse_NT.dtype == torch.float32
+    tiles = len(docs.tiles_G4) // 2
+    assert tiles <= MOST_TILES
+    constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.forward)
+    kernel._forward[(heads // constants["HEADS"], tiles)](
+        q_TND,
+        k_TMD,
+        v_TMD,
+        o_TND,
+        lse_NT,
+        docs.start_T,
+        docs.tiles_G4,
+        rows,
+        window or 0,
+        *_factors(scale, softcap),
+        **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND),
+        **constants,
+        **_resources(config.forward),
+    )
+
+
+def launch_dq(
+    do_TND: torch.Tensor,
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    o_TND: torch.Tensor,
+    lse_NT: torch.Tensor,
+    delta_NT: torch.Tensor,
+    dq_TND: torch.Tensor,
+    docs: Documents,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    config: Config,
+) -> None:
+    """Fill `dq_TND` and `delta_NT`."""
+    rows, heads, _ = q_TND.shape
+    assert do_TND.shape == o_TND.shape == dq_TND.shape == q_TND.shape
+    assert lse_NT.shape == delta_NT.shape == (heads, rows)
+    assert lse_NT.dtype == delta_NT.dtype == torch.float32
+    tiles = len(docs.tiles_G4) // 2
+    assert tiles <= MOST_TILES
+    constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dq)
+    kernel._dq[(heads // constants["HEADS"], tiles)](
+        q_TND,
+        k_TMD,
+        v_TMD,
+        o_TND,
+        do_TND,
+        dq_TND,
+        lse_NT,
+        delta_NT,
+        docs.start_T,
+        docs.tiles_G4,
+        rows,
+        window or 0,
+        scale,
+        *_factors(scale, softcap),
+        **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND, DO=do_TND, DQ=dq_TND),
+        **constants,
+        **_resources(config.dq),
+    )
+
+
+def launch_dkdv(
+    do_TND: torch.Tensor,
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    lse_NT: torch.Tensor,
+    delta_NT: torch.Tensor,
+    dk_TMD: torch.Tensor,
+    dv_TMD: torch.Tensor,
+    docs: Documents,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    config: Config,
+) -> None:
+    """Fill `dk_TMD` and `dv_TMD`; `launch_dq` must have filled `delta_NT`."""
+    rows, heads, _ = q_TND.shape
+    assert do_TND.shape == q_TND.shape
+    assert dk_TMD.shape == dv_TMD.shape == k_TMD.shape
+    assert lse_NT.shape == delta_NT.shape == (heads, rows)
+    assert lse_NT.dtype == delta_NT.dtype == torch.float32
+    tiles = len(docs.tiles_G4) // 2
+    assert tiles <= MOST_TILES
+    kernel._dkdv[(k_TMD.shape[1], tiles)](
+        q_TND,
+        k_TMD,
+        v_TMD,
+        do_TND,
+        dk_TMD,
+        dv_TMD,
+        lse_NT,
+        delta_NT,
+        docs.end_T,
+        docs.tiles_G4[tiles:],
+        rows,
+        window or 0,
+        scale,
+        *_factors(scale, softcap),
+        **_strides(Q=q_TND, K=k_TMD, V=v_TMD, DO=do_TND, DK=dk_TMD, DV=dv_TMD),
+        **compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dkdv),
+        **_resources(config.dkdv),
+    )
+
+
+def compiled_in(
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    window: int | None,
+    softcap: float | None,
+    tile_rows: int,
+    chosen: KernelConfig,
+) -> dict[str, Any]:
+    """Constants of a kernel, strides aside."""
+    group = q_TND.shape[1] // k_TMD.shape[1]
+    return {
+        "GROUP": group,
+        "HEADS": math.gcd(group, chosen.heads),
+        "D": q_TND.shape[2],
+        "WIDTH": triton.next_power_of_2(q_TND.shape[2]),
+        "TILE": tile_rows,
+        "BLOCK": chosen.block,
+        "BRANCH": chosen.branch,
+        "HAS_WINDOW": window is not None,
+        "HAS_CAP": softcap is not None,
+        "PRECISION": _precision(q_TND.dtype),
+    }
+
+
+def _precision(dtype: torch.dtype) -> str:
+    """How matrices are multiplied: fp32 never in TF32; 16-bit types know one way only."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return "interpreted"
+    return "ieee" if dtype == torch.float32 else "tf32"
+
+
+def _factors(scale: float, softcap: float | None) -> tuple[float, float, float]:
+    """The kernels' `factor`, `cap` and `cap_factor`."""
+    if softcap is None:
+        return scale * LOG2_E, 0.0, 0.0
+    return 1.0, softcap * LOG2_E, 2.0 * LOG2_E * scale / softcap
+
+
+def _strides(**tensors: torch.Tensor) -> dict[str, int]:
+    return {f"{name}_STRIDE": tensor.stride(0) for name, tensor in tensors.items()}
+
+
+def _resources(chosen: KernelConfig) -> dict[str, int | None]:
+    return {"num_warps": chosen.warps, "num_stages": chosen.stages, "maxnreg": chosen.registers or None}

@@ -1,0 +1,299 @@
+"""Attention within packed documents: validate, allocate, choose. CUDA tensors use the kernels, others the reference.
+
+`forward` and `backward` are the plain steps, for those who write their own backward pass; `attention` is the two as one
+autograd operation.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from burnish_kernels.attention import reference
+from burnish_kernels.attention.candidates import tuned_config
+from burnish_kernels.attention.config import Config, choose_config
+from burnish_kernels.attention.tiles import document_rows, document_tiles, tile_capacity
+from burnish_kernels.dispatch import use_kernels
+
+HEAD_DIMS = (16, 256)
+"""Smallest and largest head size that the kernels are made for."""
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Where the documents of a pack lie, on the device of the tensors.
+
+    Attributes:
+        start_T: int32 `[T]`, first row of each row's document.
+        end_T: int32 `[T]`, one past the last row of each row's document.
+        tiles_G4: int32 `[tile_capacity(T, tile_rows), 4]`, from `tiles.document_tiles`.
+        tile_rows: Most rows of a tile.
+    """
+
+    start_T: torch.Tensor
+    end_T: torch.Tensor
+    tiles_G4: torch.Tensor
+    tile_rows: int
+
+
+def tile_rows(head_dim: int, dtype: torch.dtype, device: torch.device | str) -> int:
+    """Rows of a tile that the kernels want for this head size, dtype and device."""
+    return choose_config(head_dim, dtype, capability(device)).tile_rows
+
+
+def capability(device: torch.device | str) -> int | None:
+    """Compute capability as one number, such as 89; None where kernels are interpreted or not used."""
+    device = torch.device(device)
+    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+def documents(
+    boundaries: NDArray[np.integer], total_rows: int, tile_rows: int, device: torch.device | str
+) -> Documents:
+    """Describe documents on the device.
+
+    Args:
+        boundaries: First row of each document, then `total_rows`.
+        total_rows: Rows of the pack, padding included.
+        tile_rows: Most rows of a tile, usually `tile_rows(head_dim, dtype, device)`.
+        device: Where the tensors are put.
+
+    Raises:
+        ValueError: The boundaries do not rise from 0 to `total_rows`.
+    """
+    start_T, end_T = document_rows(boundaries, total_rows)
+    tiles_G4 = document_tiles(boundaries, tile_rows, total_rows)
+    on_device = [torch.from_numpy(array).to(device) for array in (start_T, end_T, tiles_G4)]
+    return Documents(on_device[0], on_device[1], on_device[2], tile_rows)
+
+
+def forward(
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    docs: Documents,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    out: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal attention within documents.
+
+    Key j is visible to query i if it is a row of the same document, j <= i and, with a window, i - j < window.
+
+    Args:
+        q_TND: `[T, N, D]` queries; any row stride, heads next to each other.
+        k_TMD: `[T, M, D]` keys; M divides N.
+        v_TMD: `[T, M, D]` values.
+        docs: The documents of the T rows.
+        scale: Factor of the scores, above zero.
+        window: Keys that a query sees, itself included; None: all before it.
+        softcap: Scores become `softcap * tanh(score / softcap)`.
+        out: `[T, N, D]` to write the output to; may be a view with another row stride.
+        config: Block sizes other than the chosen ones.
+
+    Returns:
+        `o_TND`, and `lse_NT`: the natural logarithm of the sum of exponentials of each row's scores, fp32.
+
+    Raises:
+        ValueError: Shapes, dtypes, layouts or options do not fit.
+    """
+    _validate(q_TND, k_TMD, v_TMD, docs, scale, window, softcap)
+    o_TND = torch.empty_like(q_TND, memory_format=torch.contiguous_format) if out is None else out
+    _validate_like("out", o_TND, q_TND)
+    if not use_kernels(q_TND):
+        found_TND, lse_NT = reference.attention(
+            q_TND, k_TMD, v_TMD, docs.start_T, scale=scale, window=window, softcap=softcap
+        )
+        return (found_TND if out is None else out.copy_(found_TND)), lse_NT
+    from burnish_kernels.attention.launch_kernels import launch_forward
+
+    lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=torch.float32, device=q_TND.device)
+    if q_TND.shape[0]:
+        launch_forward(
+            *(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs),
+            scale=scale,
+            window=window,
+            softcap=softcap,
+            config=_config(config, q_TND, k_TMD, docs),
+        )
+    return o_TND, lse_NT
+
+
+def backward(
+    do_TND: torch.Tensor,
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    o_TND: torch.Tensor,
+    lse_NT: torch.Tensor,
+    docs: Documents,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    dq_out: torch.Tensor | None = None,
+    dk_out: torch.Tensor | None = None,
+    dv_out: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of queries, keys and values.
+
+    Args:
+        do_TND: `[T, N, D]`, gradient of the output.
+        q_TND: As for `forward`.
+        k_TMD: As for `forward`.
+        v_TMD: As for `forward`.
+        o_TND: What `forward` returned.
+        lse_NT: What `forward` returned.
+        docs: As for `forward`.
+        scale: As for `forward`.
+        window: As for `forward`.
+        softcap: As for `forward`.
+        dq_out: `[T, N, D]` to write dQ to; may be a view with another row stride, but must not overlap an input.
+        dk_out: `[T, M, D]` likewise for dK.
+        dv_out: `[T, M, D]` likewise for dV.
+        config: Block sizes other than the chosen ones.
+
+    Returns:
+        dQ, dK and dV. The same inputs give the same bits.
+
+    Raises:
+        ValueError: Shapes, dtypes, layouts or options do not fit.
+    """
+    _validate(q_TND, k_TMD, v_TMD, docs, scale, window, softcap)
+    dq_TND, dk_TMD, dv_TMD = (
+        torch.empty_like(like, memory_format=torch.contiguous_format) if given is None else given
+        for given, like in ((dq_out, q_TND), (dk_out, k_TMD), (dv_out, v_TMD))
+    )
+    for name, tensor, like in (
+        ("do", do_TND, q_TND),
+        ("o", o_TND, q_TND),
+        ("dq_out", dq_TND, q_TND),
+        ("dk_out", dk_TMD, k_TMD),
+        ("dv_out", dv_TMD, v_TMD),
+    ):
+        _validate_like(name, tensor, like)
+    if lse_NT.shape != (q_TND.shape[1], q_TND.shape[0]) or not lse_NT.is_contiguous():
+        raise ValueError(f"lse must be [N, T] and contiguous, not {tuple(lse_NT.shape)}")
+    if not use_kernels(q_TND):
+        leaves = [tensor.detach().requires_grad_() for tensor in (q_TND, k_TMD, v_TMD)]
+        with torch.enable_grad():
+            again_TND, _ = reference.attention(
+                leaves[0], leaves[1], leaves[2], docs.start_T, scale=scale, window=window, softcap=softcap
+            )
+        found = torch.autograd.grad(again_TND, leaves, do_TND)
+        return dq_TND.copy_(found[0]), dk_TMD.copy_(found[1]), dv_TMD.copy_(found[2])
+    from burnish_kernels.attention.launch_kernels import launch_dkdv, launch_dq
+
+    if q_TND.shape[0]:
+        chosen = _config(config, q_TND, k_TMD, docs)
+        delta_NT = torch.empty_like(lse_NT)
+        inputs = (do_TND, q_TND, k_TMD, v_TMD)
+        options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "config": chosen}
+        launch_dq(*inputs, o_TND, lse_NT, delta_NT, dq_TND, docs, **options)
+        launch_dkdv(*inputs, lse_NT, delta_NT, dk_TMD, dv_TMD, docs, **options)
+    return dq_TND, dk_TMD, dv_TMD
+
+
+def attention(
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    docs: Documents,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """Causal attention within documents as one autograd operation; see `forward`."""
+    return _Attention.apply(q_TND, k_TMD, v_TMD, docs, scale, window, softcap, config)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_TND: torch.Tensor,
+        k_TMD: torch.Tensor,
+        v_TMD: torch.Tensor,
+        docs: Documents,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        config: Config | None,
+    ) -> torch.Tensor:
+        ctx.options = {"scale": scale, "window": window, "softcap": softcap, "config": config}
+        o_TND, lse_NT = forward(q_TND, k_TMD, v_TMD, docs, **ctx.options)
+        ctx.save_for_backward(q_TND, k_TMD, v_TMD, o_TND, lse_NT)
+        ctx.docs = docs
+        return o_TND
+
+    @staticmethod
+    def backward(ctx: Any, do_TND: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q_TND, k_TMD, v_TMD, o_TND, lse_NT = ctx.saved_tensors
+        gradients = backward(do_TND.contiguous(), q_TND, k_TMD, v_TMD, o_TND, lse_NT, ctx.docs, **ctx.options)
+        return *gradients, None, None, None, None, None
+
+
+def _config(given: Config | None, q_TND: torch.Tensor, k_TMD: torch.Tensor, docs: Documents) -> Config:
+    group, device = q_TND.shape[1] // k_TMD.shape[1], q_TND.device
+    config = given or tuned_config(q_TND.shape[2], q_TND.dtype, capability(device), group, device)
+    if config.tile_rows != docs.tile_rows:
+        raise ValueError(f"the documents were cut into tiles of {docs.tile_rows} rows; this needs {config.tile_rows}")
+    return config
+
+
+def _validate(
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    v_TMD: torch.Tensor,
+    docs: Documents,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> None:
+    if q_TND.ndim != 3 or k_TMD.ndim != 3 or q_TND.shape[::2] != k_TMD.shape[::2] or k_TMD.shape != v_TMD.shape:
+        shapes = [tuple(tensor.shape) for tensor in (q_TND, k_TMD, v_TMD)]
+        raise ValueError(f"q must be [T, N, D], k and v [T, M, D], not {shapes}")
+    rows, heads, width = q_TND.shape
+    if k_TMD.shape[1] < 1 or heads % k_TMD.shape[1]:
+        raise ValueError(f"{heads} query heads cannot share {k_TMD.shape[1]} key heads evenly")
+    if use_kernels(q_TND) and not HEAD_DIMS[0] <= width <= HEAD_DIMS[1]:
+        raise ValueError(f"the head size must be {HEAD_DIMS[0]} to {HEAD_DIMS[1]}, not {width}")
+    if use_kernels(q_TND) and q_TND.dtype not in DTYPES:
+        raise ValueError(f"attention is for fp32, fp16 and bf16, not {q_TND.dtype}")
+    for name, tensor in (("q", q_TND), ("k", k_TMD), ("v", v_TMD)):
+        _validate_like(name, tensor, q_TND, same_heads=False)
+    if docs.start_T.shape != (rows,) or docs.end_T.shape != (rows,):
+        raise ValueError(f"the documents describe {tuple(docs.start_T.shape)} rows, not {rows}")
+    if docs.tiles_G4.shape != (tile_capacity(rows, docs.tile_rows), 4):
+        raise ValueError(f"tiles of {tuple(docs.tiles_G4.shape)} are not those of {rows} rows")
+    if scale <= 0:
+        raise ValueError(f"the scale must be above zero, not {scale}")
+    if window is not None and window < 1:
+        raise ValueError(f"a window of {window} hides every key")
+    if softcap is not None and softcap <= 0:
+        raise ValueError(f"the soft cap must be above zero, not {softcap}")
+
+
+def _validate_like(name: str, tensor: torch.Tensor, like: torch.Tensor, same_heads: bool = True) -> None:
+    if same_heads and tensor.shape != like.shape:
+        raise ValueError(f"{name} must be {tuple(like.shape)}, not {tuple(tensor.shape)}")
+    if tensor.dtype != like.dtype or tensor.device != like.device:
+        raise ValueError(f"{name} must be {like.dtype} on {like.device}, not {tensor.dtype} on {tensor.device}")
+    if tensor.numel() and tensor.stride()[1:] != (tensor.shape[2], 1):
+        raise ValueError(f"the heads of {name} must lie next to each other, strides (any, D, 1), not {tensor.stride()}")

@@ -1,0 +1,1 @@
+"""A frozen projection with low-rank adapters: the skinny products beside the one large one."""

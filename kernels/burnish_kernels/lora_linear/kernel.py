@@ -1,0 +1,437 @@
+"""The skinny products of LoRA in Triton, and dropout. All are bound by memory and read their large operand once.
+
+Where the grid would be too small the reduction is split; the parts go to a workspace in fp32 and a second kernel adds
+them up in a fixed order: no atomics, so the same inputs give the same bits. A launch serves up to three segments, the
+adapters of a stack. Launchers assert and never allocate; `tiles` says what they need.
+
+Shapes: T tokens, C columns of the large operand, R columns of ranks, S parts of the reduction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from burnish_kernels.lora_linear.tiles import BLOCK_T, MAX_SEGMENTS, OuterPlan, Segment, outer_tile, project_tile
+
+SUM_R, SUM_C, SUM_S = 16, 32, 8  # tile of the kernels that add parts up
+DROP_T, DROP_C = 4, 512
+
+
+@triton.jit
+def _pick(which, first, second, third):
+    return tl.where(which == 0, first, tl.where(which == 1, second, third))
+
+
+@triton.jit
+def _dot(left, right, total, INTERPRETED: tl.constexpr):
+    """Product left @ right + total; fp32 is never rounded to TF32.
+
+    WORKAROUND: Triton's interpreter multiplies the bit patterns of bf16 (https://github.com/triton-lang/triton/issues/11584).
+    This can go when it no longer does.
+    """
+    if INTERPRETED:
+        left = left.to(tl.float32)
+        right = right.to(tl.float32)
+    return tl.dot(left, right, total, input_precision="ieee")
+
+
+@triton.jit
+def _project(
+    x_ptr,  # [T, C]
+    a_ptr,  # [R, C]
+    out_ptr,  # [T, R], or parts [S, T, R] fp32
+    T,
+    x_stride,
+    a_row,
+    a_column,
+    out_stride,
+    first_0,
+    first_1,
+    first_2,
+    columns_0,
+    columns_1,
+    columns_2,
+    rank_0,
+    rank_1,
+    rank_2,
+    ranks_0,
+    ranks_1,
+    ranks_2,
+    rank_blocks,
+    split_columns,
+    part_size,
+    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    which = tl.program_id(2) // rank_blocks
+    first = _pick(which, first_0, first_1, first_2)
+    columns = _pick(which, columns_0, columns_1, columns_2)
+    first_rank = _pick(which, rank_0, rank_1, rank_2)
+    ranks = _pick(which, ranks_0, ranks_1, ranks_2)
+    token = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    rank = (tl.program_id(2) % rank_blocks) * BLOCK_R + tl.arange(0, BLOCK_R)
+    lane = tl.arange(0, BLOCK_C)
+    start = tl.program_id(1) * split_columns
+    end = tl.minimum(start + split_columns, columns)
+    x_rows = x_ptr + first + token.to(tl.int64)[:, None] * x_stride
+    a_rows = a_ptr + (first_rank + rank).to(tl.int64)[None, :] * a_row + first.to(tl.int64) * a_column
+    own_tokens, own_ranks = (token < T)[:, None], (rank < ranks)[None, :]
+    sums = tl.zeros([BLOCK_T, BLOCK_R], tl.float32)
+    for column in range(start, end, BLOCK_C):  # blocks do not cross `end`: masks with `columns` keep loads wide
+        at = column + lane
+        x = tl.load(x_rows + at[None, :], mask=own_tokens & (at < columns)[None, :], other=0.0)
+        a = tl.load(a_rows + at.to(tl.int64)[:, None] * a_column, mask=(at < columns)[:, None] & own_ranks, other=0.0)
+        sums = _dot(x, a, sums, INTERPRETED)
+    out_ptr += tl.program_id(1).to(tl.int64) * part_size
+    tl.store(
+        out_ptr + token.to(tl.int64)[:, None] * out_stride + (first_rank + rank)[None, :],
+        sums.to(out_ptr.dtype.element_ty),
+        mask=own_tokens & own_ranks,
+    )
+
+
+@triton.jit
+def _join_projections(
+    parts_ptr,  # [S, T, R] fp32
+    out_ptr,  # [T, R]
+    T,
+    R,
+    splits,
+    part_size,
+    out_stride,
+    SUM_T: tl.constexpr,
+    SUM_R: tl.constexpr,
+    SUM_S: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64) * SUM_T + tl.arange(0, SUM_T)
+    rank = tl.program_id(1) * SUM_R + tl.arange(0, SUM_R)
+    inside = (token < T)[:, None] & (rank < R)[None, :]
+    sums = _add_parts(parts_ptr, token[:, None] * R + rank[None, :], inside, part_size, splits, SUM_S)
+    tl.store(out_ptr + token[:, None] * out_stride + rank[None, :], sums.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _add_parts(parts_ptr, offsets, inside, part_size, splits, SUM_S: tl.constexpr):
+    """Sum over the parts of a tile, several loads in flight."""
+    part = tl.arange(0, SUM_S)
+    sums = tl.zeros(offsets.shape, tl.float32)
+    for begin in range(0, splits, SUM_S):
+        at = begin + part
+        sums += tl.sum(
+            tl.load(
+                parts_ptr + at.to(tl.int64)[:, None, None] * part_size + offsets[None, :, :],
+                mask=(at < splits)[:, None, None] & inside[None, :, :],
+                other=0.0,
+            ),
+            axis=0,
+        )
+    return sums
+
+
+@triton.jit
+def _outer(
+    p_ptr,  # [T, R]
+    q_ptr,  # [T, C]
+    parts_ptr,  # [S, part_rows, C] fp32
+    T,
+    p_stride,
+    q_stride,
+    first_0,
+    first_1,
+    first_2,
+    columns_0,
+    columns_1,
+    columns_2,
+    rank_0,
+    rank_1,
+    rank_2,
+    ranks_0,
+    ranks_1,
+    ranks_2,
+    part_rows,
+    C,
+    split_tokens,
+    BLOCK_T: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    block = tl.program_id(0)
+    blocks_0 = tl.cdiv(columns_0, BLOCK_C)
+    blocks_1 = tl.cdiv(columns_1, BLOCK_C)
+    which = (block >= blocks_0).to(tl.int32) + (block >= blocks_0 + blocks_1).to(tl.int32)
+    block -= _pick(which, 0, blocks_0, blocks_0 + blocks_1)
+    columns = _pick(which, columns_0, columns_1, columns_2)
+    first = _pick(which, first_0, first_1, first_2)
+    first_rank = _pick(which, rank_0, rank_1, rank_2)
+    ranks = _pick(which, ranks_0, ranks_1, ranks_2)
+    column = block * BLOCK_C + tl.arange(0, BLOCK_C)
+    rank = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R)
+    lane = tl.arange(0, BLOCK_T)
+    start = tl.program_id(1) * split_tokens
+    end = tl.minimum(start + split_tokens, T)
+    p_columns = p_ptr + (first_rank + rank)[None, :]
+    q_columns = q_ptr + (first + column)[None, :]
+    sums = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for token in range(start, end, BLOCK_T):
+        at = token + lane
+        row = at.to(tl.int64)[:, None]
+        p = tl.load(p_columns + row * p_stride, mask=(at < end)[:, None] & (rank < ranks)[None, :], other=0.0)
+        q = tl.load(q_columns + row * q_stride, mask=(at < end)[:, None] & (column < columns)[None, :], other=0.0)
+        sums = _dot(tl.trans(p), q, sums, INTERPRETED)
+    part = (tl.program_id(1).to(tl.int64) * part_rows + rank)[:, None]
+    tl.store(
+        parts_ptr + part * C + (first + column)[None, :],
+        sums,
+        mask=(rank < ranks)[:, None] & (column < columns)[None, :],
+    )
+
+
+@triton.jit
+def _join_outers(
+    parts_ptr,  # [S, part_rows, C] fp32
+    out_0,  # [R_0, columns_0] fp32, any strides; added to
+    out_1,
+    out_2,
+    row_stride_0,
+    row_stride_1,
+    row_stride_2,
+    column_stride_0,
+    column_stride_1,
+    column_stride_2,
+    scale_0,
+    scale_1,
+    scale_2,
+    first_0,
+    first_1,
+    first_2,
+    columns_0,
+    columns_1,
+    columns_2,
+    part_0,
+    part_1,
+    part_2,
+    ranks_0,
+    ranks_1,
+    ranks_2,
+    C,
+    part_size,
+    splits,
+    SUM_R: tl.constexpr,
+    SUM_C: tl.constexpr,
+    SUM_S: tl.constexpr,
+):
+    which = tl.program_id(2)
+    columns = _pick(which, columns_0, columns_1, columns_2)
+    ranks = _pick(which, ranks_0, ranks_1, ranks_2)
+    if tl.program_id(0) * SUM_C < columns and tl.program_id(1) * SUM_R < ranks:
+        column = tl.program_id(0) * SUM_C + tl.arange(0, SUM_C)
+        rank = tl.program_id(1) * SUM_R + tl.arange(0, SUM_R)
+        inside = (rank < ranks)[:, None] & (column < columns)[None, :]
+        first = _pick(which, first_0, first_1, first_2)
+        part = _pick(which, part_0, part_1, part_2)
+        offsets = (part + rank).to(tl.int64)[:, None] * C + (first + column)[None, :]
+        sums = _add_parts(parts_ptr, offsets, inside, part_size, splits, SUM_S)
+        scaled = sums * _pick(which, scale_0, scale_1, scale_2)
+        row = rank.to(tl.int64)[:, None] * _pick(which, row_stride_0, row_stride_1, row_stride_2)
+        at = row + column.to(tl.int64)[None, :] * _pick(which, column_stride_0, column_stride_1, column_stride_2)
+        if which == 0:
+            tl.store(out_0 + at, tl.load(out_0 + at, mask=inside) + scaled, mask=inside)
+        elif which == 1:
+            tl.store(out_1 + at, tl.load(out_1 + at, mask=inside) + scaled, mask=inside)
+        else:
+            tl.store(out_2 + at, tl.load(out_2 + at, mask=inside) + scaled, mask=inside)
+
+
+@triton.jit
+def _dropout(
+    x_ptr,  # [T, K]
+    seed_ptr,  # [1] int64
+    out_ptr,  # [T, K]; added to with ADD
+    T,
+    K,
+    x_stride,
+    out_stride,
+    stream,
+    threshold,
+    scale,
+    ADD: tl.constexpr,
+    DROP_T: tl.constexpr,
+    DROP_C: tl.constexpr,
+):
+    token = tl.program_id(0) * DROP_T + tl.arange(0, DROP_T)
+    group = tl.program_id(1) * (DROP_C // 4) + tl.arange(0, DROP_C // 4)
+    zero = tl.zeros([DROP_T, DROP_C // 4], tl.int32)
+    seed = tl.load(seed_ptr)
+    # Four words a counter: (column / 4, row, stream, 0), as `reference.kept` has it.
+    r0, r1, r2, r3 = tl.philox(seed, zero + group[None, :], zero + token[:, None], zero + stream, zero)
+    draws = tl.reshape(tl.join(tl.join(r0, r2), tl.join(r1, r3)), [DROP_T, DROP_C])
+    keep = (draws >> 1).to(tl.int32) >= threshold
+    column = tl.program_id(1) * DROP_C + tl.arange(0, DROP_C)
+    inside = (token < T)[:, None] & (column < K)[None, :]
+    row = token.to(tl.int64)[:, None]
+    x = tl.load(x_ptr + row * x_stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    kept = tl.where(keep, x * scale, 0.0)
+    out = out_ptr + row * out_stride + column[None, :]
+    if ADD:
+        kept += tl.load(out, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out, kept.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+def launch_project(
+    x_TC: torch.Tensor,
+    a_RC: torch.Tensor,
+    out_TR: torch.Tensor,
+    segments: Sequence[Segment],
+    parts_STR: torch.Tensor | None,
+) -> None:
+    """Fill `out_TR`, whose columns the segments share out; `parts_STR` is the workspace if the columns are split."""
+    assert 1 <= len(segments) <= MAX_SEGMENTS
+    assert sum(segment.ranks for segment in segments) == out_TR.shape[1] == a_RC.shape[0]
+    assert x_TC.stride(1) == out_TR.stride(1) == 1
+    tokens, total = out_TR.shape
+    ranks = max(segment.ranks for segment in segments)
+    columns = max(segment.columns for segment in segments)
+    tile = project_tile(x_TC.dtype, ranks)
+    splits = 1 if parts_STR is None else parts_STR.shape[0]
+    rank_blocks = triton.cdiv(ranks, tile.R)
+    _project[(triton.cdiv(tokens, BLOCK_T), splits, len(segments) * rank_blocks)](
+        x_TC,
+        a_RC,
+        out_TR if parts_STR is None else parts_STR,
+        tokens,
+        x_TC.stride(0),
+        *a_RC.stride(),
+        out_TR.stride(0) if parts_STR is None else total,
+        *_by_field(segments),
+        rank_blocks,
+        triton.cdiv(triton.cdiv(columns, tile.C), splits) * tile.C,
+        tokens * total,
+        BLOCK_T=BLOCK_T,
+        BLOCK_C=tile.C,
+        BLOCK_R=tile.R,
+        INTERPRETED=_interpreted(),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    if parts_STR is not None:
+        assert parts_STR.shape == (splits, tokens, total)
+        _join_projections[(triton.cdiv(tokens, SUM_C), triton.cdiv(total, SUM_R))](
+            parts_STR,
+            out_TR,
+            tokens,
+            total,
+            splits,
+            tokens * total,
+            out_TR.stride(0),
+            SUM_T=SUM_C,
+            SUM_R=SUM_R,
+            SUM_S=SUM_S,
+            num_warps=4,
+        )
+
+
+def launch_outer(
+    p_TR: torch.Tensor,
+    q_TC: torch.Tensor,
+    segments: Sequence[Segment],
+    plan: OuterPlan,
+    parts: torch.Tensor,
+    out: Sequence[torch.Tensor],
+    scales: Sequence[float],
+) -> None:
+    """Add to each segment's `out`, by way of the workspace `parts` of `[splits, rows, C]`."""
+    assert 1 <= len(segments) == len(out) == len(scales) <= MAX_SEGMENTS
+    assert p_TR.stride(1) == q_TC.stride(1) == 1
+    assert parts.shape == (plan.splits, plan.rows, q_TC.shape[1])
+    assert all(sums.dtype == torch.float32 for sums in out)
+    tokens, width = q_TC.shape
+    tile = outer_tile(p_TR.dtype, plan.rows)
+    blocks = sum(triton.cdiv(segment.columns, tile.C) for segment in plan.segments)
+    _outer[(blocks, plan.splits, triton.cdiv(plan.rows, tile.R))](
+        p_TR,
+        q_TC,
+        parts,
+        tokens,
+        p_TR.stride(0),
+        q_TC.stride(0),
+        *_by_field(plan.segments),
+        plan.rows,
+        width,
+        triton.cdiv(triton.cdiv(tokens, BLOCK_T), plan.splits) * BLOCK_T,
+        BLOCK_T=BLOCK_T,
+        BLOCK_C=tile.C,
+        BLOCK_R=tile.R,
+        INTERPRETED=_interpreted(),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    columns = max(segment.columns for segment in segments)
+    ranks = max(sums.shape[0] for sums in out)
+    _join_outers[(triton.cdiv(columns, SUM_C), triton.cdiv(ranks, SUM_R), len(segments))](
+        parts,
+        *_filled(out, out[0]),
+        *_filled([sums.stride(0) for sums in out], 0),
+        *_filled([sums.stride(1) for sums in out], 0),
+        *_filled(scales, 0.0),
+        *_filled([segment.first for segment in segments], 0),
+        *_filled([segment.columns for segment in segments], 0),
+        *_filled(plan.rows_before(segments), 0),
+        *_filled([sums.shape[0] for sums in out], 0),
+        width,
+        plan.rows * width,
+        plan.splits,
+        SUM_R=SUM_R,
+        SUM_C=SUM_C,
+        SUM_S=SUM_S,
+        num_warps=4,
+    )
+
+
+def launch_dropout(
+    x_TK: torch.Tensor, seed: torch.Tensor, stream: int, threshold: int, scale: float, out_TK: torch.Tensor, add: bool
+) -> None:
+    """Fill `out_TK` or add to it: what draws 31 bits below `threshold` drops out, `scale` multiplies the rest."""
+    tokens, columns = x_TK.shape
+    assert out_TK.shape == x_TK.shape
+    assert x_TK.stride(1) == out_TK.stride(1) == 1
+    if not x_TK.numel():
+        return
+    _dropout[(triton.cdiv(tokens, DROP_T), triton.cdiv(columns, DROP_C))](
+        x_TK,
+        seed,
+        out_TK,
+        tokens,
+        columns,
+        x_TK.stride(0),
+        out_TK.stride(0),
+        stream,
+        threshold,
+        scale,
+        ADD=add,
+        DROP_T=DROP_T,
+        DROP_C=DROP_C,
+        num_warps=4,
+    )
+
+
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _by_field(segments: Sequence[Segment]) -> list[int]:
+    """First columns of all segments, then columns, first ranks and ranks."""
+    return [value for field in zip(*segments, strict=True) for value in _filled(field, 0)]
+
+
+def _filled(values: Sequence[Any], filling: Any) -> list[Any]:
+    """As many values as there may be segments."""
+    return [*values, *[filling] * (MAX_SEGMENTS - len(values))]

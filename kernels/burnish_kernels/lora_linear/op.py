@@ -1,0 +1,346 @@
+"""A frozen projection with LoRA adapters: raw forward and backward, and the autograd operation built upon them.
+
+The adapters ride in the frozen product. With the buffer M = [[W, sB], [A, 0]] of `[N + R, K + R]`, an input
+`[x | xAᵀ]` and an output gradient `[dy | dy sB]`:
+
+    y  = [x | xAᵀ] M[:N]ᵀ        dx = [dy | dy sB] M[:, :K]
+    dA = (dy sB)ᵀ x              dB = s dyᵀ (xAᵀ)
+
+so each large product is done once and its output is touched once. The skinny products are kernels of their own:
+`project` for xAᵀ and dy sB, `outer_accumulate` for dA and dB. Dropout, and ranks whose zeros would cost too much, take
+separate products over views of the same buffer.
+
+Shapes: T tokens, K input features, N output features, R padded ranks of all adapters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from burnish_kernels.lora_linear.dropout import add_dropped_, dropout
+from burnish_kernels.lora_linear.skinny import outer_accumulate, project
+from burnish_kernels.lora_linear.stack import Adapter, Dropout, Stack
+from burnish_kernels.lora_linear.tiles import Segment
+
+__all__ = [
+    "Adapter",
+    "Dropout",
+    "Segment",
+    "Stack",
+    "accumulate",
+    "add_dropped_",
+    "backward",
+    "dropout",
+    "forward",
+    "input_gradient",
+    "lora_linear",
+    "outer_accumulate",
+    "project",
+]
+
+
+def forward(
+    x_ext_TE: torch.Tensor,
+    buffer: torch.Tensor,
+    stack: Stack,
+    *,
+    bias_N: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    drop: Dropout | None = None,
+) -> torch.Tensor:
+    """The output x Wᵀ + bias + what the adapters add; fills the last R columns of `x_ext_TE` with xAᵀ.
+
+    Args:
+        x_ext_TE: `[T, K + R]`, rows may be apart; the first K columns hold x.
+        buffer: `[N + R, K + R]`, `[[W, sB], [A, 0]]`.
+        stack: Where the adapters lie.
+        bias_N: `[N]`, frozen.
+        out: `[T, N]`, rows may be apart. Allocated if None.
+        drop: Dropout on the adapters' input.
+
+    Returns:
+        `[T, N]`.
+
+    Raises:
+        ValueError: Shapes do not fit.
+    """
+    _validate(stack, buffer, x_ext_TE=x_ext_TE)
+    if out is None:
+        out = x_ext_TE.new_empty(x_ext_TE.shape[0], stack.N)
+    if out.shape != (x_ext_TE.shape[0], stack.N):
+        raise ValueError(f"out must be {(x_ext_TE.shape[0], stack.N)}, not {tuple(out.shape)}")
+    x_TK, xa_TR = x_ext_TE[:, : stack.K], x_ext_TE[:, stack.K :]
+    drop = _active(drop)
+    _project_input(x_TK, xa_TR, buffer, stack, drop)
+    if drop is None and stack.fused:
+        return _linear(x_ext_TE, buffer[: stack.N], bias_N, out)
+    _linear(x_TK, buffer[: stack.N, : stack.K], bias_N, out)
+    for adapter, first in zip(stack.adapters, stack.firsts, strict=True):
+        own = slice(first, first + adapter.padded)
+        out[:, adapter.span].addmm_(xa_TR[:, own], buffer[adapter.span, stack.K :][:, own].t())
+    return out
+
+
+def backward(
+    dy_ext_TF: torch.Tensor,
+    x_ext_TE: torch.Tensor,
+    buffer: torch.Tensor,
+    stack: Stack,
+    *,
+    grad_a: Sequence[torch.Tensor],
+    grad_b: Sequence[torch.Tensor],
+    dx_out: torch.Tensor | None = None,
+    needs_dx: bool = True,
+    drop: Dropout | None = None,
+) -> torch.Tensor | None:
+    """Gradient of x, and of A and B added to what is there; fills the last R columns of `dy_ext_TF` with dy sB.
+
+    Args:
+        dy_ext_TF: `[T, N + R]`, rows may be apart; the first N columns hold dy.
+        x_ext_TE: `[T, K + R]` as `forward` left it.
+        buffer: `[N + R, K + R]`, `[[W, sB], [A, 0]]`.
+        stack: Where the adapters lie.
+        grad_a: Of each adapter, `[r_i, K]` fp32; any strides.
+        grad_b: Of each adapter, `[rows_i, r_i]` fp32; any strides.
+        dx_out: `[T, K]`, rows may be apart. Allocated if None.
+        needs_dx: False below the lowest adapter.
+        drop: As in `forward`.
+
+    Returns:
+        `[T, K]`, or None if not needed.
+
+    Raises:
+        ValueError: Shapes do not fit.
+    """
+    _validate(stack, buffer, x_ext_TE=x_ext_TE, dy_ext_TF=dy_ext_TF)
+    dx_TK = input_gradient(dy_ext_TF, buffer, stack, dx_out=dx_out, needs_dx=needs_dx, drop=drop)
+    x_TK, xa_TR = x_ext_TE[:, : stack.K], x_ext_TE[:, stack.K :]
+    accumulate(dy_ext_TF, x_TK, xa_TR, stack, grad_a=grad_a, grad_b=grad_b, drop=drop)
+    return dx_TK
+
+
+def input_gradient(
+    dy_ext_TF: torch.Tensor,
+    buffer: torch.Tensor,
+    stack: Stack,
+    *,
+    dx_out: torch.Tensor | None = None,
+    needs_dx: bool = True,
+    drop: Dropout | None = None,
+) -> torch.Tensor | None:
+    """First half of `backward`: fill the last R columns of `dy_ext_TF` with dy sB, and return the gradient of x.
+
+    Raises:
+        ValueError: Shapes do not fit.
+    """
+    _validate(stack, buffer, dy_ext_TF=dy_ext_TF)
+    drop = _active(drop)
+    dy_TN, dxa_TR = dy_ext_TF[:, : stack.N], dy_ext_TF[:, stack.N :]
+    if stack.adapters:
+        project(dy_TN, buffer[: stack.N, stack.K :].t(), dxa_TR, _output_segments(stack))
+    if not needs_dx:
+        return None
+    tokens = dy_ext_TF.shape[0]
+    dx_TK = dy_ext_TF.new_empty(tokens, stack.K) if dx_out is None else dx_out
+    if dx_TK.shape != (tokens, stack.K):
+        raise ValueError(f"dx_out must be {(tokens, stack.K)}, not {tuple(dx_TK.shape)}")
+    if drop is None and stack.fused:
+        return torch.mm(dy_ext_TF, buffer[:, : stack.K], out=dx_TK)
+    torch.mm(dy_TN, buffer[: stack.N, : stack.K], out=dx_TK)
+    a_RK = buffer[stack.N :, : stack.K]
+    if drop is None:
+        return dx_TK.addmm_(dxa_TR, a_RK)
+    for index, (adapter, first) in enumerate(_placed(stack)):
+        own = slice(first, first + adapter.padded)
+        add_dropped_(dx_TK, torch.mm(dxa_TR[:, own], a_RK[own]), drop.seed, drop.stream + index, drop.probability)
+    return dx_TK
+
+
+def accumulate(
+    dy_ext_TF: torch.Tensor,
+    x_TK: torch.Tensor,
+    xa_TR: torch.Tensor,
+    stack: Stack,
+    *,
+    grad_a: Sequence[torch.Tensor],
+    grad_b: Sequence[torch.Tensor],
+    drop: Dropout | None = None,
+) -> None:
+    """Second half of `backward`: add the gradients of A and B to what is there.
+
+    Args:
+        dy_ext_TF: As `input_gradient` left it.
+        x_TK: The input, which may have been computed again.
+        xa_TR: xAᵀ as `forward` left it, or a copy.
+        stack: Where the adapters lie.
+        grad_a: As in `backward`.
+        grad_b: As in `backward`.
+        drop: As in `forward`.
+
+    Raises:
+        ValueError: Shapes do not fit.
+    """
+    _validate_gradients(stack, grad_a, grad_b)
+    if not stack.adapters:
+        return
+    scales = [adapter.scale for adapter in stack.adapters]
+    outer_accumulate(xa_TR, dy_ext_TF[:, : stack.N], [grad.t() for grad in grad_b], scales, _output_segments(stack))
+    _accumulate_a(dy_ext_TF[:, stack.N :], x_TK, stack, grad_a, _active(drop))
+
+
+def _output_segments(stack: Stack) -> list[Segment]:
+    """Which of the N columns of dy belong to which of the R."""
+    return [Segment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
+
+
+def lora_linear(
+    x_TK: torch.Tensor,
+    weight_NK: torch.Tensor,
+    bias_N: torch.Tensor | None,
+    a_rK: Sequence[torch.Tensor],
+    b_Nr: Sequence[torch.Tensor],
+    stack: Stack,
+    *,
+    drop: Dropout | None = None,
+) -> torch.Tensor:
+    """The projection with gradients of x and of every A and B; makes the buffer each time it is called.
+
+    Args:
+        x_TK: `[T, K]`.
+        weight_NK: `[N, K]`, frozen.
+        bias_N: `[N]`, frozen.
+        a_rK: A of each adapter, `[r_i, K]`.
+        b_Nr: B of each adapter, `[rows_i, r_i]`.
+        stack: Where the adapters lie.
+        drop: Dropout on the adapters' input.
+
+    Returns:
+        `[T, N]`.
+
+    Raises:
+        ValueError: Shapes do not fit, or the weight or bias asks for a gradient.
+    """
+    if weight_NK.requires_grad or (bias_N is not None and bias_N.requires_grad):
+        raise ValueError("the weight and the bias are frozen here; they must not ask for a gradient")
+    if weight_NK.shape != (stack.N, stack.K):
+        raise ValueError(f"weight must be {(stack.N, stack.K)}, not {tuple(weight_NK.shape)}")
+    y_TN: torch.Tensor = _LoraLinear.apply(x_TK, weight_NK, bias_N, stack, drop, *a_rK, *b_Nr)
+    return y_TN
+
+
+class _LoraLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: object,
+        x_TK: torch.Tensor,
+        weight_NK: torch.Tensor,
+        bias_N: torch.Tensor | None,
+        stack: Stack,
+        drop: Dropout | None,
+        *matrices: torch.Tensor,
+    ) -> torch.Tensor:
+        count = len(stack.adapters)
+        buffer = weight_NK.new_empty(stack.buffer_shape)
+        buffer[: stack.N, : stack.K] = weight_NK
+        stack.fill(buffer, matrices[:count], matrices[count:])
+        x_ext_TE = x_TK.new_empty(x_TK.shape[0], stack.K + stack.R)
+        x_ext_TE[:, : stack.K] = x_TK
+        y_TN = forward(x_ext_TE, buffer, stack, bias_N=bias_N, drop=drop)
+        ctx.save_for_backward(x_ext_TE, buffer)  # type: ignore[attr-defined]
+        ctx.stack, ctx.drop = stack, drop  # type: ignore[attr-defined]
+        return y_TN
+
+    @staticmethod
+    def backward(ctx: object, dy_TN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x_ext_TE, buffer = ctx.saved_tensors  # type: ignore[attr-defined]
+        stack: Stack = ctx.stack  # type: ignore[attr-defined]
+        wide = torch.promote_types(dy_TN.dtype, torch.float32)
+        dy_ext_TF = dy_TN.new_empty(dy_TN.shape[0], stack.N + stack.R)
+        dy_ext_TF[:, : stack.N] = dy_TN
+        grad_a = [dy_TN.new_zeros(adapter.rank, stack.K, dtype=wide) for adapter in stack.adapters]
+        grad_b = [dy_TN.new_zeros(adapter.rows, adapter.rank, dtype=wide) for adapter in stack.adapters]
+        dx_TK = backward(
+            dy_ext_TF,
+            x_ext_TE,
+            buffer,
+            stack,
+            grad_a=grad_a,
+            grad_b=grad_b,
+            needs_dx=ctx.needs_input_grad[0],  # type: ignore[attr-defined]
+            drop=ctx.drop,  # type: ignore[attr-defined]
+        )
+        return dx_TK, None, None, None, None, *(grad.to(dy_TN.dtype) for grad in (*grad_a, *grad_b))
+
+
+def _project_input(
+    x_TK: torch.Tensor, xa_TR: torch.Tensor, buffer: torch.Tensor, stack: Stack, drop: Dropout | None
+) -> None:
+    if not stack.adapters:
+        return
+    a_RK = buffer[stack.N :, : stack.K]
+    if drop is None:
+        project(x_TK, a_RK, xa_TR, [Segment(0, stack.K, 0, stack.R)])
+        return
+    dropped_TK = x_TK.new_empty(x_TK.shape)
+    for index, (adapter, first) in enumerate(_placed(stack)):
+        dropout(x_TK, drop.seed, drop.stream + index, drop.probability, dropped_TK)
+        project(dropped_TK, a_RK, xa_TR, [Segment(0, stack.K, first, adapter.padded)])
+
+
+def _accumulate_a(
+    dxa_TR: torch.Tensor, x_TK: torch.Tensor, stack: Stack, grad_a: Sequence[torch.Tensor], drop: Dropout | None
+) -> None:
+    """Add (dy sB)ᵀ x to dA: the scale is in sB already."""
+    if drop is None:
+        segments = [Segment(0, stack.K, first, adapter.padded) for adapter, first in _placed(stack)]
+        outer_accumulate(dxa_TR, x_TK, grad_a, [1.0] * len(segments), segments)
+        return
+    dropped_TK = x_TK.new_empty(x_TK.shape)
+    for index, (adapter, first) in enumerate(_placed(stack)):
+        dropout(x_TK, drop.seed, drop.stream + index, drop.probability, dropped_TK)
+        outer_accumulate(dxa_TR, dropped_TK, [grad_a[index]], [1.0], [Segment(0, stack.K, first, adapter.padded)])
+
+
+def _linear(
+    x_TK: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None, out: torch.Tensor
+) -> torch.Tensor:
+    if bias_N is None:
+        return torch.mm(x_TK, weight_NK.t(), out=out)
+    return torch.addmm(bias_N, x_TK, weight_NK.t(), out=out)
+
+
+def _placed(stack: Stack) -> list[tuple[Adapter, int]]:
+    return list(zip(stack.adapters, stack.firsts, strict=True))
+
+
+def _active(drop: Dropout | None) -> Dropout | None:
+    if drop is None or drop.probability == 0.0:
+        return None
+    if not 0.0 < drop.probability < 1.0:
+        raise ValueError(f"dropout must be at least 0 and under 1, not {drop.probability}")
+    return drop
+
+
+def _validate(stack: Stack, buffer: torch.Tensor, **extended: torch.Tensor) -> None:
+    if buffer.shape != stack.buffer_shape or buffer.stride(1) != 1:
+        raise ValueError(f"buffer must be {stack.buffer_shape}, not {tuple(buffer.shape)} strided {buffer.stride()}")
+    widths = {"x_ext_TE": stack.K + stack.R, "dy_ext_TF": stack.N + stack.R}
+    tokens = next(iter(extended.values())).shape[0]
+    for name, tensor in extended.items():
+        if tensor.shape != (tokens, widths[name]) or tensor.dtype != buffer.dtype or tensor.stride(1) != 1:
+            raise ValueError(
+                f"{name} must be {(tokens, widths[name])} {buffer.dtype}, its columns side by side, "
+                f"not {tuple(tensor.shape)} {tensor.dtype} strided {tensor.stride()}"
+            )
+
+
+def _validate_gradients(stack: Stack, grad_a: Sequence[torch.Tensor], grad_b: Sequence[torch.Tensor]) -> None:
+    if not len(grad_a) == len(grad_b) == len(stack.adapters):
+        raise ValueError(f"{len(stack.adapters)} adapters need as many gradients, not {len(grad_a)}, {len(grad_b)}")
+    for adapter, a, b in zip(stack.adapters, grad_a, grad_b, strict=True):
+        if a.shape != (adapter.rank, stack.K) or b.shape != (adapter.rows, adapter.rank):
+            raise ValueError(f"gradients {tuple(a.shape)} and {tuple(b.shape)} are not those of {adapter}")
+        if a.dtype not in (torch.float32, torch.float64) or b.dtype != a.dtype:
+            raise ValueError(f"gradients are accumulated in fp32, not {a.dtype}, {b.dtype}")

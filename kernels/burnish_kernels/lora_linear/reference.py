@@ -1,0 +1,99 @@
+"""A frozen projection with LoRA adapters in plain PyTorch: the definition that the kernels are held to.
+
+Hu et al. 2021 (LoRA, arXiv 2106.09685): y = x Wᵀ + b + scale · drop(x) Aᵀ Bᵀ with scale = alpha / r, or alpha / √r
+(rsLoRA, Kalajdzievski 2023, arXiv 2312.03732). A stack of projections (q, k, v one under another) has an adapter for
+some ranges of its rows. Dropout masks come from Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy
+as 1, 2, 3"), a function of seed, stream, row and column, so that any pass can make them again.
+
+Shapes: T tokens, K input features, N output features, r rank of one adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from burnish_kernels.lora_linear.stack import Adapter
+
+_LOW = 0xFFFFFFFF
+_ROUND = (0xD2511F53, 0xCD9E8D57)  # multipliers of Philox4x32
+_WEYL = (0x9E3779B9, 0xBB67AE85)  # what the key grows by each round
+
+
+def lora_linear(
+    x_TK: torch.Tensor,
+    weight_NK: torch.Tensor,
+    bias_N: torch.Tensor | None,
+    a_rK: Sequence[torch.Tensor],
+    b_Nr: Sequence[torch.Tensor],
+    adapters: Sequence[Adapter],
+    kept_TK: Sequence[torch.Tensor] | None = None,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """The projection `[T, N]`.
+
+    Args:
+        x_TK: Input.
+        weight_NK: Frozen weight.
+        bias_N: Frozen bias.
+        a_rK: A of each adapter, `[r_i, K]`.
+        b_Nr: B of each adapter, `[rows_i, r_i]`.
+        adapters: Row range and scale of each.
+        kept_TK: What dropout leaves of x for each adapter, as booleans; None keeps all.
+        dropout: Probability that an input is dropped; what stays grows by 1 / (1 - p).
+    """
+    y_TN = torch.nn.functional.linear(x_TK, weight_NK, bias_N)
+    for index, adapter in enumerate(adapters):
+        seen_TK = x_TK if kept_TK is None else x_TK * kept_TK[index] / (1.0 - dropout)
+        delta = adapter.scale * (seen_TK @ a_rK[index].t() @ b_Nr[index].t())
+        before, after = adapter.first_row, weight_NK.shape[0] - adapter.first_row - adapter.rows
+        y_TN = y_TN + torch.nn.functional.pad(delta, (before, after))
+    return y_TN
+
+
+def philox(seed: torch.Tensor, counter: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Philox4x32-10: four words of 32 random bits for each counter, as int64.
+
+    Args:
+        seed: One int64: the two words of the key.
+        counter: Four int64 tensors of words; they broadcast.
+    """
+    key = [seed & _LOW, (seed >> 32) & _LOW]
+    words = [word & _LOW for word in counter]
+    for _ in range(10):
+        # The product of two 32-bit words wraps in int64, but its bits are right.
+        first, second = words[0] * _ROUND[0], words[2] * _ROUND[1]
+        words = [
+            ((second >> 32) & _LOW) ^ words[1] ^ key[0],
+            second & _LOW,
+            ((first >> 32) & _LOW) ^ words[3] ^ key[1],
+            first & _LOW,
+        ]
+        key = [(key[0] + _WEYL[0]) & _LOW, (key[1] + _WEYL[1]) & _LOW]
+    return words
+
+
+def threshold(probability: float) -> int:
+    """Draws of 31 bits below this are dropped."""
+    return int(probability * 2**31)
+
+
+def kept(rows: int, columns: int, seed: torch.Tensor, stream: int, probability: float) -> torch.Tensor:
+    """What stays, `[rows, columns]` bool: the counter is (column / 4, row, stream, 0), the word is column modulo 4."""
+    where = seed.device
+    groups = torch.arange(-(columns // -4), device=where)
+    row = torch.arange(rows, device=where).unsqueeze(1)
+    zero = torch.zeros((), dtype=torch.int64, device=where)
+    words = torch.broadcast_tensors(*philox(seed.reshape(()), [groups, row, zero + stream, zero]))
+    draws = torch.stack(words, dim=-1).reshape(rows, -1)[:, :columns]
+    return (draws >> 1) >= threshold(probability)
+
+
+def dropout(x_TK: torch.Tensor, seed: torch.Tensor, stream: int, probability: float) -> torch.Tensor:
+    """Input where it is kept, over 1 - p; zero elsewhere."""
+    mask = kept(x_TK.shape[0], x_TK.shape[1], seed, stream, probability)
+    wide = torch.promote_types(x_TK.dtype, torch.float32)
+    return (x_TK.to(wide) * mask * (1.0 / (1.0 - probability))).to(x_TK.dtype)

@@ -1,0 +1,1 @@
+"""Four-bit NormalFloat weights: quantization, and both levels of dequantization in one pass."""

@@ -1,0 +1,177 @@
+"""What NF4 is tested, compiled and timed on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from burnish_kernels.registry import Benchmark, Case, Compilation
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+# Rows and columns: blocks inside rows, over row ends (40, 65), an odd count of values, a short last block, more blocks
+# than one nested block of 256, one value.
+SHAPES = ((3, 64), (17, 320), (8, 40), (64, 65), (5, 13), (130, 192), (1, 1), (2, 6))
+
+BENCHMARKS = {"4096x4096": (4096, 4096), "12288x4096": (12288, 4096), "9728x2560": (9728, 2560), "576x576": (576, 576)}
+RANK = 32  # of the adapters beside a benchmark's weight
+
+
+def cases() -> list[Case]:
+    """Every shape, dtype and kind of scale; a result of its own or part of a larger buffer. Values must be equal."""
+    found = [
+        Case(
+            name=f"{rows}x{columns}-{str(dtype).removeprefix('torch.')}{'-double' * double}{'-view' * view}",
+            tolerance=0.0,
+            options={"shape": (rows, columns), "dtype": dtype, "double": double, "view": view},
+        )
+        for rows, columns in SHAPES
+        for dtype in DTYPES
+        for double, view in ((True, True), (True, False), (False, True))
+    ]
+    large = {"shape": (1 << 19, 4160), "dtype": torch.bfloat16, "double": True, "view": True}
+    return [*found, Case(name="past-2^31", tolerance=0.0, options=large, gpu_only=True)]
+
+
+def compare(case: Case, device: str, seed: int = 0) -> float:
+    """Relative L2 error against the reference on the same device; NaN if the surroundings of a view were touched.
+
+    Args:
+        case: One of `cases()`.
+        device: Where the kernel runs.
+        seed: Of the random bytes.
+    """
+    from burnish_kernels.nf4 import op
+
+    options = case.options
+    (rows, columns), dtype = options["shape"], options["dtype"]
+    weight = random_weight(rows, columns, device, options["double"], seed)
+    margin = 16 if options["view"] else 0
+    buffer = torch.full((rows + margin, columns + margin), torch.nan, dtype=dtype, device=device)
+    op.dequantize(weight, dtype=dtype, out=buffer[:rows, :columns])
+    if not (buffer[rows:].isnan().all() and buffer[:, columns:].isnan().all()):
+        return float("nan")
+    error, size = 0.0, 0.0
+    for found, exact in _slices(weight, buffer[:rows, :columns]):
+        error += float((found.double() - exact.double()).square().sum())
+        size += float(exact.double().square().sum())
+    return (error / size) ** 0.5 if size else error
+
+
+def random_weight(rows: int, columns: int, device: str, double: bool, seed: int = 0) -> Any:
+    """An `Nf4` of random bytes with scales as those of weights."""
+    from burnish_kernels.nf4 import op, reference
+
+    generator = torch.Generator(device).manual_seed(seed)
+    blocks = -(rows * columns // -reference.BLOCK)
+
+    def draw(size: int) -> torch.Tensor:
+        return torch.randint(0, 256, (size,), dtype=torch.uint8, device=device, generator=generator)
+
+    def uniform(size: int) -> torch.Tensor:
+        return torch.rand(size, device=device, generator=generator)
+
+    packed = draw(-(rows * columns // -2))
+    if not double:
+        return op.Nf4(packed, (rows, columns), absmax=uniform(blocks) * 0.1)
+    return op.Nf4(
+        packed,
+        (rows, columns),
+        absmax_q=draw(blocks),
+        nested_absmax=uniform(-(blocks // -reference.NESTED_BLOCK)) * 0.05,
+        code256=reference.dynamic_map().to(device),
+        offset=uniform(1) * 0.1,
+    )
+
+
+def _slices(weight: Any, found_NK: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The result and the reference, some rows at a time where there are many."""
+    from burnish_kernels.nf4 import reference
+
+    rows, columns = weight.shape
+    scale = weight.absmax
+    if weight.double:
+        scale = reference.dequantize_scales(weight.absmax_q, weight.nested_absmax, weight.code256, weight.offset)
+    step = rows if columns % reference.BLOCK else max(1, (1 << 26) // columns)
+    for first in range(0, rows, step):
+        start, count = first * columns, min(step, rows - first) * columns
+        values = reference.dequantize(
+            weight.packed[start // 2 : -((start + count) // -2)],
+            scale[start // reference.BLOCK : -((start + count) // -reference.BLOCK)],
+            count,
+            torch.float32,
+        )
+        yield found_NK[first : first + step], _as_interpreted(values, found_NK.dtype).view(-1, columns)
+
+
+def _as_interpreted(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Triton's interpreter cuts bf16 off where the hardware rounds."""
+    if dtype != torch.bfloat16 or os.environ.get("TRITON_INTERPRET") != "1":
+        return values.to(dtype)
+    return (values.view(torch.int32) & -65536).view(torch.float32).to(dtype)
+
+
+def compilations() -> list[Compilation]:
+    """Both dequantizations for each dtype and kind of scale, and the paste."""
+    from burnish_kernels.nf4 import kernel
+
+    found = []
+    for dtype in ("fp32", "fp16", "bf16"):
+        for double in (True, False):
+            shared = {
+                "absmax_ptr": "*u8" if double else "*fp32",
+                "nested_ptr": "*fp32" if double else "*u8",
+                "code_ptr": "*fp32" if double else "*u8",
+                "offset_ptr": "*fp32" if double else "*u8",
+                "out_ptr": f"*{dtype}",
+                "out_stride": "i32",
+            }
+            name = f"{dtype}-{'double' if double else 'single'}"
+            words = shared | {"packed_ptr": "*i32", "words": "i32", "row_words": "i32"}
+            constants = {"DOUBLE": double, "WORDS": kernel.WORDS}
+            found.append(Compilation(f"words-{name}", kernel._dequantize_words, words, constants))
+            values = shared | {"packed_ptr": "*u8", "count": "i64", "K": "i32"}
+            constants = {"DOUBLE": double, "BLOCK": kernel.BLOCK}
+            found.append(Compilation(f"values-{name}", kernel._dequantize_values, values, constants))
+        pointers = dict.fromkeys(("buffer_ptr", "a_ptr", "b_ptr"), f"*{dtype}")
+        numbers = ("N", "K", "R", "buffer_stride", "a_row", "a_column", "b_row", "b_column", "a_programs")
+        signature = pointers | dict.fromkeys(numbers, "i32")
+        found.append(Compilation(f"paste-{dtype}", kernel._paste, signature, {"BLOCK": kernel.PASTE}))
+    return found
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """Dequantization into an extended buffer, and the paste of a LoRA's matrices around it.
+
+    Args:
+        device: Where to make the tensors.
+    """
+    from burnish_kernels.nf4 import op, reference
+
+    for name, (rows, columns) in BENCHMARKS.items():
+        weight = random_weight(rows, columns, device, double=True)
+        buffer = torch.zeros(rows + RANK, columns + RANK, dtype=torch.bfloat16, device=device)
+        out = buffer[:rows, :columns]
+
+        def plain(weight: Any = weight, out: torch.Tensor = out) -> None:
+            scale = reference.dequantize_scales(weight.absmax_q, weight.nested_absmax, weight.code256, weight.offset)
+            out.copy_(reference.dequantize(weight.packed, scale, out.numel(), out.dtype).view(out.shape))
+
+        def run(weight: Any = weight, out: torch.Tensor = out) -> None:
+            op.dequantize(weight, dtype=torch.bfloat16, out=out)
+
+        yield Benchmark(f"dequantize-{name}-bf16", run, plain, weight.nbytes + 2 * rows * columns)
+        a = torch.randn(RANK, columns, dtype=torch.bfloat16, device=device)
+        b = torch.randn(rows, RANK, dtype=torch.bfloat16, device=device)
+
+        def paste(buffer: torch.Tensor = buffer, a: torch.Tensor = a, b: torch.Tensor = b) -> None:
+            op.paste(buffer, b.shape[0], a.shape[1], a, b)
+
+        def copies(buffer: torch.Tensor = buffer, a: torch.Tensor = a, b: torch.Tensor = b) -> None:
+            buffer[b.shape[0] :, : a.shape[1]] = a
+            buffer[: b.shape[0], a.shape[1] :] = b
+
+        yield Benchmark(f"paste-{name}-bf16", paste, copies, 2 * (a.nbytes + b.nbytes))

@@ -1,0 +1,200 @@
+"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value written.
+
+A thread takes four bytes, so eight values, and writes them together. The 16 levels are looked up by `tl.gather` in
+shared memory: one load a value; a tree of selects would need fifteen instructions and be bound by them. Both kernels
+are compiled without fused multiply-add: bitsandbytes rounds the scale's product before it adds the offset.
+
+Launchers assert and never allocate. Offsets into the result are int64.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from burnish_kernels.nf4.state import Nf4
+
+WORDS = 512  # of eight values, for a program of 4 warps: four words a thread
+BLOCK = 1024  # values of a program where rows are not whole words
+PASTE = 1024  # values of a program
+
+
+@triton.jit
+def _levels():
+    """The table of `reference.LEVELS`, made in registers: a kernel argument less."""
+    index = tl.arange(0, 16)
+    table = tl.where(index == 0, -1.0, 0.0)
+    table = tl.where(index == 1, -0.6961928009986877, table)
+    table = tl.where(index == 2, -0.5250730514526367, table)
+    table = tl.where(index == 3, -0.39491748809814453, table)
+    table = tl.where(index == 4, -0.28444138169288635, table)
+    table = tl.where(index == 5, -0.18477343022823334, table)
+    table = tl.where(index == 6, -0.09105003625154495, table)
+    table = tl.where(index == 8, 0.07958029955625534, table)
+    table = tl.where(index == 9, 0.16093020141124725, table)
+    table = tl.where(index == 10, 0.24611230194568634, table)
+    table = tl.where(index == 11, 0.33791524171829224, table)
+    table = tl.where(index == 12, 0.44070982933044434, table)
+    table = tl.where(index == 13, 0.5626170039176941, table)
+    table = tl.where(index == 14, 0.7229568362236023, table)
+    return tl.where(index == 15, 1.0, table)
+
+
+@triton.jit
+def _scale(block, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE: tl.constexpr):
+    """Scale of each block of 64."""
+    scale = tl.load(absmax_ptr + block, mask=inside, other=0)
+    if DOUBLE:
+        nested = tl.load(nested_ptr + (block >> 8), mask=inside, other=0.0)
+        scale = tl.load(code_ptr + scale.to(tl.int32)) * nested + tl.load(offset_ptr)
+    return scale
+
+
+@triton.jit
+def _dequantize_words(
+    packed_ptr,  # [words] int32, eight values each
+    absmax_ptr,  # [words / 8], uint8 with DOUBLE, else fp32
+    nested_ptr,  # [words / 2048] fp32, read only with DOUBLE
+    code_ptr,  # [256] fp32, read only with DOUBLE
+    offset_ptr,  # [1] fp32, read only with DOUBLE
+    out_ptr,  # [N, 8 * row_words]
+    words,
+    row_words,
+    out_stride,
+    DOUBLE: tl.constexpr,
+    WORDS: tl.constexpr,
+):
+    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
+    inside = word < words
+    bits = tl.load(packed_ptr + word, mask=inside, other=0)
+    scale = _scale(word >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
+    lane = tl.arange(0, 8)
+    nibble = (bits[:, None] >> ((lane ^ 1) * 4)[None, :]) & 15  # the high half of a byte is the first
+    level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [WORDS * 8]), 0), [WORDS, 8])
+    row = word // row_words
+    at = row.to(tl.int64) * out_stride + (word - row * row_words) * 8
+    value = (level * scale[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + at[:, None] + lane[None, :], value, mask=inside[:, None])
+
+
+@triton.jit
+def _dequantize_values(
+    packed_ptr,  # [ceil(count / 2)] uint8
+    absmax_ptr,  # [ceil(count / 64)], uint8 with DOUBLE, else fp32
+    nested_ptr,  # [ceil(count / 16384)] fp32, read only with DOUBLE
+    code_ptr,  # [256] fp32, read only with DOUBLE
+    offset_ptr,  # [1] fp32, read only with DOUBLE
+    out_ptr,  # [N, K]
+    count,
+    K,
+    out_stride,
+    DOUBLE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < count
+    byte = tl.load(packed_ptr + (index >> 1), mask=inside, other=0).to(tl.int32)
+    nibble = (byte >> (4 - (index & 1) * 4).to(tl.int32)) & 15
+    scale = _scale(index >> 6, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
+    value = tl.gather(_levels(), nibble, 0) * scale
+    row = index // K
+    tl.store(out_ptr + row * out_stride + (index - row * K), value.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _paste(
+    buffer_ptr,  # [N + R, K + R]
+    a_ptr,  # [R, K]
+    b_ptr,  # [N, R]
+    N,
+    K,
+    R,
+    buffer_stride,
+    a_row,
+    a_column,
+    b_row,
+    b_column,
+    a_programs,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    if program < a_programs:
+        index = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        row = index // K
+        column = index - row * K
+        inside = row < R
+        value = tl.load(a_ptr + row * a_row + column * a_column, mask=inside)
+        tl.store(buffer_ptr + (row + N) * buffer_stride + column, value, mask=inside)
+    else:
+        index = (program - a_programs).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        row = index // R
+        column = index - row * R
+        inside = row < N
+        value = tl.load(b_ptr + row * b_row + column * b_column, mask=inside)
+        tl.store(buffer_ptr + row * buffer_stride + K + column, value, mask=inside)
+
+
+def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
+    """Fill `out_NK`."""
+    rows, columns = weight.shape
+    count = rows * columns
+    assert out_NK.shape == weight.shape
+    assert out_NK.stride(1) == 1
+    absmax = weight.absmax_q if weight.double else weight.absmax
+    unused = weight.packed
+    state = [absmax]
+    for tensor in (weight.nested_absmax, weight.code256, weight.offset):
+        state.append(unused if tensor is None else tensor)
+    aligned = columns % 8 == 0 and weight.packed.data_ptr() % 4 == 0 and weight.packed.storage_offset() % 4 == 0
+    if aligned and count // 8 < 2**31 - WORDS:
+        _dequantize_words[(triton.cdiv(count // 8, WORDS),)](
+            weight.packed.view(torch.int32),
+            *state,
+            out_NK,
+            count // 8,
+            columns // 8,
+            out_NK.stride(0),
+            DOUBLE=weight.double,
+            WORDS=WORDS,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
+    else:
+        _dequantize_values[(triton.cdiv(count, BLOCK),)](
+            weight.packed,
+            *state,
+            out_NK,
+            count,
+            columns,
+            out_NK.stride(0),
+            DOUBLE=weight.double,
+            BLOCK=BLOCK,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
+
+
+def launch_paste(buffer: torch.Tensor, a_RK: torch.Tensor, sb_NR: torch.Tensor) -> None:
+    """Write A under the weight in `buffer` and scaled B to its right."""
+    rank, columns = a_RK.shape
+    rows = sb_NR.shape[0]
+    assert buffer.shape == (rows + rank, columns + rank)
+    assert buffer.stride(1) == 1
+    if not rank:
+        return
+    a_programs = triton.cdiv(rank * columns, PASTE)
+    _paste[(a_programs + triton.cdiv(rows * rank, PASTE),)](
+        buffer,
+        a_RK,
+        sb_NR,
+        rows,
+        columns,
+        rank,
+        buffer.stride(0),
+        *a_RK.stride(),
+        *sb_NR.stride(),
+        a_programs,
+        BLOCK=PASTE,
+        num_warps=4,
+    )

@@ -1,0 +1,159 @@
+"""NF4 weights: quantize, dequantize into a buffer, paste a LoRA's matrices beside it. Validate, allocate, launch.
+
+There is no gradient: a quantized weight is frozen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.nf4 import reference
+from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
+from burnish_kernels.nf4.state import Nf4, from_bitsandbytes
+
+__all__ = ["Nf4", "dequantize", "dequantize_stack", "from_bitsandbytes", "paste", "quantize"]
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+# Values quantized at a time: about 16 bytes of temporary memory each. Small ones stay in a processor's cache.
+CHUNK = {"cuda": 1 << 24, "cpu": 1 << 18}
+
+
+def quantize(weight_NK: torch.Tensor, *, double: bool = True) -> Nf4:
+    """Quantize a weight where it lies, byte for byte as bitsandbytes does with blocks of 64.
+
+    Args:
+        weight_NK: `[N, K]`, fp32, fp16 or bf16.
+        double: Quantize the scales as well (`compress_statistics`).
+
+    Raises:
+        ValueError: Not a matrix of one of these dtypes.
+    """
+    if weight_NK.ndim != 2 or weight_NK.dtype not in FLOATS or not weight_NK.numel():
+        raise ValueError(f"weight must be a matrix of floats, not {tuple(weight_NK.shape)} {weight_NK.dtype}")
+    rows, columns = weight_NK.shape
+    flat = weight_NK.detach().reshape(-1)
+    level = reference.levels(flat.device)
+    packed = torch.empty(-(flat.numel() // -2), dtype=torch.uint8, device=flat.device)
+    scale = torch.empty(-(flat.numel() // -BLOCK), dtype=torch.float32, device=flat.device)
+    chunk = CHUNK["cpu" if flat.device.type == "cpu" else "cuda"]
+    for start in range(0, flat.numel(), chunk):
+        index, part = reference.quantize_blocks(flat[start : start + chunk], level, BLOCK)
+        packed[start // 2 : (start + chunk) // 2] = reference.pack(index)
+        scale[start // BLOCK : (start + chunk) // BLOCK] = part
+    if not double:
+        return Nf4(packed, (rows, columns), absmax=scale)
+    code = reference.dynamic_map().to(flat.device)
+    offset = scale.mean()
+    absmax_q, nested = reference.quantize_blocks(scale - offset, code, NESTED_BLOCK)
+    return Nf4(packed, (rows, columns), absmax_q=absmax_q, nested_absmax=nested, code256=code, offset=offset.reshape(1))
+
+
+def dequantize(weight: Nf4, *, dtype: torch.dtype, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The weight's values, `[N, K]`: level x (8-bit level x nested scale + offset) in fp32, rounded once.
+
+    Args:
+        weight: The quantized weight.
+        dtype: Of the result.
+        out: Where to write; rows may be apart, columns not. Allocated if None.
+
+    Raises:
+        ValueError: The tensors do not fit one another.
+    """
+    weight.check()
+    if dtype not in FLOATS:
+        raise ValueError(f"dtype must be one of {FLOATS}, not {dtype}")
+    if out is None:
+        out = torch.empty(weight.shape, dtype=dtype, device=weight.device)
+    if out.shape != weight.shape or out.dtype != dtype or out.device != weight.device or out.stride(1) != 1:
+        raise ValueError(
+            f"out must be {weight.shape} {dtype} on {weight.device} with its columns side by side, "
+            f"not {tuple(out.shape)} {out.dtype} on {out.device} with strides {out.stride()}"
+        )
+    if use_kernels(weight.packed):
+        from burnish_kernels.nf4.kernel import launch_dequantize
+
+        launch_dequantize(weight, out)
+    else:
+        _dequantize_in_chunks(weight, out)
+    return out
+
+
+def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Weights one under another, such as q, k and v; published checkpoints mix NF4 and 16-bit ones.
+
+    Args:
+        parts: Quantized weights and plain `[N_i, K]` ones, top first.
+        out: `[sum of N_i, K]`, rows may be apart.
+        dtype: Of the result.
+
+    Raises:
+        ValueError: The parts do not fill `out`.
+    """
+    if any(len(part.shape) != 2 or part.shape[1] != out.shape[1] for part in parts):
+        raise ValueError(f"parts must have {out.shape[1]} columns, not {[tuple(part.shape) for part in parts]}")
+    if sum(part.shape[0] for part in parts) != out.shape[0] or out.dtype != dtype:
+        raise ValueError(f"{[tuple(part.shape) for part in parts]} do not make {tuple(out.shape)} {out.dtype}")
+    first = 0
+    for part in parts:
+        rows_NK = out[first : first + part.shape[0]]
+        if isinstance(part, Nf4):
+            dequantize(part, dtype=dtype, out=rows_NK)
+        else:
+            rows_NK.copy_(part)
+        first += part.shape[0]
+    return out
+
+
+def paste(buffer: torch.Tensor, rows: int, columns: int, a_RK: torch.Tensor, sb_NR: torch.Tensor) -> None:
+    """Put a LoRA's matrices around the weight: A under it, scaled B beside it; the corner is left as it is.
+
+    Args:
+        buffer: `[N + R, K + R]`, rows may be apart.
+        rows: N of the weight in the buffer's top left.
+        columns: K of the weight.
+        a_RK: `[R, K]`, any strides.
+        sb_NR: `[N, R]`, any strides.
+
+    Raises:
+        ValueError: The sizes or dtypes do not fit.
+    """
+    rank = a_RK.shape[0]
+    if buffer.shape != (rows + rank, columns + rank) or a_RK.shape != (rank, columns) or sb_NR.shape != (rows, rank):
+        raise ValueError(
+            f"A {tuple(a_RK.shape)} and B {tuple(sb_NR.shape)} do not fit around [{rows}, {columns}] "
+            f"in {tuple(buffer.shape)}"
+        )
+    if not buffer.dtype == a_RK.dtype == sb_NR.dtype:
+        raise ValueError(f"dtypes differ: {buffer.dtype}, A {a_RK.dtype}, B {sb_NR.dtype}")
+    if buffer.stride(1) != 1:
+        raise ValueError(f"the buffer's columns must be side by side, not {buffer.stride()}")
+    if use_kernels(buffer):
+        from burnish_kernels.nf4.kernel import launch_paste
+
+        launch_paste(buffer, a_RK, sb_NR)
+    else:
+        buffer[rows:, :columns] = a_RK
+        buffer[:rows, columns:] = sb_NR
+
+
+def _dequantize_in_chunks(weight: Nf4, out: torch.Tensor) -> None:
+    """The reference, a few rows at a time: whole blocks, and temporary memory that stays small."""
+    rows, columns = weight.shape
+    if weight.absmax_q is None:
+        scale = weight.absmax
+    else:
+        scale = reference.dequantize_scales(weight.absmax_q, weight.nested_absmax, weight.code256, weight.offset)
+    assert scale is not None
+    unit = BLOCK // math.gcd(BLOCK, columns)  # fewest rows that hold whole blocks
+    step = max(1, CHUNK["cpu"] // (unit * columns)) * unit
+    for first in range(0, rows, step):
+        count = min(step, rows - first) * columns
+        start = first * columns
+        part = weight.packed[start // 2 : -((start + count) // -2)]
+        values = reference.dequantize(part, scale[start // BLOCK : -((start + count) // -BLOCK)], count, out.dtype)
+        out[first : first + step] = values.view(-1, columns)

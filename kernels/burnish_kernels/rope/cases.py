@@ -1,0 +1,284 @@
+"""What QK norm and rotary embedding are tested and timed on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from burnish_kernels.registry import Benchmark, Case, Compilation
+
+# Relative L2 error against the reference in double precision. The norm rounds twice before the rotation's rounding.
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
+EPS = 0.01  # large, so that it is seen
+TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+
+# Tokens, N, M, D, R (0: no table)
+PLAIN = (5, 4, 2, 64, 64)
+SHAPES = {
+    "one-token": (1, 3, 1, 64, 64),
+    "plain": PLAIN,
+    "prime": (37, 9, 3, 16, 16),
+    "wide": (3, 4, 1, 256, 256),
+    "partial": (5, 3, 2, 128, 96),
+    "odd-sizes": (7, 5, 1, 72, 36),
+    "no-table": (5, 4, 2, 80, 0),
+}
+
+
+def cases() -> list[Case]:
+    """Shapes, dtypes, norms; tokens apart, outputs over inputs, far offsets. Positions begin anew in each document."""
+    found = []
+    for dtype in TOLERANCE:
+        for name, shape in SHAPES.items():
+            found += [_case(name, shape, dtype, norm=norm) for norm in ("", "norm")]
+        found += [
+            _case("plain", PLAIN, dtype, norm="1+norm"),
+            _case("apart", PLAIN, dtype, norm="norm", apart=24),
+            _case("apart", SHAPES["partial"], dtype, apart=8),
+            _case("in-place", PLAIN, dtype, apart=8, in_place=True),
+            _case("in-place", SHAPES["partial"], dtype, in_place=True),
+            _case("in-place", SHAPES["no-table"], dtype, in_place=True),
+            _case("gradient-in-place", SHAPES["partial"], dtype, norm="norm", in_place=True),
+        ]
+    # The last token begins 2^31 elements behind the first.
+    far = _case("far", (3, 2, 1, 64, 64), torch.bfloat16, norm="norm", apart=1 << 30)
+    return [*found, Case(far.name, far.tolerance, far.options, gpu_only=True)]
+
+
+def _case(
+    name: str,
+    shape: tuple[int, int, int, int, int],
+    dtype: torch.dtype,
+    *,
+    norm: str = "",
+    apart: int = 0,
+    in_place: bool = False,
+) -> Case:
+    kind = str(dtype).removeprefix("torch.")
+    full = "-".join(part for part in (name, "x".join(map(str, shape)), kind, norm) if part)
+    options = {"shape": shape, "dtype": dtype, "norm": norm, "apart": apart, "in_place": in_place}
+    return Case(full, TOLERANCE[dtype], options)
+
+
+def compare(case: Case, device: str, seed: int = 0) -> float:
+    """Worst relative L2 error of outputs and gradients against the reference's, differentiated, on upcast inputs.
+
+    Args:
+        case: One of `cases()`.
+        device: Where the kernel runs.
+        seed: Of the random inputs.
+
+    Returns:
+        The error; infinite where something beside the outputs was written.
+    """
+    from burnish_kernels.rope import op
+
+    tokens, num_heads, num_kv_heads, head_dim, rotary = case.options["shape"]
+    dtype, norm, in_place = (case.options[name] for name in ("dtype", "norm", "in_place"))
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).to(dtype)
+
+    inputs = {"qkv": draw(tokens, (num_heads + 2 * num_kv_heads) * head_dim)}
+    inputs |= {"dq": draw(tokens, num_heads, head_dim), "dk": draw(tokens, num_kv_heads, head_dim)}
+    weights = [draw(head_dim), draw(head_dim)] if norm else [None, None]
+    table, index = (None, None) if not rotary else (_table(tokens, rotary), _index(tokens))
+    sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    exact = _exact(inputs, weights, table, index, sizes, one_plus=norm == "1+norm")
+
+    buffers = _Buffers(tokens, case.options["apart"], dtype, device)
+    q_width, qk_width = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
+
+    def parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q, k = rows[:, :q_width], rows[:, q_width:qk_width]
+        return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
+
+    def heads(q: torch.Tensor | None = None, k: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and keys, which lie apart in different ways."""
+        q, k = buffers.new(q_width, q), buffers.new(qk_width - q_width, k)
+        return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
+
+    moved = [None if tensor is None else tensor.to(device) for tensor in (table, index, *weights)]
+    options: dict[str, Any] = {**sizes, "q_weight_D": moved[2], "k_weight_D": moved[3], "eps": EPS}
+    options["one_plus_weight"] = norm == "1+norm"
+    qkv = buffers.new(inputs["qkv"].shape[1], inputs["qkv"])
+    results = parts(qkv) if in_place and not norm else heads()
+    op.forward(qkv, moved[0], moved[1], q_out=results[0], k_out=results[1], **options)
+    untouched = torch.equal(qkv[:, qk_width:].cpu(), inputs["qkv"][:, qk_width:])
+
+    gradient = buffers.new(qkv.shape[1])
+    upstream = heads(inputs["dq"], inputs["dk"])
+    if in_place:
+        upstream = tuple(own.copy_(dy) for own, dy in zip(parts(gradient), upstream, strict=True))
+    op.backward(*upstream, qkv if norm else None, moved[0], moved[1], dqkv_out=gradient, **options)
+    if not untouched or gradient[:, qk_width:].isfinite().any() or buffers.spoiled():
+        return math.inf
+    return max(_error(ours, theirs) for ours, theirs in zip((*results, *parts(gradient)), exact, strict=True))
+
+
+class _Buffers:
+    """Tensors whose rows lie apart, each in another way, with NaN wherever nothing has been written."""
+
+    def __init__(self, rows: int, apart: int, dtype: torch.dtype, device: str) -> None:
+        self.rows, self.apart, self.dtype, self.device = rows, apart, dtype, device
+        self.far = apart > 1 << 20  # then all share one storage, as it fills gigabytes
+        self.made: list[tuple[torch.Tensor, int]] = []
+
+    def new(self, width: int, content: torch.Tensor | None = None) -> torch.Tensor:
+        if self.far:
+            size = (self.rows - 1) * self.apart + (1 << 16)
+            whole = self.made[0][0] if self.made else torch.empty(size, dtype=self.dtype, device=self.device)
+            start = sum(width for _, width in self.made)
+            view = whole.as_strided((self.rows, width), (self.apart, 1), start)
+        else:
+            apart = self.apart and self.apart + 8 * len(self.made)
+            whole = torch.full((self.rows, width + apart), math.nan, dtype=self.dtype, device=self.device)
+            view = whole[:, :width]
+        self.made.append((whole, width))
+        return view.fill_(math.nan) if content is None else view.copy_(content.flatten(1))
+
+    def spoiled(self) -> bool:
+        """Whether anything between the rows was written."""
+        return not self.far and any(bool(whole[:, width:].isfinite().any()) for whole, width in self.made)
+
+
+def _table(tokens: int, rotary: int) -> torch.Tensor:
+    """Angles of positions, then those of a second base, scaled: what long documents' indices point into."""
+    position = torch.arange(tokens, dtype=torch.float64)[:, None]
+    power = torch.arange(rotary // 2, dtype=torch.float64) / (rotary // 2)
+    halves = []
+    for base, scale in ((10_000.0, 1.0), (500_000.0, 1.25)):
+        angle = position * base**-power
+        halves.append(torch.cat((angle.cos(), angle.sin()), dim=1) * scale)
+    return torch.cat(halves).float()
+
+
+def _index(tokens: int) -> torch.Tensor:
+    """Two documents; the second is a long one, so it reads the table's second part."""
+    first = tokens // 3
+    return torch.cat((torch.arange(first), tokens + torch.arange(tokens - first))).int()
+
+
+def _exact(
+    inputs: dict[str, torch.Tensor],
+    weights: list[torch.Tensor | None],
+    table: torch.Tensor | None,
+    index: torch.Tensor | None,
+    sizes: dict[str, int],
+    *,
+    one_plus: bool,
+) -> list[torch.Tensor]:
+    """Queries, keys and the gradients before them: by autograd through the reference in double precision."""
+    from burnish_kernels.rope import reference
+
+    head_dim = sizes["head_dim"]
+    wide = None if table is None else table.double()
+    outputs, gradients, start = [], [], 0
+    for heads, weight, dy in (
+        (sizes["num_heads"], weights[0], inputs["dq"]),
+        (sizes["num_kv_heads"], weights[1], inputs["dk"]),
+    ):
+        part = inputs["qkv"][:, start : start + heads * head_dim].unflatten(1, (heads, head_dim))
+        start += heads * head_dim
+        leaf = part.double().requires_grad_()
+        weight_D = None if weight is None else weight.double()
+        y = reference.forward(leaf, wide, index, weight_D=weight_D, eps=EPS, one_plus_weight=one_plus)
+        outputs.append(y.detach())
+        gradients.append(dy.double() if y is leaf else torch.autograd.grad(y, leaf, dy.double())[0])
+    return [*outputs, *gradients]
+
+
+def _error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    error = float((found.cpu().double() - exact).norm() / exact.norm())
+    return math.inf if math.isnan(error) else error  # a maximum may pass over NaN
+
+
+# N, M, D, R and norm of models: SmolLM2, Qwen3, Gemma 3, Llama 3, Phi-4-mini
+MODELS = {
+    "9+3x64": (9, 3, 64, 64, False),
+    "16+8x128-norm": (16, 8, 128, 128, True),
+    "4+1x256-norm": (4, 1, 256, 256, True),
+    "32+8x64": (32, 8, 64, 64, False),
+    "32+8x128": (32, 8, 128, 128, False),
+    "32+8x128-norm": (32, 8, 128, 128, True),
+    "24+8x128-partial": (24, 8, 128, 96, False),
+    "64+8x128-norm": (64, 8, 128, 128, True),
+}
+
+
+def compilations() -> list[Compilation]:
+    """Both kernels for the head sizes of known models, and layers without positions."""
+    from burnish_kernels.rope import kernel
+
+    shapes = {**MODELS, "16+4x128-none": (16, 4, 128, 0, True), "16+16x80-partial": (16, 16, 80, 32, False)}
+    found = []
+    for pointer in TYPES.values():
+        for name, (num_heads, num_kv_heads, head_dim, rotary, norm) in shapes.items():
+            if pointer == "*fp16" and "norm" not in name:
+                continue  # hardly differs from bf16
+            constants = kernel.configuration(num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False)
+            constants["ONE_PLUS"] = head_dim == 256
+            for function, pointers, strides in (
+                (kernel._rope_forward, ("q_in", "k_in", "q_weight", "k_weight", "q", "k"), ("in", "q", "k")),
+                (
+                    kernel._rope_backward,
+                    ("dq", "dk", "q_in", "k_in", "q_weight", "k_weight", "q_out", "k_out"),
+                    ("dq", "dk", "in", "out"),
+                ),
+            ):
+                signature = {f"{argument}_ptr": pointer for argument in pointers}
+                signature |= {"table_ptr": "*fp32", "index_ptr": "*i32", "eps": "fp32", "T": "i32"}
+                signature |= {f"{stride}_stride": "i32" for stride in strides}
+                full = f"{function.__name__}-{name}-{pointer[1:]}"
+                found.append(Compilation(full, function, signature, constants, num_warps=kernel.WARPS))
+    return found
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """Forward and backward as a decoder layer uses them: in place without a norm, into new tensors with one."""
+    for name, shape in MODELS.items():
+        for kind in ("forward", "backward"):
+            yield _benchmark(name, shape, kind, device)
+
+
+def _benchmark(name: str, shape: tuple[int, int, int, int, bool], kind: str, device: str) -> Benchmark:
+    from burnish_kernels.rope import op, reference
+
+    rows, dtype = 16384, torch.bfloat16
+    num_heads, num_kv_heads, head_dim, rotary, norm = shape
+    qkv = torch.randn(rows, (num_heads + 2 * num_kv_heads) * head_dim, device=device, dtype=dtype)
+    table = _table(2048, rotary).to(device)
+    index = (torch.arange(rows, device=device) % 1024).int()
+    weight = torch.ones(head_dim, device=device, dtype=dtype) if norm else None
+    out = torch.randn_like(qkv) if norm else qkv
+    q_width, qk_width = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
+    q_out = out[:, :q_width].unflatten(1, (num_heads, head_dim))
+    k_out = out[:, q_width:qk_width].unflatten(1, (num_kv_heads, head_dim))
+    options: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    options |= {"q_weight_D": weight, "k_weight_D": weight}
+
+    def run() -> None:
+        if kind == "forward":
+            op.forward(qkv, table, index, q_out=q_out, k_out=k_out, **options)
+        else:
+            op.backward(q_out, k_out, qkv if norm else None, table, index, dqkv_out=out, **options)
+
+    def plain() -> object:
+        parts = (
+            qkv[:, :q_width].unflatten(1, (num_heads, head_dim)),
+            qkv[:, q_width:qk_width].unflatten(1, (num_kv_heads, head_dim)),
+        )
+        if kind == "forward":
+            return [reference.forward(part, table, index, weight_D=weight) for part in parts]
+        return [reference.backward(part, part, table, index, weight_D=weight) for part in parts]
+
+    # Without a norm, what passes through stays where it is.
+    moved = head_dim if norm else rotary
+    tensors = 3 if norm and kind == "backward" else 2
+    return Benchmark(
+        f"{kind}-{name}", run, plain, bytes=tensors * rows * (num_heads + num_kv_heads) * moved * qkv.element_size()
+    )

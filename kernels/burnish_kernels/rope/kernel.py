@@ -1,0 +1,390 @@
+"""QK norm and rotary embedding in Triton: queries and keys in one launch, each value read and written once.
+
+The unit of work is one head of one token. A program takes ROWS of them, consecutive ones, either of the queries or of
+the keys; so any number of heads fills the tiles. The angles of a token are read anew by each of its heads, from the
+first-level cache. A head is read as two halves of the rotated part and the rest that passes through, so that the
+partners of a rotation meet in one thread.
+
+Every element is read and written by the same program, and read before it is written: outputs may be inputs.
+Launchers assert and never allocate. Token offsets are int64: T·C may pass 2^31.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+TILE = 1024  # pairs a program: 8 a thread, so 16 bytes of each half
+WARPS = 4
+
+
+@triton.jit
+def _load(ptr, offsets, inside):
+    return tl.load(ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _load_factor(weight_ptr, columns, inside, ONE_PLUS: tl.constexpr):
+    """What the norm multiplies by, fp32; read for each row, as one row would be laid out otherwise than the tile."""
+    factor = _load(weight_ptr, columns + tl.zeros_like(inside).to(tl.int32), inside)
+    return factor + 1.0 if ONE_PLUS else factor
+
+
+@triton.jit
+def _normalize(x, inverse, factor, TYPE: tl.constexpr, ONE_PLUS: tl.constexpr):
+    """Normalized value, rounded to TYPE as a separate norm would leave it."""
+    unit = x * inverse
+    if not ONE_PLUS:
+        unit = unit.to(TYPE).to(tl.float32)
+    return (unit * factor).to(TYPE).to(tl.float32)
+
+
+@triton.jit
+def _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF: tl.constexpr):
+    """Cosine and sine of each row's pairs."""
+    position = tl.load(index_ptr + token, mask=valid, other=0).to(tl.int64)[:, None]
+    angles = table_ptr + position * (2 * HALF) + half
+    inside = valid[:, None] & in_half
+    return tl.load(angles, mask=inside, other=0.0), tl.load(angles + HALF, mask=inside, other=0.0)
+
+
+@triton.jit
+def _forward_rows(
+    program,
+    x_ptr,
+    weight_ptr,
+    y_ptr,
+    x_stride,
+    y_stride,
+    table_ptr,
+    index_ptr,
+    T,
+    eps,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+    NORM: tl.constexpr,
+    ONE_PLUS: tl.constexpr,
+    WRITE_REST: tl.constexpr,
+    ROWS: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    REST_BLOCK: tl.constexpr,
+):
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
+    row = program * ROWS + tl.arange(0, ROWS)
+    token = row // HEADS
+    valid = token < T
+    head = ((row % HEADS) * D)[:, None]
+    x_rows = x_ptr + token.to(tl.int64)[:, None] * x_stride + head
+    y_rows = y_ptr + token.to(tl.int64)[:, None] * y_stride + head
+    square = tl.zeros([ROWS], tl.float32)
+    if HALF > 0:
+        half = tl.arange(0, HALF_BLOCK)[None, :]
+        in_half = half < HALF
+        inside = valid[:, None] & in_half
+        first, second = _load(x_rows, half, inside), _load(x_rows, HALF + half, inside)
+        cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF)
+        if NORM:
+            square += tl.sum(first * first + second * second, axis=1)
+    if WRITE_REST:
+        rest = 2 * HALF + tl.arange(0, REST_BLOCK)[None, :]
+        in_rest = valid[:, None] & (rest < D)
+        passed = _load(x_rows, rest, in_rest)
+        if NORM:
+            square += tl.sum(passed * passed, axis=1)
+    inverse = tl.rsqrt(square / D + eps)[:, None]
+    if HALF > 0:
+        if NORM:
+            factor = _load_factor(weight_ptr, half, inside, ONE_PLUS)
+            first = _normalize(first, inverse, factor, TYPE, ONE_PLUS)
+            factor = _load_factor(weight_ptr, HALF + half, inside, ONE_PLUS)
+            second = _normalize(second, inverse, factor, TYPE, ONE_PLUS)
+        tl.store(y_rows + half, (first * cos - second * sin).to(TYPE), mask=inside)
+        tl.store(y_rows + HALF + half, (second * cos + first * sin).to(TYPE), mask=inside)
+    if WRITE_REST:
+        if NORM:
+            factor = _load_factor(weight_ptr, rest, in_rest, ONE_PLUS)
+            passed = _normalize(passed, inverse, factor, TYPE, ONE_PLUS)
+        tl.store(y_rows + rest, passed.to(TYPE), mask=in_rest)
+
+
+@triton.jit
+def _backward_rows(
+    program,
+    dy_ptr,
+    x_ptr,
+    weight_ptr,
+    dx_ptr,
+    dy_stride,
+    x_stride,
+    dx_stride,
+    table_ptr,
+    index_ptr,
+    T,
+    eps,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+    NORM: tl.constexpr,
+    ONE_PLUS: tl.constexpr,
+    WRITE_REST: tl.constexpr,
+    ROWS: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    REST_BLOCK: tl.constexpr,
+):
+    TYPE: tl.constexpr = dx_ptr.dtype.element_ty
+    row = program * ROWS + tl.arange(0, ROWS)
+    token = row // HEADS
+    valid = token < T
+    head = ((row % HEADS) * D)[:, None]
+    dy_rows = dy_ptr + token.to(tl.int64)[:, None] * dy_stride + head
+    x_rows = x_ptr + token.to(tl.int64)[:, None] * x_stride + head
+    dx_rows = dx_ptr + token.to(tl.int64)[:, None] * dx_stride + head
+    square = tl.zeros([ROWS], tl.float32)  # of the values before the norm
+    dot = tl.zeros([ROWS], tl.float32)  # of these values and the gradients that arrive at them
+    if HALF > 0:
+        half = tl.arange(0, HALF_BLOCK)[None, :]
+        in_half = half < HALF
+        inside = valid[:, None] & in_half
+        dy_first, dy_second = _load(dy_rows, half, inside), _load(dy_rows, HALF + half, inside)
+        cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF)
+        first, second = dy_first * cos + dy_second * sin, dy_second * cos - dy_first * sin
+        if NORM:
+            x_first, x_second = _load(x_rows, half, inside), _load(x_rows, HALF + half, inside)
+            first *= _load_factor(weight_ptr, half, inside, ONE_PLUS)
+            second *= _load_factor(weight_ptr, HALF + half, inside, ONE_PLUS)
+            square += tl.sum(x_first * x_first + x_second * x_second, axis=1)
+            dot += tl.sum(x_first * first + x_second * second, axis=1)
+    if WRITE_REST:
+        rest = 2 * HALF + tl.arange(0, REST_BLOCK)[None, :]
+        in_rest = valid[:, None] & (rest < D)
+        passed = _load(dy_rows, rest, in_rest)
+        if NORM:
+            x_rest = _load(x_rows, rest, in_rest)
+            passed *= _load_factor(weight_ptr, rest, in_rest, ONE_PLUS)
+            square += tl.sum(x_rest * x_rest, axis=1)
+            dot += tl.sum(x_rest * passed, axis=1)
+    inverse = tl.rsqrt(square / D + eps)
+    along = (dot * inverse * inverse / D)[:, None]
+    inverse = inverse[:, None]
+    if HALF > 0:
+        if NORM:
+            first, second = inverse * (first - x_first * along), inverse * (second - x_second * along)
+        tl.store(dx_rows + half, first.to(TYPE), mask=inside)
+        tl.store(dx_rows + HALF + half, second.to(TYPE), mask=inside)
+    if WRITE_REST:
+        if NORM:
+            passed = inverse * (passed - x_rest * along)
+        tl.store(dx_rows + rest, passed.to(TYPE), mask=in_rest)
+
+
+@triton.jit(do_not_specialize=["T"])
+def _rope_forward(
+    q_in_ptr,  # [T, N, D]
+    k_in_ptr,  # [T, M, D], the queries' token stride
+    table_ptr,  # [P, 2·HALF] fp32, cosines then sines; read only if HALF
+    index_ptr,  # [T] int32; read only if HALF
+    q_weight_ptr,  # [D], read only with NORM
+    k_weight_ptr,  # [D], read only with NORM
+    q_ptr,  # [T, N, D]
+    k_ptr,  # [T, M, D]
+    T,
+    in_stride,
+    q_stride,
+    k_stride,
+    eps,
+    N: tl.constexpr,
+    M: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+    NORM: tl.constexpr,
+    ONE_PLUS: tl.constexpr,
+    WRITE_REST: tl.constexpr,
+    ROWS: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    REST_BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    q_programs = tl.cdiv(T * N, ROWS)
+    if program < q_programs:
+        _forward_rows(
+            program, q_in_ptr, q_weight_ptr, q_ptr, in_stride, q_stride, table_ptr, index_ptr, T, eps,
+            N, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+        )  # fmt: skip
+    else:
+        _forward_rows(
+            program - q_programs, k_in_ptr, k_weight_ptr, k_ptr, in_stride, k_stride, table_ptr, index_ptr, T, eps,
+            M, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["T"])
+def _rope_backward(
+    dq_ptr,  # [T, N, D]
+    dk_ptr,  # [T, M, D]
+    q_in_ptr,  # [T, N, D], before the norm; read only with NORM
+    k_in_ptr,  # [T, M, D], the queries' token stride; read only with NORM
+    table_ptr,  # [P, 2·HALF] fp32, cosines then sines; read only if HALF
+    index_ptr,  # [T] int32; read only if HALF
+    q_weight_ptr,  # [D], read only with NORM
+    k_weight_ptr,  # [D], read only with NORM
+    q_out_ptr,  # [T, N, D]
+    k_out_ptr,  # [T, M, D], the queries' token stride
+    T,
+    dq_stride,
+    dk_stride,
+    in_stride,
+    out_stride,
+    eps,
+    N: tl.constexpr,
+    M: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+    NORM: tl.constexpr,
+    ONE_PLUS: tl.constexpr,
+    WRITE_REST: tl.constexpr,
+    ROWS: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    REST_BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    q_programs = tl.cdiv(T * N, ROWS)
+    if program < q_programs:
+        _backward_rows(
+            program, dq_ptr, q_in_ptr, q_weight_ptr, q_out_ptr, dq_stride, in_stride, out_stride,
+            table_ptr, index_ptr, T, eps,
+            N, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+        )  # fmt: skip
+    else:
+        _backward_rows(
+            program - q_programs, dk_ptr, k_in_ptr, k_weight_ptr, k_out_ptr, dk_stride, in_stride, out_stride,
+            table_ptr, index_ptr, T, eps,
+            M, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+        )  # fmt: skip
+
+
+def launch_forward(
+    q_in_TND: torch.Tensor,
+    k_in_TMD: torch.Tensor,
+    table_PR: torch.Tensor | None,
+    index_T: torch.Tensor | None,
+    q_weight_D: torch.Tensor | None,
+    k_weight_D: torch.Tensor | None,
+    q_TND: torch.Tensor,
+    k_TMD: torch.Tensor,
+    eps: float,
+    one_plus_weight: bool,
+) -> None:
+    """Fill `q_TND` and `k_TMD`."""
+    assert q_in_TND.shape == q_TND.shape
+    assert k_in_TMD.shape == k_TMD.shape
+    assert _strides_agree(q_in_TND, k_in_TMD)
+    constants = configuration(
+        q_TND.shape[1], k_TMD.shape[1], q_TND.shape[2], 0 if table_PR is None else table_PR.shape[1],
+        norm=q_weight_D is not None, in_place=_same(q_in_TND, q_TND) and _same(k_in_TMD, k_TMD),
+    )  # fmt: skip
+    if not constants["HALF"] and not constants["WRITE_REST"]:
+        return
+    _rope_forward[_grid(q_TND.shape[0], constants)](
+        q_in_TND,
+        k_in_TMD,
+        q_TND if table_PR is None else table_PR,
+        q_TND if index_T is None else index_T,
+        q_TND if q_weight_D is None else q_weight_D,
+        k_TMD if k_weight_D is None else k_weight_D,
+        q_TND,
+        k_TMD,
+        q_TND.shape[0],
+        q_in_TND.stride(0),
+        q_TND.stride(0),
+        k_TMD.stride(0),
+        eps,
+        ONE_PLUS=one_plus_weight,
+        num_warps=WARPS,
+        **constants,
+    )
+
+
+def launch_backward(
+    dq_TND: torch.Tensor,
+    dk_TMD: torch.Tensor,
+    q_in_TND: torch.Tensor | None,
+    k_in_TMD: torch.Tensor | None,
+    table_PR: torch.Tensor | None,
+    index_T: torch.Tensor | None,
+    q_weight_D: torch.Tensor | None,
+    k_weight_D: torch.Tensor | None,
+    q_out_TND: torch.Tensor,
+    k_out_TMD: torch.Tensor,
+    eps: float,
+    one_plus_weight: bool,
+) -> None:
+    """Fill `q_out_TND` and `k_out_TMD`, the gradients before rotation and norm."""
+    assert dq_TND.shape == q_out_TND.shape
+    assert dk_TMD.shape == k_out_TMD.shape
+    assert _strides_agree(q_out_TND, k_out_TMD)
+    q_in_TND, k_in_TMD = q_out_TND if q_in_TND is None else q_in_TND, k_out_TMD if k_in_TMD is None else k_in_TMD
+    assert _strides_agree(q_in_TND, k_in_TMD)
+    constants = configuration(
+        dq_TND.shape[1], dk_TMD.shape[1], dq_TND.shape[2], 0 if table_PR is None else table_PR.shape[1],
+        norm=q_weight_D is not None, in_place=_same(dq_TND, q_out_TND) and _same(dk_TMD, k_out_TMD),
+    )  # fmt: skip
+    if not constants["HALF"] and not constants["WRITE_REST"]:
+        return
+    _rope_backward[_grid(dq_TND.shape[0], constants)](
+        dq_TND,
+        dk_TMD,
+        q_in_TND,
+        k_in_TMD,
+        dq_TND if table_PR is None else table_PR,
+        dq_TND if index_T is None else index_T,
+        dq_TND if q_weight_D is None else q_weight_D,
+        dk_TMD if k_weight_D is None else k_weight_D,
+        q_out_TND,
+        k_out_TMD,
+        dq_TND.shape[0],
+        dq_TND.stride(0),
+        dk_TMD.stride(0),
+        q_in_TND.stride(0),
+        q_out_TND.stride(0),
+        eps,
+        ONE_PLUS=one_plus_weight,
+        num_warps=WARPS,
+        **constants,
+    )
+
+
+def configuration(
+    num_heads: int, num_kv_heads: int, head_dim: int, rotary_dim: int, *, norm: bool, in_place: bool
+) -> dict[str, Any]:
+    """Constants of a launch but ONE_PLUS: the same for every dtype and GPU."""
+    half, rest = rotary_dim // 2, head_dim - rotary_dim
+    half_block = triton.next_power_of_2(max(1, half))
+    rest_block = triton.next_power_of_2(max(1, rest))
+    return {
+        "N": num_heads,
+        "M": num_kv_heads,
+        "D": head_dim,
+        "HALF": half,
+        "NORM": norm,
+        "WRITE_REST": rest > 0 and (norm or not in_place),  # what passes through unchanged is there already
+        "ROWS": max(1, TILE // max(half_block, rest_block // 2)),
+        "HALF_BLOCK": half_block,
+        "REST_BLOCK": rest_block,
+    }
+
+
+def _grid(tokens: int, constants: dict[str, Any]) -> tuple[int]:
+    rows = constants["ROWS"]
+    return (triton.cdiv(tokens * constants["N"], rows) + triton.cdiv(tokens * constants["M"], rows),)
+
+
+def _strides_agree(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape[0] == 1 or one.stride(0) == other.stride(0)  # views of a single token have any stride
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()

@@ -1,0 +1,245 @@
+"""QK norm and rotary embedding: validate, allocate, choose. Triton on CUDA (or in its interpreter), else the reference.
+
+`forward` and `backward` know nothing of autograd; `rope` is the autograd operation built on them.
+
+Tokens may lie apart (any token stride), heads and their values are contiguous.
+Shapes: T tokens, N query heads, M key heads (and as many of values), D head size, C = (N + 2M)·D, P positions,
+R rotary size (at most D; the rest of each head passes through).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.rope import reference
+
+MAX_HEAD_DIM = 512
+
+
+def forward(
+    qkv_TC: torch.Tensor,
+    table_PR: torch.Tensor | None,
+    index_T: torch.Tensor | None,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    q_weight_D: torch.Tensor | None = None,
+    k_weight_D: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    one_plus_weight: bool = False,
+    q_out: torch.Tensor | None = None,
+    k_out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Normalize each query and key head, if weights are given, and rotate it by its token's position.
+
+    Args:
+        qkv_TC: `[T, C]`, fp32, fp16 or bf16: query heads, then key heads, then value heads (not looked at).
+        table_PR: `[P, R]` fp32: cosines of each position, then sines, any scaling multiplied in. None: no rotation.
+        index_T: `[T]` int32: each token's row of the table.
+        num_heads: N.
+        num_kv_heads: M.
+        head_dim: D.
+        q_weight_D: `[D]`, weight of the queries' norm; None: no norm. Frozen.
+        k_weight_D: `[D]`, weight of the keys' norm; given exactly when the queries' is.
+        eps: Added to the mean square.
+        one_plus_weight: Scale by 1 + weight and round once (Gemma).
+        q_out: Where to write the queries, `[T, N, D]`; may be their own part of qkv.
+        k_out: Where to write the keys, `[T, M, D]`; may be their own part of qkv.
+
+    Returns:
+        Queries `[T, N, D]` and keys `[T, M, D]`.
+
+    Raises:
+        ValueError: Shapes, dtypes or layout do not fit.
+    """
+    _check_table(qkv_TC, table_PR, index_T, head_dim)
+    _check_weights(qkv_TC, q_weight_D, k_weight_D, head_dim)
+    q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim, value_heads=num_kv_heads)
+    if q_out is None:
+        q_out = qkv_TC.new_empty(q_in_TND.shape)
+    if k_out is None:
+        k_out = qkv_TC.new_empty(k_in_TMD.shape)
+    _check_heads("q_out", q_out, q_in_TND)
+    _check_heads("k_out", k_out, k_in_TMD)
+    if use_kernels(qkv_TC):
+        from burnish_kernels.rope.kernel import launch_forward
+
+        if qkv_TC.shape[0]:
+            launch_forward(
+                q_in_TND, k_in_TMD, table_PR, index_T, q_weight_D, k_weight_D, q_out, k_out, eps, one_plus_weight
+            )
+        return q_out, k_out
+    for in_TXD, weight_D, out_TXD in ((q_in_TND, q_weight_D, q_out), (k_in_TMD, k_weight_D, k_out)):
+        out_TXD.copy_(
+            reference.forward(in_TXD, table_PR, index_T, weight_D=weight_D, eps=eps, one_plus_weight=one_plus_weight)
+        )
+    return q_out, k_out
+
+
+def backward(
+    dq_TND: torch.Tensor,
+    dk_TMD: torch.Tensor,
+    qkv_TC: torch.Tensor | None,
+    table_PR: torch.Tensor | None,
+    index_T: torch.Tensor | None,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    q_weight_D: torch.Tensor | None = None,
+    k_weight_D: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    one_plus_weight: bool = False,
+    dqkv_out: torch.Tensor,
+) -> None:
+    """Gradient of the query and key parts of qkv, written into `dqkv_out[:, : (N + M) * D]`.
+
+    Args:
+        dq_TND: `[T, N, D]`, gradient of the queries; may be their own part of `dqkv_out`.
+        dk_TMD: `[T, M, D]`, gradient of the keys; may be their own part of `dqkv_out`.
+        qkv_TC: As given to `forward`, before the norm. Read only with norm weights, may be None without.
+        table_PR: As given to `forward`.
+        index_T: As given to `forward`.
+        num_heads: N.
+        num_kv_heads: M.
+        head_dim: D.
+        q_weight_D: As given to `forward`.
+        k_weight_D: As given to `forward`.
+        eps: As given to `forward`.
+        one_plus_weight: As given to `forward`.
+        dqkv_out: `[T, at least (N + M)·D]`; what lies behind the keys' part is left alone. May be qkv itself.
+
+    Raises:
+        ValueError: Shapes, dtypes or layout do not fit.
+    """
+    _check_table(dqkv_out, table_PR, index_T, head_dim)
+    _check_weights(dqkv_out, q_weight_D, k_weight_D, head_dim)
+    q_out_TND, k_out_TMD = _parts("dqkv_out", dqkv_out, num_heads, num_kv_heads, head_dim)
+    _check_heads("dq", dq_TND, q_out_TND)
+    _check_heads("dk", dk_TMD, k_out_TMD)
+    q_in_TND = k_in_TMD = None
+    if q_weight_D is not None:
+        if qkv_TC is None:
+            raise ValueError("the gradient of a norm needs qkv")
+        q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim)
+        _check_heads("the query part of qkv", q_in_TND, q_out_TND)
+    if use_kernels(dqkv_out):
+        from burnish_kernels.rope.kernel import launch_backward
+
+        if dqkv_out.shape[0]:
+            launch_backward(
+                dq_TND, dk_TMD, q_in_TND, k_in_TMD, table_PR, index_T, q_weight_D, k_weight_D,
+                q_out_TND, k_out_TMD, eps, one_plus_weight,
+            )  # fmt: skip
+        return
+    for dy_TXD, in_TXD, weight_D, out_TXD in (
+        (dq_TND, q_in_TND, q_weight_D, q_out_TND),
+        (dk_TMD, k_in_TMD, k_weight_D, k_out_TMD),
+    ):
+        out_TXD.copy_(
+            reference.backward(
+                dy_TXD, in_TXD, table_PR, index_T, weight_D=weight_D, eps=eps, one_plus_weight=one_plus_weight
+            )
+        )
+
+
+def rope(
+    qkv_TC: torch.Tensor, table_PR: torch.Tensor | None, index_T: torch.Tensor | None, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`forward` for autograd, with its options; the gradient of qkv's value part is zero.
+
+    Raises:
+        ValueError: As `forward`, or a weight asks for a gradient.
+    """
+    for weight_D in (options.get("q_weight_D"), options.get("k_weight_D")):
+        if weight_D is not None and weight_D.requires_grad:
+            raise ValueError("norm weights are frozen here; they must not ask for a gradient")
+    q_TND, k_TMD = _Rope.apply(qkv_TC, table_PR, index_T, options)
+    return q_TND, k_TMD
+
+
+class _Rope(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        qkv_TC: torch.Tensor,
+        table_PR: torch.Tensor | None,
+        index_T: torch.Tensor | None,
+        options: dict[str, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(qkv_TC, table_PR, index_T)
+        ctx.options = options
+        return forward(qkv_TC, table_PR, index_T, **options)
+
+    @staticmethod
+    def backward(ctx: Any, dq_TND: torch.Tensor, dk_TMD: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        qkv_TC, table_PR, index_T = ctx.saved_tensors
+        dqkv_TC = torch.zeros(qkv_TC.shape, dtype=qkv_TC.dtype, device=qkv_TC.device)
+        backward(dq_TND.contiguous(), dk_TMD.contiguous(), qkv_TC, table_PR, index_T, dqkv_out=dqkv_TC, **ctx.options)
+        return dqkv_TC, None, None, None
+
+
+def _parts(
+    name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int, value_heads: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Views of the query heads and of the key heads."""
+    if num_heads < 1 or num_kv_heads < 1 or not 1 <= head_dim <= MAX_HEAD_DIM:
+        raise ValueError(
+            f"{num_heads} and {num_kv_heads} heads of {head_dim}: at least one each, of 1 to {MAX_HEAD_DIM}"
+        )
+    width = (num_heads + num_kv_heads + value_heads) * head_dim
+    if stacked_TC.ndim != 2 or stacked_TC.shape[1] < width or (stacked_TC.numel() and stacked_TC.stride(1) != 1):
+        raise ValueError(f"{name} must be [T, {width}] with contiguous rows, not {tuple(stacked_TC.shape)}")
+    if stacked_TC.dtype not in {torch.float32, torch.float16, torch.bfloat16} and use_kernels(stacked_TC):
+        raise ValueError(f"{name} must be fp32, fp16 or bf16, not {stacked_TC.dtype}")
+    first, second = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
+    return (
+        stacked_TC[:, :first].unflatten(1, (num_heads, head_dim)),
+        stacked_TC[:, first:second].unflatten(1, (num_kv_heads, head_dim)),
+    )
+
+
+def _check_heads(name: str, tensor: torch.Tensor, like_TXD: torch.Tensor) -> None:
+    if tensor.shape != like_TXD.shape or tensor.dtype != like_TXD.dtype:
+        raise ValueError(
+            f"{name} must be {tuple(like_TXD.shape)} {like_TXD.dtype}, not {tuple(tensor.shape)} {tensor.dtype}"
+        )
+    tokens, heads, head_dim = tensor.shape
+    if tokens and ((tensor.stride(2) != 1 and head_dim > 1) or (tensor.stride(1) != head_dim and heads > 1)):
+        raise ValueError(f"the heads of each token of {name} must be contiguous")
+
+
+def _check_table(
+    like_TC: torch.Tensor, table_PR: torch.Tensor | None, index_T: torch.Tensor | None, head_dim: int
+) -> None:
+    if (table_PR is None) != (index_T is None):
+        raise ValueError("table and index come together")
+    if table_PR is None or index_T is None:
+        return
+    wide = torch.promote_types(like_TC.dtype, torch.float32)
+    if table_PR.ndim != 2 or table_PR.dtype not in {torch.float32, wide} or not table_PR.is_contiguous():
+        raise ValueError(f"table must be [P, R] fp32, contiguous, not {tuple(table_PR.shape)} {table_PR.dtype}")
+    if table_PR.shape[1] % 2 or not 2 <= table_PR.shape[1] <= head_dim:
+        raise ValueError(f"the table's width must be even and at most {head_dim}, not {table_PR.shape[1]}")
+    if index_T.shape != like_TC.shape[:1] or index_T.dtype != torch.int32 or not index_T.is_contiguous():
+        raise ValueError(
+            f"index must be [{like_TC.shape[0]}] int32, contiguous, not {tuple(index_T.shape)} {index_T.dtype}"
+        )
+
+
+def _check_weights(
+    like_TC: torch.Tensor, q_weight_D: torch.Tensor | None, k_weight_D: torch.Tensor | None, head_dim: int
+) -> None:
+    if (q_weight_D is None) != (k_weight_D is None):
+        raise ValueError("queries and keys are both normalized or neither")
+    for name, weight_D in (("q_weight", q_weight_D), ("k_weight", k_weight_D)):
+        if weight_D is None:
+            continue
+        if weight_D.shape != (head_dim,) or weight_D.dtype != like_TC.dtype or not weight_D.is_contiguous():
+            raise ValueError(
+                f"{name} must be [{head_dim}] {like_TC.dtype}, contiguous, not {tuple(weight_D.shape)} {weight_D.dtype}"
+            )

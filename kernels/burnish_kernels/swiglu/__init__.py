@@ -1,0 +1,1 @@
+"""Gated activation: act(gate) times up, on the stacked output of the gate and up projections."""

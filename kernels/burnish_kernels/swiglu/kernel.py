@@ -1,0 +1,161 @@
+"""Gated activation in Triton: flat tiles of a few rows, computed in fp32, everything read and written once.
+
+Every element is read and written by the same program, and read before it is written: outputs may be inputs.
+Launchers assert and never allocate. Row offsets are int64: T·2I passes 2^31 at 80,000 tokens of an 8B model.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+ROWS, COLUMNS, WARPS = 2, 512, 4
+"""Tile of a program: 8 elements a thread, so 16 bytes of each tensor; 512 divides most intermediate sizes."""
+
+# As in the reference; Triton's functions see only constants declared so.
+_CUBIC = tl.constexpr(0.044715)
+_TWICE_ROOT_2_OVER_PI = tl.constexpr(1.5957691216057308)
+_ROOT_HALF = tl.constexpr(0.7071067811865476)
+_INVERSE_ROOT_2_PI = tl.constexpr(0.3989422804014327)
+
+
+@triton.jit
+def _share(x, ACTIVATION: tl.constexpr):
+    """What part of x the activation lets through, fp32."""
+    if ACTIVATION == "gelu":
+        return 0.5 * (1.0 + tl.erf(x * _ROOT_HALF))
+    if ACTIVATION == "gelu_tanh":  # (1 + tanh(u)) / 2 is sigmoid(2u), which does not cancel
+        return tl.sigmoid(x * _TWICE_ROOT_2_OVER_PI * (1.0 + x * x * _CUBIC))
+    return tl.sigmoid(x)
+
+
+@triton.jit
+def _slope(x, share, ACTIVATION: tl.constexpr):
+    """Derivative of the activation, fp32."""
+    if ACTIVATION == "gelu":
+        return share + x * (tl.exp(-0.5 * x * x) * _INVERSE_ROOT_2_PI)
+    inner = x * (1.0 - share)
+    if ACTIVATION == "gelu_tanh":
+        inner = inner * _TWICE_ROOT_2_OVER_PI * (1.0 + 3.0 * (x * x * _CUBIC))
+    return share * (1.0 + inner)
+
+
+@triton.jit(do_not_specialize=["T"])
+def _swiglu_forward(
+    gate_ptr,  # [T, I]
+    up_ptr,  # [T, I], the same stride
+    act_ptr,  # [T, I]
+    T,
+    size,
+    gate_stride,
+    act_stride,
+    ACTIVATION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    column_tiles = tl.cdiv(size, COLUMNS)
+    row = (tl.program_id(0) // column_tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = (tl.program_id(0) % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < T) & (column < size)
+    row = row.to(tl.int64)
+    offsets = row * gate_stride + column
+    gate = tl.load(gate_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    act = gate * _share(gate, ACTIVATION) * up
+    tl.store(act_ptr + row * act_stride + column, act.to(act_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["T"])
+def _swiglu_backward(
+    dact_ptr,  # [T, I]
+    gate_ptr,  # [T, I]
+    up_ptr,  # [T, I], gate's stride
+    dgate_ptr,  # [T, I]
+    dup_ptr,  # [T, I], dgate's stride
+    act_ptr,  # [T, I], written only with HAS_ACT
+    T,
+    size,
+    dact_stride,
+    gate_stride,
+    dgate_stride,
+    act_stride,
+    ACTIVATION: tl.constexpr,
+    HAS_ACT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    column_tiles = tl.cdiv(size, COLUMNS)
+    row = (tl.program_id(0) // column_tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = (tl.program_id(0) % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < T) & (column < size)
+    row = row.to(tl.int64)
+    offsets = row * gate_stride + column
+    dact = tl.load(dact_ptr + row * dact_stride + column, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    share = _share(gate, ACTIVATION)
+    dgate = dact * up * _slope(gate, share, ACTIVATION)
+    dup = dact * (gate * share)
+    offsets = row * dgate_stride + column
+    tl.store(dgate_ptr + offsets, dgate.to(dgate_ptr.dtype.element_ty), mask=inside)
+    tl.store(dup_ptr + offsets, dup.to(dup_ptr.dtype.element_ty), mask=inside)
+    if HAS_ACT:
+        act = gate * share * up
+        tl.store(act_ptr + row * act_stride + column, act.to(act_ptr.dtype.element_ty), mask=inside)
+
+
+def launch_forward(gate_up_TJ: torch.Tensor, act_TI: torch.Tensor, activation: str) -> None:
+    """Fill `act_TI`."""
+    rows, size = act_TI.shape
+    assert gate_up_TJ.shape == (rows, 2 * size)
+    _swiglu_forward[_grid(rows, size)](
+        gate_up_TJ,
+        gate_up_TJ[:, size:],
+        act_TI,
+        rows,
+        size,
+        gate_up_TJ.stride(0),
+        act_TI.stride(0),
+        ACTIVATION=activation,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        num_warps=WARPS,
+    )
+
+
+def launch_backward(
+    dact_TI: torch.Tensor,
+    gate_up_TJ: torch.Tensor,
+    dgate_up_TJ: torch.Tensor,
+    act_TI: torch.Tensor | None,
+    activation: str,
+) -> None:
+    """Fill `dgate_up_TJ` and, if given, `act_TI`."""
+    rows, size = dact_TI.shape
+    assert gate_up_TJ.shape == dgate_up_TJ.shape == (rows, 2 * size)
+    assert act_TI is None or act_TI.shape == dact_TI.shape
+    _swiglu_backward[_grid(rows, size)](
+        dact_TI,
+        gate_up_TJ,
+        gate_up_TJ[:, size:],
+        dgate_up_TJ,
+        dgate_up_TJ[:, size:],
+        dact_TI if act_TI is None else act_TI,
+        rows,
+        size,
+        dact_TI.stride(0),
+        gate_up_TJ.stride(0),
+        dgate_up_TJ.stride(0),
+        (dact_TI if act_TI is None else act_TI).stride(0),
+        ACTIVATION=activation,
+        HAS_ACT=act_TI is not None,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        num_warps=WARPS,
+    )
+
+
+def _grid(rows: int, size: int) -> tuple[int]:
+    """One dimension: the second one of a grid ends at 65,535. Neighbors in it are neighbors in memory."""
+    return (triton.cdiv(rows, ROWS) * triton.cdiv(size, COLUMNS),)

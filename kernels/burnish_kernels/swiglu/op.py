@@ -1,0 +1,133 @@
+"""Gated activation: validate, allocate, choose. Triton on CUDA (or in its interpreter), the reference elsewhere.
+
+`forward` and `backward` know nothing of autograd; `swiglu` is the autograd operation built on them.
+
+Rows may lie apart (any row stride), so that the result can be written into a wider buffer; the last dimension is
+contiguous. Shapes: T rows (tokens), I intermediate size, J = 2I (gate, then up).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.swiglu import reference
+
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
+
+
+def forward(gate_up_TJ: torch.Tensor, *, activation: str, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Activated gate times up.
+
+    Args:
+        gate_up_TJ: `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
+        activation: "silu", "gelu_tanh" or "gelu".
+        out: Where to write the result, `[T, I]`; may be the gate half of `gate_up_TJ`.
+
+    Returns:
+        `[T, I]`.
+
+    Raises:
+        ValueError: Shapes, dtypes, layout or the activation's name do not fit.
+    """
+    _check(gate_up_TJ, activation, act_TI=(("out", out),))
+    if not use_kernels(gate_up_TJ):
+        act_TI = reference.forward(gate_up_TJ, activation=activation)
+        return act_TI if out is None else out.copy_(act_TI)
+    from burnish_kernels.swiglu.kernel import launch_forward
+
+    rows, stacked = gate_up_TJ.shape
+    act_TI = gate_up_TJ.new_empty(rows, stacked // 2) if out is None else out
+    if act_TI.numel():
+        launch_forward(gate_up_TJ, act_TI, activation)
+    return act_TI
+
+
+def backward(
+    dact_TI: torch.Tensor,
+    gate_up_TJ: torch.Tensor,
+    *,
+    activation: str,
+    out: torch.Tensor | None = None,
+    act_out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Gradient of the stacked gate and up.
+
+    Args:
+        dact_TI: `[T, I]`, gradient of the result.
+        gate_up_TJ: `[T, 2I]`, as given to `forward`.
+        activation: As given to `forward`.
+        out: Where to write the gradient, `[T, 2I]`; may be `gate_up_TJ` itself.
+        act_out: If given, `[T, I]`: the result is written here again, bit for bit; may be `dact_TI` itself.
+
+    Returns:
+        `[T, 2I]`: gradient of gate, then of up.
+
+    Raises:
+        ValueError: Shapes, dtypes, layout or the activation's name do not fit.
+    """
+    _check(gate_up_TJ, activation, act_TI=(("dact", dact_TI), ("act_out", act_out)), stacked_TJ=(("out", out),))
+    dgate_up_TJ = torch.empty_like(gate_up_TJ, memory_format=torch.contiguous_format) if out is None else out
+    if not use_kernels(gate_up_TJ):
+        act_TI = None if act_out is None else reference.forward(gate_up_TJ, activation=activation)
+        dgate_TI, dup_TI = reference.backward(dact_TI, gate_up_TJ, activation=activation)
+        dgate_up_TJ[:, : dgate_TI.shape[1]] = dgate_TI
+        dgate_up_TJ[:, dgate_TI.shape[1] :] = dup_TI
+        if act_out is not None and act_TI is not None:
+            act_out.copy_(act_TI)
+        return dgate_up_TJ
+    from burnish_kernels.swiglu.kernel import launch_backward
+
+    if gate_up_TJ.numel():
+        launch_backward(dact_TI, gate_up_TJ, dgate_up_TJ, act_out, activation)
+    return dgate_up_TJ
+
+
+def swiglu(gate_up_TJ: torch.Tensor, *, activation: str) -> torch.Tensor:
+    """`forward` for autograd.
+
+    Raises:
+        ValueError: As `forward`.
+    """
+    return _SwiGlu.apply(gate_up_TJ, activation)
+
+
+class _SwiGlu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up_TJ: torch.Tensor, activation: str) -> torch.Tensor:
+        ctx.save_for_backward(gate_up_TJ)
+        ctx.activation = activation
+        return forward(gate_up_TJ, activation=activation)
+
+    @staticmethod
+    def backward(ctx: Any, dact_TI: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gate_up_TJ,) = ctx.saved_tensors
+        return backward(dact_TI.contiguous(), gate_up_TJ, activation=ctx.activation), None
+
+
+def _check(
+    gate_up_TJ: torch.Tensor,
+    activation: str,
+    act_TI: tuple[tuple[str, torch.Tensor | None], ...],
+    stacked_TJ: tuple[tuple[str, torch.Tensor | None], ...] = (),
+) -> None:
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
+    if gate_up_TJ.ndim != 2 or gate_up_TJ.shape[1] % 2 or not gate_up_TJ.shape[1]:
+        raise ValueError(f"gate_up must be [T, 2I], not {tuple(gate_up_TJ.shape)}")
+    if gate_up_TJ.dtype not in {torch.float32, torch.float16, torch.bfloat16} and use_kernels(gate_up_TJ):
+        raise ValueError(f"gate_up must be fp32, fp16 or bf16, not {gate_up_TJ.dtype}")
+    rows, stacked = gate_up_TJ.shape
+    named = [(name, tensor, stacked // 2) for name, tensor in act_TI]
+    named += [(name, tensor, stacked) for name, tensor in (("gate_up", gate_up_TJ), *stacked_TJ)]
+    for name, tensor, width in named:
+        if tensor is None:
+            continue
+        if tensor.shape != (rows, width) or tensor.dtype != gate_up_TJ.dtype:
+            raise ValueError(
+                f"{name} must be {(rows, width)} {gate_up_TJ.dtype}, not {tuple(tensor.shape)} {tensor.dtype}"
+            )
+        if tensor.stride(1) != 1 and width > 1 and rows:
+            raise ValueError(f"each row of {name} must be contiguous")

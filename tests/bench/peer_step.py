@@ -1,0 +1,198 @@
+"""One peer's LoRA training speed and memory, in a process that `peers.py` starts. Prints RESULT and a JSON row.
+
+Rank 16, alpha 16 on all seven projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Only
+whole steps are timed (not the loading of batches or logging between them), which favors the peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from documents import COUNT, LONGEST, documents
+
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+RANK = 16
+
+
+def load_unsloth(options: argparse.Namespace) -> Any:
+    """The model with its adapter."""
+    import torch
+    from unsloth import FastLanguageModel
+
+    model, _ = FastLanguageModel.from_pretrained(
+        options.model,
+        max_seq_length=LONGEST,
+        load_in_4bit=options.method == "qlora",
+        dtype=torch.bfloat16,
+        local_files_only=True,
+    )
+    return FastLanguageModel.get_peft_model(
+        model,
+        r=RANK,
+        lora_alpha=RANK,
+        lora_dropout=0,
+        target_modules=TARGETS,
+        bias="none",
+        use_gradient_checkpointing="unsloth" if options.checkpointing == "offload" else False,
+        random_state=0,
+    )
+
+
+def load_transformers(options: argparse.Namespace) -> Any:
+    """The model without adapter: TRL makes it."""
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    loader = AutoModelForCausalLM
+    if options.engine == "liger":
+        from liger_kernel.transformers import AutoLigerKernelForCausalLM
+
+        loader = AutoLigerKernelForCausalLM
+    nf4 = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+    return loader.from_pretrained(
+        options.model,
+        dtype=torch.bfloat16,
+        device_map={"": 0},
+        quantization_config=nf4 if options.method == "qlora" else None,
+        attn_implementation="flash_attention_2" if options.attention == "fa2" else "sdpa",
+    )
+
+
+def make_trainer(options: argparse.Namespace) -> Any:
+    """TRL's trainer, which Unsloth patches and Liger's models fit."""
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoTokenizer
+    from trl import SFTConfig, SFTTrainer
+
+    adapter = None
+    if options.engine == "unsloth":
+        model = load_unsloth(options)
+    else:
+        model = load_transformers(options)
+        adapter = LoraConfig(r=RANK, lora_alpha=RANK, lora_dropout=0, target_modules=TARGETS, task_type="CAUSAL_LM")
+    ids = [document.tolist() for document in documents(options.documents)]
+    return SFTTrainer(
+        model=model,
+        train_dataset=Dataset.from_dict({"input_ids": ids}),
+        processing_class=AutoTokenizer.from_pretrained(options.model),
+        peft_config=adapter,
+        args=SFTConfig(
+            output_dir=tempfile.mkdtemp(),
+            per_device_train_batch_size=options.tokens // LONGEST,
+            max_steps=options.steps,
+            learning_rate=2e-4,
+            logging_steps=1,
+            optim=options.optimizer,
+            bf16=True,
+            max_length=LONGEST,
+            packing=not options.padded,
+            report_to=[],
+            save_strategy="no",
+            gradient_checkpointing=options.checkpointing != "none",
+            warmup_steps=5,
+            lr_scheduler_type="linear",
+            seed=0,
+            dataset_num_proc=1,
+            dataloader_num_workers=2,
+        ),
+    )
+
+
+class Watch:
+    """Times of every step and its real tokens, padding excluded."""
+
+    def __init__(self, trainer: Any) -> None:
+        import torch
+        from transformers import TrainerCallback
+
+        self.begins: list[float] = []
+        self.ends: list[float] = []
+        self.tokens: list[int] = []
+        self.first_step_s = 0.0
+        watch = self
+
+        class Clock(TrainerCallback):
+            def on_step_begin(self, *_: Any, **__: Any) -> None:
+                torch.cuda.synchronize()
+                watch.begins.append(time.perf_counter())
+
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                torch.cuda.synchronize()
+                watch.ends.append(time.perf_counter())
+                watch.first_step_s = watch.first_step_s or time.time() - psutil.Process().create_time()
+
+        trainer.add_callback(Clock())
+        inner = trainer.training_step
+
+        def counted(model: Any, inputs: Any, *args: Any, **keywords: Any) -> Any:
+            mask = inputs.get("attention_mask")
+            is_mask = mask is not None and mask.dim() == 2 and mask.max() <= 1
+            self.tokens.append(int(mask.sum()) if is_mask else inputs["input_ids"].numel())
+            return inner(model, inputs, *args, **keywords)
+
+        trainer.training_step = counted
+
+    def speeds(self, warm_up: int) -> dict[str, float]:
+        """Tokens a second within steps and by the wall clock, and the median step, after the first `warm_up` steps."""
+        seconds = [end - begin for begin, end in zip(self.begins, self.ends, strict=True)]
+        tokens = sum(self.tokens[warm_up:])
+        return {
+            "tok_s": tokens / sum(seconds[warm_up:]),
+            "wall_tok_s": tokens / (self.ends[-1] - self.begins[warm_up]),
+            "step_ms": 1000 * statistics.median(seconds[warm_up:]),
+            "tokens_per_step": tokens / len(seconds[warm_up:]),
+        }
+
+
+def main() -> None:
+    """Train, then print the row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", required=True, choices=["unsloth", "trl", "liger"])
+    parser.add_argument("--model", required=True, help="folder")
+    parser.add_argument("--method", choices=["lora", "qlora"], default="lora")
+    parser.add_argument("--tokens", type=int, default=4096, help="a step: rows of 2,048")
+    parser.add_argument("--checkpointing", choices=["none", "offload"], default="none")
+    parser.add_argument("--attention", choices=["fa2", "sdpa"], default="sdpa", help="Unsloth takes what is installed")
+    parser.add_argument("--optimizer", default="adamw_8bit")
+    parser.add_argument("--documents", type=int, default=COUNT)
+    parser.add_argument("--padded", action="store_true", help="one document a row, padded, instead of packing")
+    parser.add_argument("--steps", type=int, default=18)
+    parser.add_argument("--warm-up", type=int, default=6)
+    options = parser.parse_args()
+    if options.engine == "unsloth":
+        import unsloth  # noqa: F401  it patches what is imported after it
+    import torch
+
+    torch.manual_seed(0)
+    trainer = make_trainer(options)
+    watch = Watch(trainer)
+    torch.cuda.reset_peak_memory_stats()
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    row = watch.speeds(options.warm_up) | {
+        "first_step_s": watch.first_step_s,
+        "peak_allocated_gib": torch.cuda.max_memory_allocated() / 2**30,
+        "peak_reserved_gib": torch.cuda.max_memory_reserved() / 2**30,
+        "loss": [entry["loss"] for entry in logs],
+        "grad_norm": [entry.get("grad_norm") for entry in logs],
+        "device": torch.cuda.get_device_name(),
+        "model": Path(options.model).name,
+    }
+    print("RESULT", json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

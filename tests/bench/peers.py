@@ -1,0 +1,243 @@
+"""Burnish beside its peers on one GPU, in one go: the same documents, tokens a step and adapter, a fresh process each.
+
+    python tests/bench/peers.py --work /tmp/peers --tokenizer DIR --out rows.jsonl
+        [--engines burnish unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b] [--tokens 4096 16384]
+        [--checkpointing none offload] [--attention fa2 sdpa] [--repeat N] [--limit-s S]
+
+Every run adds one JSON row to the file; the table at the end holds all rows of the file, so a comparison may be made in
+several calls (`--table` only prints it). FlashAttention-2 is taken from the folder in PEERS_FA2, which no run without
+it sees; Burnish has attention of its own. "offload" is what each engine does to save memory: Unsloth's and Burnish's
+offloaded checkpoints, gradient checkpointing in the others. Peak memory of the process is NVML's, read from outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from documents import COUNT
+from random_models import SHAPES
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+KEEP = {"none": "products", "offload": "attention"}  # ours instead: nothing is offloaded
+ENGINES = ("burnish", "unsloth", "trl", "liger")
+POLL_S = 0.05
+QLORA_FROM = ("qwen3-4b",)  # larger models are fine-tuned over a quantized base, unless --method says otherwise
+MEDIANS = ("tok_s", "wall_tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "nvml_gib", "first_step_s")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One configuration of one engine."""
+
+    engine: str
+    model: str
+    method: str
+    tokens: int
+    checkpointing: str
+    attention: str
+
+
+def plan(options: argparse.Namespace) -> list[Run]:
+    """All runs, those to be compared next to each other."""
+    runs = []
+    for model, tokens, checkpointing in itertools.product(options.models, options.tokens, options.checkpointing):
+        method = options.method or ("qlora" if model in QLORA_FROM else "lora")
+        for engine in options.engines:
+            kinds = ["own"] if engine == "burnish" else options.attention
+            runs += [Run(engine, model, method, tokens, checkpointing, attention) for attention in kinds]
+    return runs
+
+
+def command(run: Run, options: argparse.Namespace) -> list[str]:
+    """What to start: our own benchmark, or `peer_step.py`."""
+    common = ["--method", run.method, "--tokens", str(run.tokens)]
+    common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
+    if run.engine == "burnish":
+        burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", run.model]
+        return [*burnish, *common, "--keep", KEEP[run.checkpointing], "--json"]
+    common += ["--checkpointing", run.checkpointing]
+    folder = options.work / "models" / run.model
+    script = [sys.executable, str(HERE / "peer_step.py"), "--engine", run.engine, "--model", str(folder)]
+    return [*script, *common, "--attention", run.attention, "--documents", str(options.documents)]
+
+
+def environment(run: Run, work: Path) -> dict[str, str]:
+    """Offline, with compiled kernels kept per engine, and FlashAttention-2 only where it is asked for."""
+    paths = [os.environ.get("PYTHONPATH", "")]
+    if run.engine == "burnish":
+        paths[:0] = [str(ROOT / "engine"), str(ROOT / "kernels")]
+    if run.attention == "fa2":
+        paths.append(os.environ["PEERS_FA2"])
+    cache = work / "cache" / run.engine
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_DISABLED": "true",
+        "UNSLOTH_DISABLE_STATISTICS": "1",
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "BURNISH_HOME": str(work / "home"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
+    """Run it once; the row says `error` where it failed."""
+    work: Path = options.work
+    cold = not (work / "cache" / run.engine).exists()
+    folder = work / "runs" / run.engine
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with (folder / "stdout.log").open("w+") as out, (folder / "stderr.log").open("w+") as err:
+        process = subprocess.Popen(command(run, options), cwd=folder, env=environment(run, work), stdout=out,
+                                   stderr=err, text=True, start_new_session=True)  # fmt: skip
+        peak = watch(process, options.timeout_s)
+        for file in (out, err):
+            file.seek(0)
+        printed, complained = out.read(), err.read()
+    row = asdict(run) | {"cold": cold, "wall_s": round(time.monotonic() - began, 1), "nvml_gib": peak / 2**30}
+    result = parse(run.engine, printed) if process.returncode == 0 else None
+    if result is None:
+        return row | {"error": (complained or printed).strip()[-1500:], "returncode": process.returncode}
+    return row | result | asdict(run) | {"nvml_gib": row["nvml_gib"]}
+
+
+def parse(engine: str, printed: str) -> dict[str, Any] | None:
+    """The row that the run printed; None where it printed none."""
+    if engine != "burnish":
+        printed = printed.rpartition("RESULT ")[2].partition("\n")[0]
+    try:
+        return json.loads(printed)
+    except ValueError:
+        return None
+
+
+def watch(process: subprocess.Popen[str], timeout_s: float) -> int:
+    """The GPU's peak use in bytes until the process ends, without what others used before; ends it at the timeout."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    before = peak = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None:
+        peak = max(peak, pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        if time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)  # its loaders too
+        time.sleep(POLL_S)
+    return peak - before
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Medians of equal runs; beside each peer how many times faster Burnish is in the same setting."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    failed: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("model", "method", "tokens", "checkpointing", "engine", "attention"))
+        if "error" in row:
+            failed[key] = row["error"].splitlines()[-1][:60] if row["error"] else f"exit {row['returncode']}"
+        else:
+            groups[key].append(row)
+    medians = {
+        key: {name: statistics.median(row[name] for row in own) for name in MEDIANS if all(name in row for row in own)}
+        for key, own in groups.items()
+    }
+    ours = {key[:4]: values["tok_s"] for key, values in medians.items() if key[4] == "burnish"}
+    lines = [
+        "| model | method | tokens | checkpointing | engine | attention | runs | tok/s | step ms "
+        "| GiB allocated | reserved | process | first step s | loss | Burnish is |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for key in sorted(set(medians) | set(failed), key=_order):
+        head = " | ".join(str(part) for part in key)
+        if key not in medians:
+            lines.append(f"| {head} | failed: {failed[key]} |" + " |" * 8)
+            continue
+        values, losses = medians[key], groups[key][-1].get("loss") or [float("nan")]
+        ratio = f"{ours[key[:4]] / values['tok_s']:.2f}x" if key[:4] in ours and key[4] != "burnish" else ""
+        cells = [
+            str(len(groups[key])),
+            f"{values['tok_s']:,.0f}",
+            f"{values['step_ms']:.1f}",
+            *(f"{values.get(name, float('nan')):.2f}" for name in MEDIANS[3:6]),
+            f"{values.get('first_step_s', float('nan')):.1f}",
+            f"{losses[0]:.3f} to {losses[-1]:.3f}",
+            ratio,
+        ]
+        lines.append(f"| {head} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    model, method, tokens, checkpointing, engine, attention = key
+    return list(SHAPES).index(model), method, tokens, checkpointing, ENGINES.index(engine), attention
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows measured so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="rows, one JSON object a line; added to")
+    parser.add_argument("--table", action="store_true", help="measure nothing, print the table of --out")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/burnish-peers"), help="models, caches, logs")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer for the models that must be made")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--method", choices=["lora", "qlora"], help="for all; otherwise by the model's size")
+    parser.add_argument("--tokens", nargs="+", type=int, default=[4096, 16384])
+    parser.add_argument("--checkpointing", nargs="+", choices=["none", "offload"], default=["none", "offload"])
+    parser.add_argument("--attention", nargs="+", choices=["fa2", "sdpa"], help="of the peers; all there is")
+    parser.add_argument("--documents", type=int, default=COUNT)
+    parser.add_argument("--steps", type=int, default=18)
+    parser.add_argument("--warm-up", type=int, default=6, help="steps left out of the speed")
+    parser.add_argument("--repeat", type=int, default=1, help="fresh processes a configuration; the table has medians")
+    parser.add_argument("--timeout-s", type=float, default=400, help="of one process")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="start nothing after so many seconds")
+    options = parser.parse_args()
+    options.out, options.work = options.out.resolve(), options.work.resolve()
+    if options.attention is None:
+        options.attention = ["fa2", "sdpa"] if "PEERS_FA2" in os.environ else ["sdpa"]
+    elif "fa2" in options.attention and "PEERS_FA2" not in os.environ:
+        parser.error("PEERS_FA2 must name the folder that holds flash_attn")
+    return options
+
+
+def main() -> None:
+    """Measure what is asked for and print the table."""
+    options = parse_options()
+    began = time.monotonic()
+    if not options.table:
+        missing = [name for name in options.models if not (options.work / "models" / name / "COMPLETE").is_file()]
+        if missing and set(options.engines) != {"burnish"}:
+            maker = [sys.executable, str(HERE / "random_models.py"), str(options.work / "models")]
+            subprocess.run([*maker, str(options.tokenizer.resolve()), *missing], check=True)
+        for run in plan(options) * options.repeat:
+            if time.monotonic() - began > options.limit_s:
+                print("out of time; the rest was not run", flush=True)
+                break
+            row = measure(run, options)
+            with options.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(run, f"{row['tok_s']:,.0f} tok/s" if "tok_s" in row else row["error"][-300:], flush=True)
+    print(table(read_rows(options.out)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Write checkpoints of well-known shapes with random weights, so that speed can be compared without any download.
+
+    python tests/bench/random_models.py FOLDER TOKENIZER NAME...
+
+TOKENIZER is a folder as `save_pretrained` writes it. Made on the GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "head_dim": 128, "num_key_value_heads": 8,
+         "max_position_embeddings": 40960, "tie_word_embeddings": True} | SPECIAL  # fmt: skip
+# Shapes as in the models' published config.json.
+SHAPES = {
+    "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+                           "num_attention_heads": 16},
+    "qwen3-4b": QWEN3 | {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+                         "num_attention_heads": 32},
+    "llama-3.2-1b": {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
+                     "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+                     "max_position_embeddings": 131072, "tie_word_embeddings": True} | SPECIAL,
+}  # fmt: skip
+
+
+def make_model(folder: Path, tokenizer: Path, shape: dict[str, object]) -> None:
+    """One checkpoint: config, bf16 safetensors, the tokenizer's files. Nothing to do where it is already."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if (folder / "COMPLETE").is_file():
+        return
+    values = dict(shape)
+    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config)
+    torch.set_default_dtype(torch.float32)
+    model.save_pretrained(folder)
+    for file in tokenizer.iterdir():
+        shutil.copy(file, folder)
+    (folder / "COMPLETE").touch()
+
+
+def main() -> None:
+    """Make the named models."""
+    folder, tokenizer, *names = sys.argv[1:]
+    for name in names:
+        make_model(Path(folder) / name, Path(tokenizer), SHAPES[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Tiny random checkpoints of every family the fast decoder knows, and adapters for them.
+
+They have what their families have in full size: grouped heads, windows shorter than a test's documents, layers without
+rope, local and global rope, long and short rope, partly rotated heads, biases, norms around attention, tied heads.
+"""
+
+from pathlib import Path
+
+import torch
+
+from support.tiny import make_tokenizer
+
+WINDOW = 16
+ORIGINAL_CONTEXT = 32
+
+_COMMON = {
+    "vocab_size": 384, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "initializer_range": 0.1,  # the usual 0.02 makes attention so even that mistakes in it hardly show
+}  # fmt: skip
+_LLAMA3_ROPE = {
+    "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": ORIGINAL_CONTEXT,
+}  # fmt: skip
+
+
+def _longrope(pairs, **more):
+    return {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "short_factor": [1.0 + 0.02 * i for i in range(pairs)],
+        "long_factor": [1.0 + 0.5 * i for i in range(pairs)],
+        "original_max_position_embeddings": ORIGINAL_CONTEXT,
+        **more,
+    }
+
+
+SHAPES = {
+    "llama": ("llama", {}),
+    "llama3": ("llama", {"tie_word_embeddings": True, "rope_parameters": _LLAMA3_ROPE}),
+    "mistral": ("mistral", {"sliding_window": WINDOW, "head_dim": 32}),
+    "mistral-full": ("mistral", {"sliding_window": None}),
+    "qwen2": ("qwen2", {"tie_word_embeddings": True, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}),
+    "qwen2-window": (
+        "qwen2",
+        {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
+    ),
+    "qwen3": ("qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 4, "tie_word_embeddings": True}),
+    "gemma3": (
+        "gemma3_text",
+        {
+            "num_hidden_layers": 6,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": WINDOW,
+            "layer_types": [*["sliding_attention"] * 2, "full_attention"] * 2,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "phi3": (
+        "phi3",
+        {
+            "hidden_size": 192,
+            "num_attention_heads": 2,
+            "original_max_position_embeddings": ORIGINAL_CONTEXT,
+            "rope_parameters": _longrope(48),
+        },
+    ),
+    "phi4-mini": (
+        "phi3",
+        {
+            "hidden_size": 96,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "tie_word_embeddings": True,
+            "original_max_position_embeddings": ORIGINAL_CONTEXT,
+            "rope_parameters": _longrope(12, partial_rotary_factor=0.75),
+        },
+    ),
+}
+"""Name to model_type and what differs from the common sizes."""
+
+
+def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **changes):
+    """Save a tiny checkpoint.
+
+    Args:
+        shape: A name of `SHAPES`.
+        folder: Where.
+        seed: Of the weights.
+        tokenizer: Also train and save a tokenizer, so that the folder is a whole model.
+        dtype: Of the saved weights.
+        changes: More keys of the configuration.
+
+    Returns:
+        The folder.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = Path(folder)
+    model_type, own = SHAPES[shape]
+    settings = {**_COMMON, **own, **changes}
+    if tokenizer:
+        made = make_tokenizer(folder, vocab_size=512)
+        settings |= {"vocab_size": len(made), "bos_token_id": made.bos_token_id, "eos_token_id": made.eos_token_id}
+        settings["pad_token_id"] = made.pad_token_id
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
+    _randomize(model, center=0.0 if model_type == "gemma3_text" else 1.0)
+    model.to(dtype).save_pretrained(folder)
+    return folder
+
+
+def _randomize(model, center):
+    """Norms and biases that matter: their usual start at 1 (Gemma: 0) and 0 hides mistakes."""
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.ndim == 1:
+                value.normal_(center if "norm" in name else 0.0, 0.2 if "norm" in name else 0.1)
+
+
+def load(folder, dtype=torch.float32):
+    """The checkpoint as transformers loads it, in evaluation mode."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+
+
+def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora=False, dora=False):
+    """Save a PEFT adapter whose B is not zero, as after training.
+
+    Args:
+        base: Folder of the model.
+        folder: Where the adapter goes.
+        rank: Its rank.
+        seed: Of its weights.
+        targets: Module names as PEFT takes them.
+        alpha: LoRA's alpha.
+        rslora: Scale by alpha / sqrt(rank).
+        dora: With magnitudes, moved a little from where they start.
+
+    Returns:
+        The adapter's folder.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=targets, use_rslora=rslora, use_dora=dora, task_type="CAUSAL_LM"
+    )
+    torch.manual_seed(seed)
+    tuned = get_peft_model(load(base), config)
+    with torch.no_grad():
+        for name, value in tuned.named_parameters():
+            if "lora_B" in name:
+                value.normal_(0.0, 0.05)
+            if "lora_magnitude" in name:
+                value.mul_(1.0 + 0.1 * torch.randn_like(value))
+    tuned.save_pretrained(folder)
+    return Path(folder)

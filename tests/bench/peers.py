@@ -32,6 +32,7 @@ from random_models import SHAPES
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KEEP = {"none": "products", "offload": "attention"}  # ours instead: nothing is offloaded
+HALF_MEMORY = {("qwen3-4b", 16384, "none"): "narrow:29,products"}  # at half of what the fastest peer takes
 ENGINES = ("burnish", "unsloth", "trl", "liger")
 POLL_S = 0.05
 QLORA_FROM = ("qwen3-4b",)  # larger models are fine-tuned over a quantized base, unless --method says otherwise
@@ -67,7 +68,8 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
     if run.engine == "burnish":
         burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", run.model]
-        return [*burnish, *common, "--keep", KEEP[run.checkpointing], "--json"]
+        keep = HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP[run.checkpointing])
+        return [*burnish, *common, "--keep", keep, "--json"]
     common += ["--checkpointing", run.checkpointing]
     folder = options.work / "models" / run.model
     script = [sys.executable, str(HERE / "peer_step.py"), "--engine", run.engine, "--model", str(folder)]

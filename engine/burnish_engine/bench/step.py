@@ -90,10 +90,11 @@ class StepBench:
         rows = -(-options.tokens // 64) * 64
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         self.layout = PackedLayout(rows, height, min(options.head_rows, rows))
-        self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self._keep(), graphs=options.graphs)
+        self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self.keep(), graphs=options.graphs)
         self.packs = packs(options.tokens, count=20_000)
 
-    def _keep(self) -> list[Keep]:
+    def keep(self) -> list[Keep]:
+        """What each layer keeps."""
         given = self.options.keep
         return [given[min(index, len(given) - 1)] for index in range(self.spec.num_layers)]
 

@@ -1,10 +1,10 @@
-"""Chat with a model folder through transformers, with or without an adapter."""
+"""Chat with a model folder, with or without an adapter: on our decoder, or through transformers where it must be."""
 
 from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from burnish_engine.chat.prompt import Messages, chat_ids, tokenizer_template
 from burnish_engine.contract.errors import UsageError
@@ -14,6 +14,9 @@ from burnish_engine.models.source import ModelSource
 
 if TYPE_CHECKING:
     import torch
+
+    from burnish_engine.models.decoder_generate import DecoderSpeaker
+    from burnish_engine.models.plain_speaker import PlainSpeaker
 
 
 class TorchChat:
@@ -26,6 +29,9 @@ class TorchChat:
         adapter: A PEFT adapter's folder, or None for the base.
         precision: "fp32" or "bf16", of the base weights.
         device: Where it computes; the CPU where not given.
+
+    Attributes:
+        note: Why transformers answers instead of our decoder, a sentence; empty where it does not.
 
     Raises:
         SetupError: Base, tokenizer or adapter cannot be loaded.
@@ -41,13 +47,14 @@ class TorchChat:
     ) -> None:
         import torch
 
-        from burnish_engine.models.plain import load_adapter, load_base
+        from burnish_engine.models.load_fast import load_for_generation
         from burnish_engine.models.tokenizer import load_tokenizer
 
         self._tokenizer = load_tokenizer(source)
         self._template = tokenizer_template(self._tokenizer)
-        model = load_base(source, precision, device or torch.device("cpu"))
-        self._model: Any = load_adapter(model, adapter).eval() if adapter is not None else model
+        device = device or torch.device("cpu")
+        fast, self.note = load_for_generation(source, adapter, precision, device)
+        self._speaker: DecoderSpeaker | PlainSpeaker | None = fast or _plain(source, adapter, precision, device)
         self._base_name = source.name
         self._has_adapter = self._adapted = adapter is not None
         self._context = source.spec.max_context if source.spec is not None else None
@@ -65,14 +72,13 @@ class TorchChat:
         """
         if use and not self._has_adapter:
             raise UsageError(f"{self._base_name} was opened without an adapter.", "Open it with one.")
-        if self._has_adapter and self._model is not None and use != self._adapted:
-            tuner = self._model.base_model
-            (tuner.enable_adapter_layers if use else tuner.disable_adapter_layers)()
+        if self._speaker is not None and use != self._adapted:
+            self._speaker.use_adapter(use)
         self._adapted = use
 
     def stream(self, messages: Messages, options: Sampling | None = None) -> ReplyStream:
         """Stream the reply to a conversation."""
-        if self._model is None:
+        if self._speaker is None:
             raise UsageError(f"{self.name} was closed.", "Open it again.")
         ids = chat_ids(self._tokenizer, messages, self._template)
         if self._context is not None and len(ids) >= self._context:
@@ -80,13 +86,21 @@ class TorchChat:
                 f"The conversation has {len(ids)} tokens and {self.name} was made for {self._context}.",
                 "Start a new conversation.",
             )
-        return generate_stream(self._model, self._tokenizer, ids, options)
+        return generate_stream(self._speaker, self._tokenizer, ids, options)
 
     def close(self) -> None:
         """Free the model, and the GPU's memory."""
         import torch
 
-        self._model = None
+        self._speaker = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _plain(source: ModelSource, adapter: Path | None, precision: str, device: torch.device) -> PlainSpeaker:
+    from burnish_engine.models.plain import load_adapter, load_base
+    from burnish_engine.models.plain_speaker import PlainSpeaker
+
+    model = load_base(source, precision, device)
+    return PlainSpeaker(load_adapter(model, adapter).eval() if adapter is not None else model)

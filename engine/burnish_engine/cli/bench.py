@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from json import dumps
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -80,6 +80,9 @@ def step(
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
     floor: Annotated[bool, typer.Option("--floor", help="Time what no engine can avoid as well.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time goes.")] = False,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Only time passes whose metadata is rebuilt for every layer (CUDA).")
+    ] = False,
     device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -118,6 +121,11 @@ def step(
         graphs=not eager,
         device=device,
     )
+    if ablate and device == "cuda":
+        from burnish_engine.bench.ablation import metadata_ablation
+
+        _print_report(metadata_ablation(options), json=json)
+        return ExitCode.DONE
     bench = StepBench(options)
     report = bench.run()
     if profile:
@@ -129,12 +137,21 @@ def step(
         parts = floor_ms(shape, tokens, quantized=method == "qlora")
         report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
+    _print_report(report, json=json)
+    return ExitCode.DONE
+
+
+def _print_report(report: dict[str, Any], *, json: bool) -> None:
     if json:
         print_json(dumps(report))
-    else:
-        for key, value in report.items():
-            out.print(f"{key:20} {value}", highlight=False)
-    return ExitCode.DONE
+        return
+    for key, value in report.items():
+        if not isinstance(value, dict):
+            out.print(f"{key:20} {value:.4g}" if isinstance(value, float) else f"{key:20} {value}", highlight=False)
+            continue
+        out.print(key)
+        for name, part in value.items():
+            out.print(f"    {name:60} {part:9.3f}", highlight=False)
 
 
 def _warn_of_company() -> None:

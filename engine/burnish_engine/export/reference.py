@@ -18,7 +18,7 @@ from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.export.aside import Cancelled, never, stop_if
 from burnish_engine.export.folders import Progress, no_progress
-from burnish_engine.models.generate import evaluating, generate_replies, model_stop_ids
+from burnish_engine.models.generate import generate_replies, model_stop_ids
 from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource
 
@@ -144,6 +144,7 @@ def compute_reference(
     import torch
 
     from burnish_engine.models.plain import load_adapter, load_base
+    from burnish_engine.models.plain_speaker import evaluating
 
     model = load_base(source, "fp32", device or torch.device("cpu"))
     if adapter is not None:

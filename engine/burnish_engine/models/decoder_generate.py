@@ -69,7 +69,7 @@ class DecoderSpeaker:
 
     def speaking(self) -> AbstractContextManager[None]:
         """See `Speaker`."""
-        return torch.no_grad()
+        return torch.inference_mode()
 
     def start(self, prompts: Sequence[Sequence[int]], reserve: int) -> tuple[Replies, torch.Tensor]:
         """See `Speaker`."""

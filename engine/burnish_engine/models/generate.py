@@ -87,12 +87,14 @@ class Speaker(Protocol):
 
 
 def as_speaker(model: Any) -> Speaker:
-    """The model itself where it is one, else the plain one around a model of transformers."""
+    """The model itself where it is one; else one around our decoder, or around a model of transformers."""
     if isinstance(model, Speaker):
         return model
+    from burnish_engine.models.decoder import Decoder
+    from burnish_engine.models.decoder_generate import DecoderSpeaker
     from burnish_engine.models.plain_speaker import PlainSpeaker
 
-    return PlainSpeaker(model)
+    return DecoderSpeaker(model) if isinstance(model, Decoder) else PlainSpeaker(model)
 
 
 def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
@@ -113,7 +115,7 @@ def generate_stream(model: Any, tokenizer: Any, prompt: Prompt, sampling: Sampli
     """Stream one reply with a KV cache.
 
     Args:
-        model: A `Speaker`, or a causal language model of transformers, or a PeftModel around one.
+        model: A `Speaker`, our decoder, or a causal language model of transformers, in a PeftModel or not.
         tokenizer: Its tokenizer.
         prompt: Messages or token ids.
         sampling: How to choose; greedy up to 256 tokens where not given.
@@ -158,7 +160,7 @@ def generate_replies(
     time goes into replies that are still growing.
 
     Args:
-        model: A `Speaker`, or a causal language model of transformers, or a PeftModel around one.
+        model: A `Speaker`, our decoder, or a causal language model of transformers, in a PeftModel or not.
         tokenizer: Its tokenizer.
         prompts: Messages or token ids, each.
         max_new_tokens: Longest reply, tokens.

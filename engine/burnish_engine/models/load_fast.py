@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from burnish_engine.models.lora_adapter import why_not_fast as why_not_fast_adap
 from burnish_engine.models.precision import DTYPES
 from burnish_engine.models.source import ModelSource
 from burnish_kernels.adamw.op import FlatLayout, write_shadows
+
+KERNEL_CAPABILITY = (8, 0)
+"""Oldest compute capability that the kernels are compiled and tested for."""
 
 
 def load_for_generation(
@@ -40,6 +44,9 @@ def load_for_generation(
     known = family(spec.family) if spec is not None else None
     if reason or spec is None or known is None:
         return None, f"The model {reason}, so transformers runs it."
+    reason = _device_problem(device)
+    if reason:
+        return None, f"{reason}, so transformers runs the model."
     plan = NO_ADAPTER
     if adapter is not None:
         reason = why_not_fast_adapter(_config(adapter))
@@ -67,6 +74,15 @@ def declared_ends(source: ModelSource) -> list[int]:
     for value in values:
         found += [value] if isinstance(value, int) else list(value or [])
     return list(dict.fromkeys(found))
+
+
+def _device_problem(device: torch.device) -> str:
+    """Why our kernels do not run there; empty where they do, or are not needed."""
+    if device.type != "cuda":
+        return ""
+    if torch.cuda.get_device_capability(device) < KERNEL_CAPABILITY:
+        return f"{torch.cuda.get_device_name(device)} is older than Burnish's kernels are made for"
+    return "" if importlib.util.find_spec("triton") else "Triton is not installed"
 
 
 def _load_shadows(loaded: LoadedDecoder, adapter: Path) -> None:

@@ -210,6 +210,7 @@ def _compilations(
                 constants=constants,
                 num_warps=chosen.warps,
                 num_stages=chosen.stages,
+                max_registers=chosen.registers or None,
                 capabilities=(capability,),
             )
         )

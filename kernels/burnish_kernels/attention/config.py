@@ -58,16 +58,16 @@ INTERPRETED = Config(32, KernelConfig(2, 32, 4, 1), KernelConfig(2, 32, 4, 1, 0,
 
 HOPPER = {
     (64, 1): Config(
-        64, KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(1, 64, 4, 2, 168)
+        64, KernelConfig(1, 64, 4, 3, 128, 1), KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(1, 64, 4, 3, 168)
     ),
     (64, 2): Config(
-        64, KernelConfig(2, 64, 8, 2, 128, 1), KernelConfig(2, 64, 8, 2, 128, 1), KernelConfig(4, 64, 4, 2, 168)
+        64, KernelConfig(2, 64, 8, 3, 128, 1), KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(4, 64, 4, 3, 168)
     ),
     (128, 1): Config(
-        64, KernelConfig(1, 32, 4, 3, 128, 1), KernelConfig(1, 32, 4, 2, 168, 1), KernelConfig(1, 32, 4, 2)
+        64, KernelConfig(1, 32, 4, 3, 128, 1), KernelConfig(1, 32, 4, 2, 168, 1), KernelConfig(1, 32, 4, 3)
     ),
     (128, 2): Config(
-        64, KernelConfig(2, 32, 8, 3, 128, 1), KernelConfig(2, 32, 8, 2, 128, 1), KernelConfig(4, 32, 4, 2)
+        64, KernelConfig(2, 32, 8, 3, 128, 1), KernelConfig(2, 32, 8, 2, 128, 1), KernelConfig(4, 32, 4, 3)
     ),
     (256, 1): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 16, 8, 2)),
     (256, 2): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(2, 16, 8, 2)),

@@ -313,9 +313,10 @@ def _dkdv(
     column = tl.arange(0, WIDTH)
     inside = tile_row < rows
     inside_k = _inside(inside, column, D, WIDTH)
-    row_j = first + tile_row
+    row_j = tl.where(inside, first + tile_row, past_query)  # rows past the tile: after all queries, so seen by none
     row = tl.cast(first, tl.int64) + tile_row
-    span = tl.load(end_ptr + row_j, mask=inside, other=first + rows) - 1 - row_j
+    span = tl.load(end_ptr + row_j, mask=inside, other=0)
+    span = tl.where(inside, span - 1 - row_j, 0)
     # Blocks of queries that start in [clear_from, clear_to) see all keys of the tile.
     clear_from = first + rows - 1
     clear_to = tl.where(tl.load(end_ptr + first) == past_query, past_query - QUERIES + 1, 0)

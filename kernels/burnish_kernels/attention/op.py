@@ -188,6 +188,8 @@ def backward(
         _validate_like(name, tensor, like)
     if lse_NT.shape != (q_TND.shape[1], q_TND.shape[0]) or not lse_NT.is_contiguous():
         raise ValueError(f"lse must be [N, T] and contiguous, not {tuple(lse_NT.shape)}")
+    if not q_TND.shape[0]:
+        return dq_TND, dk_TMD, dv_TMD
     if not use_kernels(q_TND):
         leaves = [tensor.detach().requires_grad_() for tensor in (q_TND, k_TMD, v_TMD)]
         with torch.enable_grad():
@@ -198,13 +200,12 @@ def backward(
         return dq_TND.copy_(found[0]), dk_TMD.copy_(found[1]), dv_TMD.copy_(found[2])
     from burnish_kernels.attention.launch_kernels import launch_dkdv, launch_dq
 
-    if q_TND.shape[0]:
-        chosen = _config(config, q_TND, k_TMD, docs)
-        delta_NT = torch.empty_like(lse_NT)
-        inputs = (do_TND, q_TND, k_TMD, v_TMD)
-        options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "config": chosen}
-        launch_dq(*inputs, o_TND, lse_NT, delta_NT, dq_TND, docs, **options)
-        launch_dkdv(*inputs, lse_NT, delta_NT, dk_TMD, dv_TMD, docs, **options)
+    chosen = _config(config, q_TND, k_TMD, docs)
+    delta_NT = torch.empty_like(lse_NT)
+    inputs = (do_TND, q_TND, k_TMD, v_TMD)
+    options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "config": chosen}
+    launch_dq(*inputs, o_TND, lse_NT, delta_NT, dq_TND, docs, **options)
+    launch_dkdv(*inputs, lse_NT, delta_NT, dk_TMD, dv_TMD, docs, **options)
     return dq_TND, dk_TMD, dv_TMD
 
 
@@ -295,5 +296,6 @@ def _validate_like(name: str, tensor: torch.Tensor, like: torch.Tensor, same_hea
         raise ValueError(f"{name} must be {tuple(like.shape)}, not {tuple(tensor.shape)}")
     if tensor.dtype != like.dtype or tensor.device != like.device:
         raise ValueError(f"{name} must be {like.dtype} on {like.device}, not {tensor.dtype} on {tensor.device}")
-    if tensor.numel() and tensor.stride()[1:] != (tensor.shape[2], 1):
+    apart = tensor.shape[1] > 1 and tensor.stride(1) != tensor.shape[2]  # the stride of one head means nothing
+    if tensor.numel() and (apart or tensor.stride(2) != 1):
         raise ValueError(f"the heads of {name} must lie next to each other, strides (any, D, 1), not {tensor.stride()}")

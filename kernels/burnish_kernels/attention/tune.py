@@ -103,7 +103,9 @@ def tune(
     tried = candidates(head_dim, dtype, capability=capability, group=heads // kv_heads)
     for one in tried:
         packs[0].documents(one.tile_rows)  # before the threads ask for them all at once
-    with ThreadPoolExecutor(workers, initializer=lambda: torch.cuda.set_device(torch.device(device))) as pool:
+    with ThreadPoolExecutor(
+        workers, initializer=lambda: torch.cuda.set_device(torch.device(device).index or 0)
+    ) as pool:
         list(pool.map(lambda one: _problem(one, packs[0]), tried))  # only to have them compiled side by side
     torch.cuda.synchronize()
     expected: dict[str, list[torch.Tensor]] = {}

@@ -12,14 +12,13 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.models.generate import (
     PieceDecoder,
-    _can_drop_rows,
-    evaluating,
     generate_replies,
     generate_stream,
     model_stop_ids,
     stop_token_ids,
 )
 from burnish_engine.models.plain import attach_adapter, load_base
+from burnish_engine.models.plain_speaker import _can_drop_rows, evaluating
 from burnish_engine.models.sampling import ReplyStream, Sampling, pick_token
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer

@@ -93,6 +93,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
             output_dir=tempfile.mkdtemp(),
             per_device_train_batch_size=options.tokens // LONGEST,
             max_steps=options.steps,
+            gradient_accumulation_steps=1,  # Unsloth's own default is 2
             learning_rate=2e-4,
             logging_steps=1,
             optim=options.optimizer,
@@ -120,7 +121,7 @@ class Watch:
 
         self.begins: list[float] = []
         self.ends: list[float] = []
-        self.tokens: list[int] = []
+        self.tokens: list[int] = []  # of each step, however many passes it has
         self.first_step_s = 0.0
         watch = self
 
@@ -128,6 +129,7 @@ class Watch:
             def on_step_begin(self, *_: Any, **__: Any) -> None:
                 torch.cuda.synchronize()
                 watch.begins.append(time.perf_counter())
+                watch.tokens.append(0)
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
                 torch.cuda.synchronize()
@@ -140,20 +142,24 @@ class Watch:
         def counted(model: Any, inputs: Any, *args: Any, **keywords: Any) -> Any:
             mask = inputs.get("attention_mask")
             is_mask = mask is not None and mask.dim() == 2 and mask.max() <= 1
-            self.tokens.append(int(mask.sum()) if is_mask else inputs["input_ids"].numel())
+            self.tokens[-1] += int(mask.sum()) if is_mask else inputs["input_ids"].numel()
             return inner(model, inputs, *args, **keywords)
 
         trainer.training_step = counted
 
     def speeds(self, warm_up: int) -> dict[str, float]:
-        """Tokens a second within steps and by the wall clock, and the median step, after the first `warm_up` steps."""
-        seconds = [end - begin for begin, end in zip(self.begins, self.ends, strict=True)]
-        tokens = sum(self.tokens[warm_up:])
+        """Tokens a second (median step, all steps, wall clock) after the first `warm_up` steps.
+
+        The median counts: one step in which something is compiled once more would decide the mean.
+        """
+        seconds = [end - begin for begin, end in zip(self.begins, self.ends, strict=True)][warm_up:]
+        tokens = self.tokens[warm_up:]
         return {
-            "tok_s": tokens / sum(seconds[warm_up:]),
-            "wall_tok_s": tokens / (self.ends[-1] - self.begins[warm_up]),
-            "step_ms": 1000 * statistics.median(seconds[warm_up:]),
-            "tokens_per_step": tokens / len(seconds[warm_up:]),
+            "tok_s": statistics.median(count / taken for count, taken in zip(tokens, seconds, strict=True)),
+            "mean_tok_s": sum(tokens) / sum(seconds),
+            "wall_tok_s": sum(tokens) / (self.ends[-1] - self.begins[warm_up]),
+            "step_ms": 1000 * statistics.median(seconds),
+            "tokens_per_step": sum(tokens) / len(seconds),
         }
 
 

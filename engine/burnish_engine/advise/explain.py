@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.fit import Fit, best_gpu
-from burnish_engine.advise.shape import parameters
+from burnish_engine.advise.shape import GIB, parameters
 from burnish_engine.advise.workload import CPU_ROW_TOKENS, Workload, wanted_length
 from burnish_engine.contract.advice import Choice
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import Recipe
-
-_GIB = 2**30
 
 
 @dataclass
@@ -62,6 +61,7 @@ class Circumstances:
 
 def explain(settings: Settings, by: Circumstances) -> None:
     """Note a reason for every choice, and what a person should know, in the settings."""
+    _explain_quantization(settings, by)
     settings.choose("data.max_length", settings.recipe.data.max_length, _length_reason(settings, by))
     _explain_rows(settings, by)
     _explain_adapter(settings, by)
@@ -69,6 +69,20 @@ def explain(settings: Settings, by: Circumstances) -> None:
     _explain_passes(settings, by)
     _explain_rate(settings, by)
     _explain_cadence(settings, by)
+
+
+def _explain_quantization(settings: Settings, by: Circumstances) -> None:
+    recipe = settings.recipe
+    if recipe.model.quantize == "none":
+        return
+    whole, packed = (
+        frozen_weights(by.spec, recipe.adapter, recipe.train.precision, nf4=nf4).stored / GIB for nf4 in (False, True)
+    )
+    reason = (
+        f"QLoRA: in 4 bits the frozen weights take {packed:.1f} instead of {whole:.1f} GiB, which would leave too "
+        "little memory to train in, and the model learns almost as well."
+    )
+    settings.choose("model.quantize", recipe.model.quantize, reason)
 
 
 def _length_reason(settings: Settings, by: Circumstances) -> str:
@@ -122,6 +136,10 @@ def _explain_adapter(settings: Settings, by: Circumstances) -> None:
             32: f"{amount} can fill more than the usual 16.",
         }.get(adapter.rank, f"{amount} can fill a large adapter.")
     settings.choose("adapter.rank", adapter.rank, reason)
+    if by.spec.fused_projections:
+        settings.choose(
+            "adapter.targets", ", ".join(adapter.targets), "This family stores its projections under names of its own."
+        )
     scale = "alpha / sqrt(rank)" if adapter.method == "rslora" else "alpha / rank"
     settings.choose(
         "adapter.alpha", f"{adapter.alpha:g}", f"Keeps the update's scale, {scale}, at 2, as the learning rate expects."
@@ -147,7 +165,7 @@ def _explain_passes(settings: Settings, by: Circumstances) -> None:
     else:
         reason = f"{work.rows:,} rows want to be seen {train.epochs:g} times; more often would memorize them."
     settings.choose("train.epochs", f"{train.epochs:g}", reason)
-    fits = f"{plan.memory_bytes / _GIB:.1f} of {plan.memory_free_bytes / _GIB:.1f} GiB free"
+    fits = f"{plan.memory_bytes / GIB:.1f} of {plan.memory_free_bytes / GIB:.1f} GiB free"
     settings.choose("train.micro_batch_tokens", train.micro_batch_tokens, f"The fastest pass that fits: {fits}.")
     tokens = train.micro_batch_tokens * train.accumulation
     enough = f"{by.steps:,} steps" if by.steps else "enough steps"
@@ -158,7 +176,7 @@ def _explain_passes(settings: Settings, by: Circumstances) -> None:
     )
     if train.recompute:
         settings.choose(
-            "train.recompute", True, "Without it the run does not fit; it costs about a third of the speed."
+            "train.recompute", True, "Without it the run does not fit; it costs a fifth to a third of the speed."
         )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from burnish_engine.advise.memory import BYTES_OF
+from burnish_engine.advise.engine_choice import Config, in_4_bits
+from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.plan import choose_target, plan_run
-from burnish_engine.advise.shape import parameters
+from burnish_engine.advise.shape import BYTES_OF, parameters
 from burnish_engine.advise.workload import planned_facts, rounded_length, wanted_length, workload
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
@@ -58,7 +59,13 @@ def best_precision(machine: MachineFacts) -> str:
 
 
 def fit_passes(
-    recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, dataset: DatasetFacts | None, *, most_tokens: int
+    recipe: Recipe,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    dataset: DatasetFacts | None,
+    *,
+    most_tokens: int,
+    config: Config | None = None,
 ) -> Fit | None:
     """The fastest passes that fit, keeping whole rows before speed and cutting rows only as the last resort.
 
@@ -68,13 +75,14 @@ def fit_passes(
         machine: Where it runs.
         dataset: What is trained on.
         most_tokens: Most tokens of a pass that are of use.
+        config: The model's config.json, where it is here.
 
     Returns:
         The fit; None where not even the smallest pass fits.
     """
-    if not _weights_fit(recipe, spec, machine):
+    if not _weights_fit(recipe, spec, machine, config):
         return None
-    search = _Search(recipe, spec, machine, dataset)
+    search = _Search(recipe, spec, machine, dataset, config)
     tight: Fit | None = None
     for length in _lengths(recipe.data.max_length):
         for recompute in (False, True):
@@ -88,10 +96,16 @@ def fit_passes(
     return None
 
 
-def least_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, dataset: DatasetFacts | None) -> Fit:
+def least_fit(
+    recipe: Recipe,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    dataset: DatasetFacts | None,
+    config: Config | None = None,
+) -> Fit:
     """The smallest passes, whether they fit or not."""
     length = min(recipe.data.max_length, _SHORTEST_ROWS)
-    return _Search(recipe, spec, machine, dataset).with_passes(length, length, recompute=True)
+    return _Search(recipe, spec, machine, dataset, config).with_passes(length, length, recompute=True)
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,7 @@ class _Search:
     spec: DecoderSpec
     machine: MachineFacts
     dataset: DatasetFacts | None
+    config: Config | None
 
     def fitting(self, length: int, most_tokens: int, *, recompute: bool) -> list[Fit]:
         """All passes with that row length that fit."""
@@ -135,7 +150,8 @@ class _Search:
                 "export": ExportSection(quants=[]),
             }
         )
-        plan = plan_run(tried, self.spec, self.machine, dataset=facts_for_recipe(tried, self.dataset))
+        facts = facts_for_recipe(tried, self.dataset)
+        plan = plan_run(tried, self.spec, self.machine, dataset=facts, config=self.config)
         comfortable = plan.memory_bytes <= COMFORTABLE_SHARE * plan.memory_free_bytes
         return Fit(tried, plan, comfortable, coverage=min(1.0, length / wanted_length(self.dataset, None)))
 
@@ -147,12 +163,14 @@ def facts_for_recipe(recipe: Recipe, dataset: DatasetFacts | None) -> DatasetFac
     return planned_facts(dataset, workload(dataset, recipe.data.max_length), recipe.train.micro_batch_tokens)
 
 
-def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts) -> bool:
+def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: Config | None) -> bool:
     """Whether the base weights alone leave anything: spares the search for models that are far too large."""
     gpu = best_gpu(machine)
     free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
-    width = BYTES_OF["fp32" if recipe.train.precision == "fp32" else "bf16"]
-    return parameters(spec) * width < free
+    precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
+    if in_4_bits(recipe, config):
+        return frozen_weights(spec, recipe.adapter, precision, nf4=True).stored < free
+    return parameters(spec) * BYTES_OF[precision] < free
 
 
 def _lengths(wanted: int) -> Iterator[int]:

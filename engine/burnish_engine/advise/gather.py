@@ -34,7 +34,9 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
         if entry is not None:
             return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
     source = open_model(name)
-    return plan_run(recipe, spec_of(source), machine, dataset=dataset, weights_bytes=weights_bytes(source))
+    return plan_run(
+        recipe, spec_of(source), machine, dataset=dataset, config=source.config, weights_bytes=weights_bytes(source)
+    )
 
 
 def spec_of(source: ModelSource) -> DecoderSpec:

@@ -220,6 +220,10 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         if spec.attention_bias:
             shapes += [_vector(f"blk.{index}.attn_{part}.bias", size) for part, size in (("q", query), ("k", key))]
             shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
+        if spec.attention_output_bias:
+            shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
+        if spec.sandwich_norms:
+            shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
         if spec.qk_norm:
             shapes += [_vector(at(f"attn_{part}_norm"), spec.head_dim) for part in "qk"]
     return shapes

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from burnish_engine.advise.engine_choice import Config, choose_engine
+from burnish_engine.advise.fast_memory import fast_memory
+from burnish_engine.advise.fast_speed import fast_seconds
 from burnish_engine.advise.gguf_size import predicted_file_bytes
-from burnish_engine.advise.memory import BYTES_OF, GIB, MIB, Pass, predict_memory
-from burnish_engine.advise.shape import adapter_parameters, parameters
-from burnish_engine.advise.speed import Device, seconds_per_pass
+from burnish_engine.advise.plain_memory import plain_memory
+from burnish_engine.advise.plain_speed import plain_seconds
+from burnish_engine.advise.plan_words import in_gib, notes_on, problems_of
+from burnish_engine.advise.planned_run import Device, PlannedRun
+from burnish_engine.advise.shape import BYTES_OF, GIB, adapter_parameters, parameters
+from burnish_engine.advise.workload import Pass, static_rows, token_span
 from burnish_engine.contract.advice import MemoryPart, Plan
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
@@ -16,11 +22,10 @@ from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.hardware.gpu_table import facts_for
 
-_GPU_MARGIN_BYTES = 256 * MIB  # what the desktop may take while a run is going on
-_CPU_MARGIN_BYTES = 512 * MIB
 _SUPERVISED_UNKNOWN = 0.6  # share of learned tokens where the dataset was not looked at
 _FILL_UNKNOWN = 0.9
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
+_LOADING_BYTES = 2 * GIB  # libraries and buffers
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ def plan_run(
     machine: MachineFacts,
     *,
     dataset: DatasetFacts | None = None,
+    config: Config | None = None,
     download_bytes: int = 0,
     weights_bytes: int | None = None,
 ) -> Plan:
@@ -49,32 +55,33 @@ def plan_run(
         spec: The base model's shape.
         machine: As it is now; free memory is what the run has to fit into.
         dataset: What `inspect` found with this recipe; without it steps and time are not known.
+        config: The model's config.json, where it is here.
         download_bytes: What has to be downloaded first.
         weights_bytes: Size of the checkpoint on disk where known; else 2 bytes a weight.
 
     Raises:
-        UsageError: The recipe names a GPU that this machine does not have.
+        UsageError: The recipe names a GPU that this machine does not have, or asks for what its engine does not do.
     """
     device = choose_target(recipe, machine)
+    engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
+    run = PlannedRun(recipe, spec, machine, device, engine, dataset)
     work = _work(recipe, dataset)
-    passes = work.steps * recipe.train.accumulation if work.steps is not None else None
-    memory = predict_memory(recipe, spec, work.largest, cuda=device.cuda, precision=device.precision, passes=passes)
+    memory = _memory(run, work)
     total = sum(part.bytes for part in memory)
     free, whole, name = _memory_of(machine, device)
     trained = adapter_parameters(spec, recipe.adapter)
-    host = _host_bytes(spec, device, weights_bytes) if device.cuda else 0
+    host = _host_bytes(run, weights_bytes) if device.cuda else 0
     disk = _disk_bytes(recipe, spec, trained) + download_bytes
-    seconds = seconds_per_pass(recipe, spec, work.average, machine, device)
-    speed = work.average.tokens / seconds
-    problems = _problems(recipe, memory, total, free, name, cuda=device.cuda)
+    speed = work.average.tokens / _seconds(run, work.average)
+    problems = problems_of(run, memory, free, name)
     if host > machine.ram_free_bytes:
         problems.append(
-            f"Loading needs about {_gib(host)} of system memory and {_gib(machine.ram_free_bytes)} is free. "
+            f"Loading needs about {in_gib(host)} of system memory and {in_gib(machine.ram_free_bytes)} is free. "
             "Close other programs."
         )
     if disk > machine.disk_free_bytes:
         problems.append(
-            f"Checkpoints and files need about {_gib(disk)} of disk and {_gib(machine.disk_free_bytes)} is free. "
+            f"Checkpoints and files need about {in_gib(disk)} of disk and {in_gib(machine.disk_free_bytes)} is free. "
             "Free some space, keep fewer checkpoints, or export fewer types."
         )
     return Plan(
@@ -89,13 +96,13 @@ def plan_run(
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
-        notes=_notes(spec, machine, device, dataset),
+        notes=notes_on(run),
         trainable_parameters=trained,
         steps=work.steps,
         tokens=work.tokens,
         tokens_per_s=speed,
         seconds=work.tokens / speed if work.tokens is not None else None,
-        speed_source=f"estimated from {facts_for(_gpu(machine, device)).source}" if device.cuda else "estimated",
+        speed_source=_speed_source(device.gpu(machine)),
     )
 
 
@@ -137,19 +144,52 @@ def choose_target(recipe: Recipe, machine: MachineFacts) -> Device:
     return Device(cuda=True, index=wanted, precision=precision)
 
 
+def _memory(run: PlannedRun, work: _Work) -> list[MemoryPart]:
+    """Components of the peak, by the engine that would run."""
+    cuda, precision, data = run.device.cuda, run.device.precision, run.recipe.data
+    if run.engine.fast:
+        held = run.dataset.validation_rows if run.dataset else data.validation_files or data.validation_share
+        return fast_memory(
+            run.recipe,
+            run.spec,
+            work.largest,
+            cuda=cuda,
+            precision=precision,
+            nf4=run.engine.nf4,
+            evaluates=bool(held),
+        )
+    passes = work.steps * run.recipe.train.accumulation if work.steps is not None else None
+    return plain_memory(run.recipe, run.spec, work.largest, cuda=cuda, precision=precision, passes=passes)
+
+
+def _seconds(run: PlannedRun, average: Pass) -> float:
+    """Predicted time of a pass."""
+    if run.engine.fast:
+        return fast_seconds(run.recipe, run.spec, average, run.machine, run.device, nf4=run.engine.nf4)
+    return plain_seconds(run.recipe, run.spec, average, run.machine, run.device)
+
+
+def _speed_source(gpu: GpuFacts | None) -> str:
+    return f"estimated from {facts_for(gpu).source}" if gpu else "estimated"
+
+
 def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _Work:
     """The largest and the average pass, and how many there are.
 
     The facts may have been found with another token budget; learned tokens and passes are scaled to this one.
     """
-    budget, train = recipe.train.micro_batch_tokens, recipe.train
+    budget, train, max_length = recipe.train.micro_batch_tokens, recipe.train, recipe.data.max_length
+    span = token_span(dataset.lengths if dataset else None, max_length)
     if dataset is None or not dataset.tokens or not dataset.micro_batches:
         supervised = budget if recipe.data.learn == "everything" else int(budget * _SUPERVISED_UNKNOWN)
         average = int(budget * _FILL_UNKNOWN)
         steps = train.max_steps or None
         limits = [limit for limit in (train.max_tokens, train.max_steps * train.accumulation * average) if limit]
         return _Work(
-            Pass(budget, supervised), Pass(average, int(supervised * _FILL_UNKNOWN)), steps, min(limits, default=None)
+            Pass(budget, supervised, longest=max_length, span=span),
+            Pass(average, int(supervised * _FILL_UNKNOWN), static_rows(average, budget, packed=train.pack), span=span),
+            steps,
+            min(limits, default=None),
         )
     tokens = dataset.tokens * dataset.train_rows / max(dataset.train_rows + dataset.validation_rows, 1)
     share = dataset.supervised_tokens / dataset.tokens
@@ -168,49 +208,28 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _Work:
     total = min(total, tokens * train.epochs)
     if train.max_tokens and total > train.max_tokens:
         steps, total = math.ceil(steps * train.max_tokens / total), float(train.max_tokens)
-    largest = Pass(int(largest_tokens), math.ceil(min(most, largest_tokens, share * tokens)))
-    return _Work(largest, Pass(int(average_tokens), int(average_tokens * share)), max(steps, 1), int(total))
+    learned = math.ceil(min(most, largest_tokens, share * tokens))
+    largest = Pass(int(largest_tokens), learned, longest=min(longest, max_length), span=span)
+    rows = static_rows(int(average_tokens), largest.tokens, packed=train.pack)
+    usual = Pass(int(average_tokens), int(average_tokens * share), rows, span=span)
+    return _Work(largest, usual, max(steps, 1), int(total))
 
 
 def _memory_of(machine: MachineFacts, device: Device) -> tuple[int, int, str]:
     """Free and total bytes of the device's memory, and its name."""
-    if not device.cuda:
+    gpu = device.gpu(machine)
+    if gpu is None:
         return machine.ram_free_bytes, machine.ram_total_bytes, "CPU"
-    gpu = _gpu(machine, device)
     if gpu.unified_memory:
         return machine.ram_free_bytes, machine.ram_total_bytes, gpu.name
     return gpu.vram_free_bytes, gpu.vram_total_bytes, gpu.name
 
 
-def _problems(recipe: Recipe, memory: list[MemoryPart], total: int, free: int, name: str, *, cuda: bool) -> list[str]:
-    margin = _GPU_MARGIN_BYTES if cuda else _CPU_MARGIN_BYTES
-    if total + margin <= free:
-        return []
-    where = f"of {name}'s memory" if cuda else "of system memory"
-    need = f"This run needs about {_gib(total)} {where} and {_gib(free)} is free"
-    weights = next(part.bytes for part in memory if part.name == "base weights")
-    fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
-    if weights + margin > free:
-        return [f"{need}; the base weights alone take {_gib(weights)}. Choose a smaller model."]
-    if fixed + margin > free:
-        rest = _gib(fixed - weights)
-        return [f"{need}; the base weights take {_gib(weights)} and what is trained {rest}. Lower adapter.rank."]
-    largest = max(memory, key=lambda part: part.bytes)
-    text = f"{need}; the largest part is {largest.name} ({_gib(largest.bytes)})."
-    hints = []
-    if not recipe.train.recompute:
-        hints.append("set train.recompute = true")
-    hints.append(f"lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and data.max_length")
-    hints.append("close programs that use the memory")
-    return [f"{text} To make it fit: {', '.join(hints[:-1])}, or {hints[-1]}."]
-
-
-_GROWS_WITH_TOKENS = {"activations", "head and loss", "backward pass of a layer", "allocator"}
-
-
-def _host_bytes(spec: DecoderSpec, device: Device, weights_bytes: int | None) -> int:
-    """System memory at the worst moment of loading: the whole model passes through it."""
-    return max(parameters(spec) * BYTES_OF[device.precision], weights_bytes or 0) + 2 * GIB
+def _host_bytes(run: PlannedRun, weights_bytes: int | None) -> int:
+    """System memory at the worst moment of loading: the plain engine reads the whole model into it."""
+    if run.engine.fast:
+        return _LOADING_BYTES
+    return max(parameters(run.spec) * BYTES_OF[run.device.precision], weights_bytes or 0) + _LOADING_BYTES
 
 
 def _disk_bytes(recipe: Recipe, spec: DecoderSpec, trained: int) -> int:
@@ -223,24 +242,3 @@ def _disk_bytes(recipe: Recipe, spec: DecoderSpec, trained: int) -> int:
         except UsageError:
             files += parameters(spec) * 2
     return checkpoints + trained * 4 + files + parameters(spec) * 2 * 2
-
-
-def _notes(spec: DecoderSpec, machine: MachineFacts, device: Device, dataset: DatasetFacts | None) -> list[str]:
-    notes = []
-    if dataset is None:
-        notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
-    if spec.num_experts:
-        notes.append("A mixture of experts: the prediction is rougher than for dense models.")
-    if device.cuda and not _gpu(machine, device).unified_memory:
-        others = sum(user.bytes or 0 for user in _gpu(machine, device).users)
-        if others > GIB:
-            notes.append(f"Other programs hold {_gib(others)} of this GPU; closing them leaves more room.")
-    return notes
-
-
-def _gpu(machine: MachineFacts, device: Device) -> GpuFacts:
-    return next(gpu for gpu in machine.gpus if gpu.index == device.index)
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= 0.95 * GIB else f"{size / MIB:.0f} MiB"

@@ -29,6 +29,7 @@ _KIND_WORTH = {"chat": 1.0, "code": 0.7, "reasoning": 0.6, "base": 0.5}
 """How far a kind of model suits most people's first wish, a model that answers; a query finds the others."""
 _GATED_WORTH = 0.9  # one has to sign in first
 _CRAMPED_WORTH = 0.4  # a run near the edge of the memory may fail after hours
+_QUANTIZED_WORTH = 0.8  # 4 bits cost some accuracy: only for a clearly better model
 _WEIGHT_BYTES = 2  # bf16, where it is only told how far a model is from fitting
 _ORDER = {"good": 0, "tight": 1, "small": 2, "too_big_for_target": 4, "too_big_to_train": 5}
 _NOT_EXPORTED = 3  # trains, but leaves without a GGUF
@@ -86,6 +87,11 @@ def judge_all(
     return sorted((_mark_small(one, best) for one in judged), key=_place)
 
 
+def is_quantized(fit: Fit | None) -> bool:
+    """Whether a model trains with its frozen weights in 4 bits."""
+    return fit is not None and fit.recipe.model.quantize == "nf4"
+
+
 def training_seconds(fit: Fit, dataset: DatasetFacts | None) -> float:
     """Predicted training time with a dataset, or with a usual small one."""
     if dataset is None:
@@ -101,14 +107,14 @@ def _judge(
     runs = on_target(model.spec, target)
     on_cpu = not machine.gpus
     verdict, reason = (
-        (_too_big_to_train(fit, dataset, on_cpu=on_cpu))
+        _too_big_to_train(fit, dataset, on_cpu=on_cpu)
         or _too_big_for_target(runs, target)
         or _tight(fit, runs, target, dataset, weights=model.parameters, on_cpu=on_cpu)
-        or ("good", _praise(model, runs, target))
+        or ("good", _praise(model, runs, target, quantized=is_quantized(fit)))
     )
     worth = model.parameters * model.merit * _KIND_WORTH[model.kind] * (_GATED_WORTH if model.gated else 1.0)
     if fit is not None:
-        worth *= _ease(fit, dataset, on_cpu=on_cpu)
+        worth *= _ease(fit, dataset, on_cpu=on_cpu) * (_QUANTIZED_WORTH if is_quantized(fit) else 1.0)
     ranked = RankedModel(
         model=model,
         verdict=verdict,
@@ -119,6 +125,7 @@ def _judge(
         file_bytes=runs.file_bytes,
         run_bytes=runs.run_bytes,
         quant=runs.quant,
+        method="qlora" if is_quantized(fit) else "lora",
         download_bytes=model.download_bytes,
     )
     return Judged(ranked, fit, runs, worth)
@@ -171,11 +178,12 @@ def _tight(
     return None
 
 
-def _praise(model: CatalogModel, runs: OnTarget, target: TargetSection) -> str:
+def _praise(model: CatalogModel, runs: OnTarget, target: TargetSection, *, quantized: bool) -> str:
     speed = f"about {runs.tokens_per_s:.0f} tokens/s on a {target.kind}"
+    trains = "Trains here in 4 bits (QLoRA)" if quantized else "Trains here"
     if not model.exports:
-        return f"Trains here and would run at {speed}, but this version cannot export it to GGUF."
-    return f"Trains here with room to spare and runs at {speed}."
+        return f"{trains} and would run at {speed}, but this version cannot export it to GGUF."
+    return f"{trains} with room to spare and runs at {speed}."
 
 
 def _ease(fit: Fit, dataset: DatasetFacts | None, *, on_cpu: bool) -> float:

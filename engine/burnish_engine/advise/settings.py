@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from burnish_engine.advise.engine_choice import Config, why_not
 from burnish_engine.advise.explain import Circumstances, Settings, explain
-from burnish_engine.advise.fit import Fit, best_precision, device_section, fit_passes, least_fit
+from burnish_engine.advise.fit import Fit, best_gpu, best_precision, device_section, fit_passes, least_fit
 from burnish_engine.advise.workload import CPU_ROW_TOKENS, Workload, held_out_share, wanted_length, workload
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import (
+    ALL_LINEAR,
     AdapterSection,
     DataSection,
     EvaluationSection,
@@ -37,6 +39,7 @@ def propose(
     dataset: DatasetFacts | None,
     *,
     separate_validation: bool = False,
+    config: Config | None = None,
 ) -> Settings | None:
     """Settings for one model; None where it cannot be trained on this machine.
 
@@ -47,8 +50,9 @@ def propose(
         target: Where the result shall run.
         dataset: What `inspect` found.
         separate_validation: Whether there are validation files, so that no rows need be held out.
+        config: The model's config.json, where it is here.
     """
-    fit = quick_fit(model_path, spec, machine, target, dataset)
+    fit = quick_fit(model_path, spec, machine, target, dataset, config=config)
     if fit is None:
         return None
     work = workload(dataset, fit.recipe.data.max_length) if dataset else None
@@ -79,22 +83,54 @@ def propose(
 
 
 def quick_fit(
-    model_path: str, spec: DecoderSpec, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None
+    model_path: str,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    target: TargetSection,
+    dataset: DatasetFacts | None,
+    *,
+    config: Config | None = None,
 ) -> Fit | None:
-    """The passes and what they take, without the reasons: enough to rank a model."""
+    """The passes and what they take, without the reasons: enough to rank a model.
+
+    In 16 bits where that leaves room for whole rows, else in 4 bits where that fits better.
+    """
     recipe = _start_recipe(model_path, spec, machine, target, dataset)
     work = workload(dataset, recipe.data.max_length) if dataset else None
-    return fit_passes(recipe, spec, machine, dataset, most_tokens=_step_tokens(work, machine, recipe.train.epochs))
+    most = _step_tokens(work, machine, recipe.train.epochs)
+    fit = fit_passes(recipe, spec, machine, dataset, most_tokens=most, config=config)
+    whole = recipe.data.max_length
+    if fit is not None and fit.comfortable and fit.recipe.data.max_length >= whole:
+        return fit
+    quantized = _in_4_bits(recipe, spec, machine, config)
+    other = fit_passes(quantized, spec, machine, dataset, most_tokens=most, config=config) if quantized else None
+    if fit is None or other is None:
+        return fit or other
+    return other if (other.comfortable, other.coverage) > (fit.comfortable, fit.coverage) else fit
 
 
 def smallest(
-    model_path: str, spec: DecoderSpec, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None
+    model_path: str,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    target: TargetSection,
+    dataset: DatasetFacts | None,
+    *,
+    config: Config | None = None,
 ) -> Settings:
     """The least that could be tried where nothing fits: what is missing shows in its plan."""
     recipe = _start_recipe(model_path, spec, machine, target, dataset)
-    recipe = recipe.model_copy(update={"adapter": AdapterSection(rank=8, alpha=16.0)})
-    fit = least_fit(recipe, spec, machine, dataset)
+    recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"rank": 8, "alpha": 16.0})})
+    fit = least_fit(_in_4_bits(recipe, spec, machine, config) or recipe, spec, machine, dataset, config)
     return Settings(fit, fit.recipe)
+
+
+def _in_4_bits(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: Config | None) -> Recipe | None:
+    """The same as QLoRA; None where that is not possible, or no help: on a processor time runs out before memory."""
+    model = recipe.model.model_copy(update={"quantize": "nf4"})
+    quantized = recipe.model_copy(update={"model": model})
+    gpu = best_gpu(machine)
+    return None if gpu is None or why_not(quantized, spec, gpu, config) else quantized
 
 
 def _start_recipe(
@@ -108,7 +144,7 @@ def _start_recipe(
     return Recipe(
         model=ModelSection(path=model_path),
         data=DataSection(max_length=length),
-        adapter=_adapter(work),
+        adapter=_adapter(work, spec),
         train=TrainSection(
             epochs=_epochs(work),
             micro_batch_tokens=length,
@@ -134,10 +170,11 @@ def learning_rate(hidden_size: int) -> float:
     return float(f"{rate:.0e}")
 
 
-def _adapter(work: Workload | None) -> AdapterSection:
+def _adapter(work: Workload | None, spec: DecoderSpec) -> AdapterSection:
     """Rank by how much there is to learn; alpha keeps the update's scale at 2 whatever the rank."""
+    targets = ["all-linear"] if spec.fused_projections else list(ALL_LINEAR)
     if work is None:
-        return AdapterSection(rank=16, alpha=32.0)
+        return AdapterSection(rank=16, alpha=32.0, targets=targets)
     if work.supervised < 200_000:
         rank = 8
     elif work.supervised < 5_000_000:
@@ -147,8 +184,8 @@ def _adapter(work: Workload | None) -> AdapterSection:
     else:
         rank = _RSLORA_RANK
     if rank < _RSLORA_RANK:
-        return AdapterSection(rank=rank, alpha=2.0 * rank)
-    return AdapterSection(method="rslora", rank=rank, alpha=2.0 * math.sqrt(rank))
+        return AdapterSection(rank=rank, alpha=2.0 * rank, targets=targets)
+    return AdapterSection(method="rslora", rank=rank, alpha=2.0 * math.sqrt(rank), targets=targets)
 
 
 def _precision(machine: MachineFacts) -> Literal["fp32", "bf16"]:

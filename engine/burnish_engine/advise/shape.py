@@ -9,8 +9,11 @@ from burnish_engine.advise.gguf_size import spec_shapes
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe import AdapterSection
 
-_ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
-_FEED_FORWARD = {"gate_proj", "up_proj", "down_proj"}
+GIB, MIB = 2**30, 2**20
+BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number in each precision of a recipe."""
+
+_FEED_FORWARD = {"gate_proj", "up_proj", "gate_up_proj", "down_proj"}
 
 
 def parameters(spec: DecoderSpec) -> int:
@@ -42,11 +45,16 @@ def projection_parameters(spec: DecoderSpec) -> int:
 def linear_shapes(spec: DecoderSpec, layer: LayerSpec) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of a layer's linear maps by their name in the checkpoint.
 
-    Short convolutions name theirs in_proj and out_proj; fused projections of some families come to the same sums.
+    Short convolutions name theirs in_proj and out_proj; some families store q, k and v, and gate and up, as one.
     """
     hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    wide = spec.intermediate_size
+    down = {"down_proj": (wide, hidden)}
     if layer.kind == "short_convolution":
         mixer = {"in_proj": (hidden, 3 * hidden), "out_proj": (hidden, hidden)}
+    elif spec.fused_projections:
+        mixer = {"qkv_proj": (hidden, query + 2 * key), "o_proj": (query, hidden)}
+        return {**mixer, "gate_up_proj": (hidden, 2 * wide), **down}
     else:
         mixer = {
             "q_proj": (hidden, query),
@@ -54,8 +62,7 @@ def linear_shapes(spec: DecoderSpec, layer: LayerSpec) -> dict[str, tuple[int, i
             "v_proj": (hidden, key),
             "o_proj": (query, hidden),
         }
-    wide = spec.intermediate_size
-    return {**mixer, "gate_proj": (hidden, wide), "up_proj": (hidden, wide), "down_proj": (wide, hidden)}
+    return {**mixer, "gate_proj": (hidden, wide), "up_proj": (hidden, wide), **down}
 
 
 def adapted(spec: DecoderSpec, layer: LayerSpec, adapter: AdapterSection) -> dict[str, tuple[int, int]]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from burnish_engine.advise.catalog import EMBEDDED, EXPORTED_FAMILIES, find_model
+from burnish_engine.advise.engine_choice import Config
 from burnish_engine.advise.fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.gather import spec_of
 from burnish_engine.advise.on_target import GIB, SLOWEST_TOKENS_PER_S, OnTarget, on_target
 from burnish_engine.advise.plan import plan_run
-from burnish_engine.advise.rank import USUAL_TOKENS, Judged, judge_all
+from burnish_engine.advise.rank import USUAL_TOKENS, Judged, is_quantized, judge_all
 from burnish_engine.advise.settings import propose, smallest
 from burnish_engine.advise.workload import hold_out
 from burnish_engine.contract.advice import CatalogModel, Choice, Plan, Suggestion
@@ -35,6 +36,7 @@ class ChosenModel:
         spec: Its shape.
         here: Whether its files are on this machine.
         entry: Its entry in the catalog, where it has one.
+        config: Its config.json, where it is no model of the catalog.
     """
 
     path: str
@@ -42,6 +44,7 @@ class ChosenModel:
     spec: DecoderSpec
     here: bool
     entry: CatalogModel | None = None
+    config: Config | None = None
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,21 @@ def suggest(
     else:
         chosen, why = _choose(machine, models, wish, here)
     settings = propose(
-        chosen.path, chosen.spec, machine, wish.target, wish.dataset, separate_validation=bool(wish.validation)
+        chosen.path,
+        chosen.spec,
+        machine,
+        wish.target,
+        wish.dataset,
+        separate_validation=bool(wish.validation),
+        config=chosen.config,
     )
     warnings = [] if settings else [_nothing_fits(chosen, machine, models, wish, here)]
-    settings = settings or smallest(chosen.path, chosen.spec, machine, wish.target, wish.dataset)
+    settings = settings or smallest(chosen.path, chosen.spec, machine, wish.target, wish.dataset, config=chosen.config)
     runs = on_target(chosen.spec, wish.target)
     recipe = _whole_recipe(settings.recipe, wish, runs)
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0
-    plan = plan_run(
-        recipe, chosen.spec, machine, dataset=facts_for_recipe(recipe, wish.dataset), download_bytes=download
-    )
+    facts = facts_for_recipe(recipe, wish.dataset)
+    plan = plan_run(recipe, chosen.spec, machine, dataset=facts, config=chosen.config, download_bytes=download)
     choices = [
         Choice(key="model.path", value=chosen.path, reason=why),
         *settings.choices,
@@ -126,7 +134,7 @@ def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str
     if entry is not None and not Path(path).is_dir():
         return ChosenModel(entry.name, entry.title, entry.spec, here=entry.name in here, entry=entry)
     source = open_model(path)
-    return ChosenModel(path, source.name, spec_of(source), here=True)
+    return ChosenModel(path, source.name, spec_of(source), here=True, config=source.config)
 
 
 def catalog_model(entry: CatalogModel, here: Collection[str]) -> ChosenModel:
@@ -151,6 +159,7 @@ def _choose(
 def _why(one: Judged, machine: MachineFacts, target: TargetSection) -> str:
     gpu = best_gpu(machine)
     where = f"the {gpu.name.removeprefix('NVIDIA ')}" if gpu else "this processor"
+    where += " in 4 bits (QLoRA)" if is_quantized(one.fit) else ""
     runs = f"runs at about {one.on_target.tokens_per_s:.0f} tokens/s on a {target.kind} of {target.ram_gib:g} GiB"
     if one.ranked.verdict == "tight":
         catch = one.ranked.reason.removesuffix(".")

@@ -17,6 +17,33 @@ _SHORTEST = 128
 _HELD_OUT_ROWS = 500  # more rows make the held-out loss no clearer
 _FILL = 0.95  # what packing reaches with rows clearly shorter than a pass
 _UNEVEN = 1.25  # learned tokens of the fullest pass by those of the average one
+_SPAN_UNKNOWN = 0.5  # of the longest row, where rows were not looked at
+_SPREAD_UNKNOWN = 1.5  # mean length of a token's row by that of a row, where only the mean is known
+_ROWS_MULTIPLE, _LEAST_ROWS = 64, 256  # of the fast engine's static passes
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward pass.
+
+    Attributes:
+        tokens: Its tokens.
+        supervised: Of these, positions that the loss counts.
+        rows: Of the static pass that the fast engine puts them into; the rest is padding. 0: as many as tokens.
+        longest: Tokens of its longest document.
+        span: Length of the document that a token is in, on average over the tokens.
+    """
+
+    tokens: int
+    supervised: int
+    rows: int = 0
+    longest: int = 0
+    span: float = 0.0
+
+    @property
+    def static_rows(self) -> int:
+        """Rows of the static pass."""
+        return self.rows or rounded_rows(self.tokens)
 
 
 @dataclass(frozen=True)
@@ -80,6 +107,37 @@ def hold_out(dataset: DatasetFacts) -> DatasetFacts:
     rows = dataset.train_rows + dataset.validation_rows
     held = min(max(1, round(rows * held_out_share(dataset))), rows - 1) if rows > 1 else 0
     return dataset.model_copy(update={"train_rows": rows - held, "validation_rows": held})
+
+
+def rounded_rows(tokens: int) -> int:
+    """Rows of the fast engine's largest static pass."""
+    return -(-max(tokens, 1) // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
+
+
+def static_rows(tokens: int, most: int, *, packed: bool) -> int:
+    """Rows of the static pass that holds a pass, chosen as `train.packed_batch` does.
+
+    Args:
+        tokens: Of the pass.
+        most: Of the largest pass.
+        packed: Whether passes hold several documents.
+    """
+    rows = rounded_rows(most)
+    while (half := rounded_rows(rows // 2)) >= max(_LEAST_ROWS, tokens) and half < rows:
+        rows = half
+        if packed:
+            break
+    return rows
+
+
+def token_span(lengths: LengthStats | None, max_length: int) -> float:
+    """Length of the row that a token is in, on average over the tokens: sum of squares by sum; attention goes by it."""
+    if lengths is None:
+        return _SPAN_UNKNOWN * max_length
+    if not lengths.histogram:
+        return min(_SPREAD_UNKNOWN * lengths.mean, float(max_length))
+    middles = [(min((low + high) / 2, max_length), rows) for low, high, rows in _bins(lengths)]
+    return sum(rows * middle**2 for middle, rows in middles) / max(sum(rows * middle for middle, rows in middles), 1.0)
 
 
 def workload(dataset: DatasetFacts, max_length: int) -> Workload:

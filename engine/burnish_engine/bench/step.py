@@ -124,10 +124,9 @@ class StepBench:
             results += self.trainer.results(wait=True)
             if cuda:
                 torch.cuda.reset_peak_memory_stats()
-            marks = [self._mark()]
-            tokens = 0
+            marks, tokens = [self._mark()], []
             for _ in range(options.steps):
-                tokens += self.trainer.step(prefetcher).tokens
+                tokens.append(self.trainer.step(prefetcher).tokens)
                 marks.append(self._mark())
             results += self.trainer.results(wait=True)
         times = _between(marks)
@@ -138,9 +137,10 @@ class StepBench:
             "tokens": options.tokens,
             "precision": options.precision,
             "device": torch.cuda.get_device_name() if cuda else "CPU",
-            "tok_s": tokens / (sum(times) / 1000),
+            "tok_s": float(np.median([1000 * count / taken for count, taken in zip(tokens, times, strict=True)])),
+            "mean_tok_s": 1000 * sum(tokens) / sum(times),
             "step_ms": float(np.median(times)),
-            "fill": tokens / (options.steps * options.tokens),
+            "fill": sum(tokens) / (options.steps * options.tokens),
             "first_step_s": first_step_s,
             "graphs": self.trainer.problem or ("captured" if options.graphs and cuda else "off"),
             "loss": [results[0].loss, results[-1].loss],

@@ -70,8 +70,8 @@ def step(
         str,
         typer.Option(
             metavar="LEVEL[:LAYERS],...",
-            help="What layers keep for the backward pass: all, products, narrow or attention, from fastest to "
-            "smallest; such as narrow:27,products for 27 layers of one and the rest of the other.",
+            help="What layers keep for the backward pass: all, rotated, products, narrow or attention, from "
+            "fastest to smallest; such as narrow:27,products for 27 layers of one and the rest of the other.",
         ),
     ] = "products",
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed.")] = 24,

@@ -64,7 +64,7 @@ class DecoderSpeaker:
         self._views: dict[bool, Decoder] = {}
 
     def use_adapter(self, use: bool) -> None:
-        """Whether replies that start from now on are made with the adapter."""
+        """Whether the adapter speaks from now on. Not while a reply is being made."""
         self._adapted = use
 
     def speaking(self) -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from burnish_engine.models import fused_mlp
 from burnish_engine.models.stacked_linear import StackedLinear
 from burnish_kernels.attention import op as attention
 from burnish_kernels.rms_norm import op as rms_norm
@@ -29,11 +30,12 @@ class Keep:
     are not kept without its output.
 
     Attributes:
-        elementwise: Norm outputs, rotated queries and keys, activations.
+        elementwise: Norm outputs and activations.
         qkv: Output of the query, key and value projections.
         attention: Attention's output and its log-sum-exp.
         middle: The stream between attention and feed-forward.
         gate_up: Output of the gate and up projections.
+        rotated: Rotated queries and keys, where they are not what stands in `qkv` anyway (with QK norm).
     """
 
     elementwise: bool
@@ -41,15 +43,23 @@ class Keep:
     attention: bool
     middle: bool
     gate_up: bool
+    rotated: bool = False
 
 
-KEEP_ALL = Keep(elementwise=True, qkv=True, attention=True, middle=True, gate_up=True)
+KEEP_ALL = Keep(elementwise=True, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
+KEEP_ROTATED = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
 KEEP_PRODUCTS = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True)
 KEEP_NARROW = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=False)
 """Recompute the gate and up projections, whose outputs are the widest of all."""
 KEEP_ATTENTION = Keep(elementwise=False, qkv=False, attention=True, middle=False, gate_up=False)
 """Recompute the layer from its input, but not attention."""
-KEEP_LEVELS = {"all": KEEP_ALL, "products": KEEP_PRODUCTS, "narrow": KEEP_NARROW, "attention": KEEP_ATTENTION}
+KEEP_LEVELS = {
+    "all": KEEP_ALL,
+    "rotated": KEEP_ROTATED,
+    "products": KEEP_PRODUCTS,
+    "narrow": KEEP_NARROW,
+    "attention": KEEP_ATTENTION,
+}
 """Levels by name, from fastest to smallest."""
 
 
@@ -311,8 +321,10 @@ class DecoderLayer:
         w = self.weights
         assert saved.gate_up_TJ is not None
         activated = w.down.new_input(len(saved.gate_up_TJ), saved.gate_up_TJ)
-        swiglu.forward(saved.gate_up_TJ, activation=self.shape.activation, out=activated[:, : w.down.inputs])
-        out = w.down.forward(activated)
+        out = fused_mlp.forward(w.down, saved.gate_up_TJ, activated, activation=self.shape.activation)
+        if out is None:
+            swiglu.forward(saved.gate_up_TJ, activation=self.shape.activation, out=activated[:, : w.down.inputs])
+            out = w.down.forward(activated)
         saved.activated_TE, saved.xa_down_TR = activated, w.down.adapted_input(activated)
         if w.mlp_post_norm is None:
             return out
@@ -330,8 +342,8 @@ class DecoderLayer:
             saved.xa_qkv_TR = _own(saved.xa_qkv_TR) if keep.qkv else None
             saved.xa_gate_up_TR = _own(saved.xa_gate_up_TR) if keep.gate_up else None
             saved.xa_down_TR = _own(saved.xa_down_TR)
-            if self.weights.q_norm is not None:
-                saved.q_TND, saved.k_TMD = None, None
+        if not keep.rotated and self.weights.q_norm is not None:
+            saved.q_TND, saved.k_TMD = None, None
         if not keep.qkv:
             saved.qkv_TC, saved.q_TND, saved.k_TMD = None, None, None
             saved.x_attention_TE, saved.xa_qkv_TR = None, None
@@ -382,27 +394,29 @@ class DecoderLayer:
         assert saved.middle_TH is not None
         assert saved.middle_inverse_T is not None
         dy_TE = self._through_post_norm(gradient_TE, w.mlp_post_norm, saved.mlp_out_TH, saved.mlp_out_inverse_T, w.down)
-        dact = w.down.input_gradient(dy_TE)
-        activated, act_out = saved.activated_TE, None
-        if activated is None:
-            activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
+        dact = _there(w.down.input_gradient(dy_TE))
         dgate_up_TE = w.gate_up.new_gradient(len(dy_TE), dy_TE)
-        swiglu.backward(
-            dact,
-            saved.gate_up_TJ,
-            activation=self.shape.activation,
-            out=dgate_up_TE[:, : w.gate_up.outputs],
-            act_out=act_out,
+        dgate_up, xa_gate_up = dgate_up_TE[:, : w.gate_up.outputs], _there(saved.xa_gate_up_TR)
+        activation = self.shape.activation
+        fused = fused_mlp.backward(
+            w.down, w.gate_up, dy_TE, dact, saved.gate_up_TJ, xa_gate_up, activation=activation, out=dgate_up
         )
-        saved.gate_up_TJ, dact = None, None
-        w.down.accumulate(dy_TE, activated[:, : w.down.inputs], _there(saved.xa_down_TR))
-        activated = act_out = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = None
+        activated, act_out = saved.activated_TE, None
+        if not fused:
+            if activated is None:
+                activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
+            swiglu.backward(dact, saved.gate_up_TJ, activation=activation, out=dgate_up, act_out=act_out)
+        saved.gate_up_TJ = None
+        del dact
+        act = None if fused else _there(activated)[:, : w.down.inputs]
+        w.down.accumulate(dy_TE, act, _there(saved.xa_down_TR))
+        activated = act_out = act = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = None
         del dy_TE
         dx = w.gate_up.input_gradient(dgate_up_TE)
         x = self._norm_backward(
             dx, saved.middle_TH, w.mlp_norm, saved.middle_inverse_T, gradient_TE[:, :hidden], saved.x_mlp_TE
         )
-        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], _there(saved.xa_gate_up_TR))
+        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], None if fused else xa_gate_up)
         saved.middle_TH = saved.x_mlp_TE = saved.xa_gate_up_TR = None
 
     def _attention_backward(self, saved: Saved, gradient_TE: torch.Tensor, pack: Pack, wanted: bool) -> None:

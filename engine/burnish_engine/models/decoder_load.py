@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.models.decoder import Decoder
 from burnish_engine.models.decoder_layer import DecoderLayer, Shape, Weights
@@ -112,8 +113,13 @@ def load_decoder(
     if spec is None or known is None:
         raise ValueError(f"the fast decoder does not do {source.config.get('model_type')}")
     with Checkpoint(source.folder) as checkpoint:
-        if not quantize:
-            checkpoint.require(known.tensors(spec))
+        in_nf4 = {name.removesuffix(_NF4_SUFFIX) for name in checkpoint.names() if name.endswith(_NF4_SUFFIX)}
+        if in_nf4 and not quantize:
+            raise SetupError(
+                f"The weights in {source.folder} are stored in 4 bits (NF4), but its config.json does not say so.",
+                "Download config.json again.",
+            )
+        checkpoint.require({name: shape for name, shape in known.tensors(spec).items() if name not in in_nf4})
         return build_decoder(
             checkpoint, spec, dtype=dtype, device=device, positions=positions, plan=plan, quantize=quantize
         )
@@ -201,6 +207,7 @@ class _Builder:
         self._checkpoint, self._family, self._spec = checkpoint, known, spec
         self._dtype, self._device, self._arena, self._quantize = dtype, device, arena, quantize
         self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+        self._stored_in_nf4 = quantize and any(name.endswith(_NF4_SUFFIX) for name in checkpoint.names())
 
     def decoder(self, places: dict[tuple[int, str], _Place], positions: int) -> Decoder:
         spec = self._spec
@@ -280,10 +287,20 @@ class _Builder:
 
     def _part(self, module: Module) -> Part:
         """One module's weight in NF4, or as it is where a published 4-bit checkpoint left it in 16 bits."""
-        name = f"{module.path}.weight"
+        name, shape = f"{module.path}.weight", (module.rows, module.columns)
         if f"{name}{_NF4_SUFFIX}" in self._checkpoint:
             keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
-            return nf4.from_bitsandbytes({key: self._checkpoint.read(key).to(self._device) for key in keys}, name)
-        weight = torch.empty(module.rows, module.columns, dtype=torch.bfloat16, device=self._device)
+            try:
+                found = nf4.from_bitsandbytes({key: self._checkpoint.read(key).to(self._device) for key in keys}, name)
+            except ValueError as error:
+                raise SetupError(f"A 4-bit weight cannot be used: {error}.", "Download the model again.") from error
+            if found.shape != shape:
+                raise SetupError(
+                    f"The 4-bit weight {name} has the shape {list(found.shape)}; config.json says {list(shape)}.",
+                    "Download the model again: config and weights are of different models.",
+                )
+            return found
+        # What is quantized here passes through fp32, so that no stored type loses anything on the way.
+        weight = torch.empty(shape, dtype=self._dtype if self._stored_in_nf4 else torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        return nf4.quantize(weight)
+        return weight if self._stored_in_nf4 else nf4.quantize(weight)

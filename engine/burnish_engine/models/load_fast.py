@@ -17,9 +17,8 @@ from burnish_engine.models.lora_adapter import why_not_fast as why_not_fast_adap
 from burnish_engine.models.precision import DTYPES
 from burnish_engine.models.source import ModelSource
 from burnish_kernels.adamw.op import FlatLayout, write_shadows
-
-KERNEL_CAPABILITY = (8, 0)
-"""Oldest compute capability that the kernels are compiled and tested for."""
+from burnish_kernels.attention.op import capability
+from burnish_kernels.registry import CAPABILITIES
 
 
 def load_for_generation(
@@ -40,11 +39,11 @@ def load_for_generation(
     Raises:
         SetupError: Weights are missing or damaged.
     """
-    spec, reason = source.spec, why_not_fast(source.config, source.spec)
+    spec, reason = source.spec, why_not_fast(source.config, source.spec, nf4=True)
     known = family(spec.family) if spec is not None else None
     if reason or spec is None or known is None:
         return None, f"The model {reason}, so transformers runs it."
-    reason = _device_problem(device)
+    reason = device_problem(device)
     if reason:
         return None, f"{reason}, so transformers runs the model."
     plan = NO_ADAPTER
@@ -56,7 +55,9 @@ def load_for_generation(
             plan = read_plan(adapter, known.modules(spec))
         except SetupError as error:
             return None, error.what
-    loaded = load_decoder(source, dtype=DTYPES[precision], device=device, positions=1, plan=plan)
+    loaded = load_decoder(
+        source, dtype=DTYPES[precision], device=device, positions=1, plan=plan, quantize=source.stored_quantized
+    )
     if adapter is not None:
         _load_shadows(loaded, adapter)
     return DecoderSpeaker(loaded.decoder, declared_ends(source)), ""
@@ -76,11 +77,11 @@ def declared_ends(source: ModelSource) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _device_problem(device: torch.device) -> str:
+def device_problem(device: torch.device) -> str:
     """Why our kernels do not run there; empty where they do, or are not needed."""
     if device.type != "cuda":
         return ""
-    if torch.cuda.get_device_capability(device) < KERNEL_CAPABILITY:
+    if (capability(device) or 0) < min(CAPABILITIES):
         return f"{torch.cuda.get_device_name(device)} is older than Burnish's kernels are made for"
     return "" if importlib.util.find_spec("triton") else "Triton is not installed"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,24 @@ from burnish_engine.models.families import Module
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
+_PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
+_OTHER_KINDS = {
+    "use_dora": "is a DoRA adapter",
+    "use_qalora": "is a QA-LoRA adapter",
+    "use_bdlora": "is a block-diagonal adapter",
+    "alora_invocation_tokens": "is only active after some tokens (aLoRA)",
+    "arrow_config": "chooses between several adapters (Arrow)",
+    "velora_config": "compresses its activations (VeLoRA)",
+    "monteclora_config": "draws its weights at random (MonteCLoRA)",
+    "layer_replication": "repeats layers of its base",
+    "target_parameters": "adapts parameters that are no linear layers",
+    "modules_to_save": "holds whole modules beside its low-rank matrices",
+    "trainable_token_indices": "holds whole modules beside its low-rank matrices",
+    "lora_bias": "holds biases",
+}
+"""Keys of adapter_config.json that make more of it than LoRA on linear layers, and what to say of each."""
+_BASE_CHANGING_STARTS = ("pissa", "corda", "olora", "loftq", "lora_ga")
+"""Values of init_lora_weights with which PEFT changes the base's own weights, also where it loads such an adapter."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +144,25 @@ def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
                 f"{(module.rows, module.columns)}.",
                 "Use it with its own base.",
             )
-        chosen.append(AdaptedModule(module, a[0], _scale(config, path, a[0])))
-    return AdapterPlan(tuple(chosen), float(config.get("lora_dropout") or 0.0), config)
+        if not a[0]:
+            raise SetupError(f"The adapter in {folder} has the rank 0 for {path}.", "Copy it again.")
+        chosen.append(AdaptedModule(module, a[0], _scale(folder, config, path, a[0])))
+    dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
+    if not 0.0 <= dropout < 1.0:
+        raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")
+    return AdapterPlan(tuple(chosen), dropout, config)
 
 
 def why_not_fast(config: dict[str, Any]) -> str:
     """Why the fast decoder does not do this adapter, completing "The adapter ..."; empty where it does."""
     if str(config.get("peft_type", "LORA")).upper() != "LORA":
         return f"is of the type {config.get('peft_type')}, not LoRA"
-    if config.get("use_dora"):
-        return "is a DoRA adapter"
-    if config.get("modules_to_save") or config.get("trainable_token_indices"):
-        return "holds whole modules beside its low-rank matrices"
-    if str(config.get("bias", "none")) != "none":
+    if str(config.get("bias") or "none") != "none":
         return "holds biases"
-    return ""
+    start = str(config.get("init_lora_weights", True)).lower()
+    if start.startswith(_BASE_CHANGING_STARTS):
+        return f"changes its base's own weights ({start})"
+    return next((reason for key, reason in _OTHER_KINDS.items() if config.get(key)), "")
 
 
 class LoraAdapter:
@@ -166,9 +189,10 @@ class LoraAdapter:
         PEFT makes two linear layers for each module, which draw weights of their own, and then draws A anew; the same
         is done here, so that the same seed gives the same start as with transformers and PEFT.
         """
+        triples = zip(self.plan.modules, self.matrices[::2], self.matrices[1::2], strict=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            for adapted, a, b in zip(self.plan.modules, self.matrices[::2], self.matrices[1::2], strict=True):
+            for adapted, a, b in sorted(triples, key=lambda triple: _turn(triple[0].module)):
                 drawn = torch.nn.Linear(adapted.module.columns, adapted.rank, bias=False).weight
                 torch.nn.Linear(adapted.rank, adapted.module.rows, bias=False)
                 torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
@@ -190,7 +214,8 @@ class LoraAdapter:
         """
         from peft import LoraConfig
 
-        written = {key: value for key, value in self.plan.config.items() if key in LoraConfig.__dataclass_fields__}
+        known = LoraConfig.__dataclass_fields__.keys() - {"peft_version"}
+        written = {key: value for key, value in self.plan.config.items() if key in known}
         config = LoraConfig(**{**written, "task_type": "CAUSAL_LM", "inference_mode": True})
         config.base_model_name_or_path = base
         config.save_pretrained(str(folder))
@@ -210,13 +235,40 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _scale(config: dict[str, Any], path: str, rank: int) -> float:
-    """Alpha over rank (rsLoRA: over its root), with PEFT's patterns: a key matches the end of a module's path."""
-    alpha = float(config.get("lora_alpha") or rank)
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if path == pattern or path.endswith(f".{pattern}"):
-            alpha = float(value)
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+def _scale(folder: Path, config: dict[str, Any], path: str, rank: int) -> float:
+    """Alpha over rank (rsLoRA: over its root); alphas of single modules as PEFT's `get_pattern_key` finds them."""
+    alpha = config.get("lora_alpha")
+    patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, dict):
+        raise SetupError(f"The adapter in {folder} has an alpha_pattern that is no object.", "Copy it again.")
+    for pattern, value in patterns.items():
+        try:
+            matches = re.match(rf"(.*\.)?({pattern})$", path)
+        except re.error as error:
+            raise SetupError(
+                f"The adapter in {folder} has the alpha_pattern {pattern!r}, which is no regular expression: {error}.",
+                "Correct its adapter_config.json.",
+            ) from error
+        if matches:
+            alpha = value
+            break
+    root = math.sqrt(rank) if config.get("use_rslora") else rank
+    return _number(folder, "alpha", _PEFT_ALPHA if alpha is None else alpha) / root
+
+
+def _number(folder: Path, name: str, value: Any) -> float:
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise SetupError(
+        f"The adapter in {folder} has the {name} {value!r}, which is no number.", "Correct its adapter_config.json."
+    )
+
+
+def _turn(module: Module) -> tuple[int, int]:
+    """Sorts modules as PEFT meets them, which is as transformers makes them: Phi-3's o_proj before its qkv_proj."""
+    if module.stack not in ("qkv", "o"):
+        return module.layer, 2
+    return module.layer, 1 if _last(module.path) == "qkv_proj" else 0
 
 
 def _path(name: str) -> str:

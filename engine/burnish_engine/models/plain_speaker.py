@@ -66,7 +66,7 @@ class PlainSpeaker:
         return [getattr(config, "eos_token_id", None) for config in configs]
 
     def use_adapter(self, use: bool) -> None:
-        """Whether a PeftModel's replies that start from now on are made with the adapter."""
+        """Whether the adapter speaks from now on. Not while a reply is being made."""
         tuner = self._model.base_model
         (tuner.enable_adapter_layers if use else tuner.disable_adapter_layers)()
 

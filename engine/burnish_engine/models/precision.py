@@ -12,13 +12,14 @@ def exact_products(*, tf32: bool = False) -> None:
     """Make matrix products accumulate in fp32, and fp32 stay fp32.
 
     Off by default in torch is only TF32 in products; convolutions use it, and partial sums of split products are added
-    in 16 bits. Both are process-wide switches.
+    in 16 bits. All are process-wide switches.
 
     Args:
         tf32: Allow fp32 products in TF32 (10 bits of mantissa) where the person asked for it.
     """
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_tf32 = tf32
+    # Sets more than allow_tf32 does: with "medium", as some libraries leave it, CPUs multiply fp32 in bf16.
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
+    matmul = torch.backends.cuda.matmul
     matmul.allow_bf16_reduced_precision_reduction = False
     matmul.allow_fp16_reduced_precision_reduction = False

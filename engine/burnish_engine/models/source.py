@@ -36,6 +36,11 @@ class ModelSource:
     spec: DecoderSpec | None
     note: str = ""
 
+    @property
+    def stored_quantized(self) -> bool:
+        """Whether its linear weights are stored quantized; the fast decoder only takes NF4 (see `why_not_fast`)."""
+        return bool(self.config.get("quantization_config"))
+
 
 def open_model(path: str) -> ModelSource:
     """Check a model folder, or unpack the embedded one.

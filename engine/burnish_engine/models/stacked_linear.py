@@ -139,14 +139,28 @@ class StackedLinear:
         matrix = self.frozen.buffer()
         return lora_linear.input_gradient(dy_TE, matrix, self.stack, dx_out=out, needs_dx=wanted, drop=self.drop)
 
-    def accumulate(self, dy_TE: torch.Tensor, x_TK: torch.Tensor, xa_TR: torch.Tensor) -> None:
+    def accumulate(self, dy_TE: torch.Tensor, x_TK: torch.Tensor | None, xa_TR: torch.Tensor | None) -> None:
         """Add this pass's adapter gradients to `gradients`.
 
         Args:
             dy_TE: As `input_gradient` left it.
-            x_TK: The input.
-            xa_TR: XAᵀ of the forward pass.
+            x_TK: The input; None where A's gradients were accumulated on the way (never with dropout).
+            xa_TR: XAᵀ of the forward pass; None where B's were.
         """
-        if self.rank:
-            found = self.gradients
+        if not self.rank:
+            return
+        found, adapters, firsts = self.gradients, self.stack.adapters, self.stack.firsts
+        dy_TN, dxa_TR = dy_TE[:, : self.outputs], dy_TE[:, self.outputs :]
+        if x_TK is not None and xa_TR is not None:
             lora_linear.accumulate(dy_TE, x_TK, xa_TR, self.stack, grad_a=found.a, grad_b=found.b, drop=self.drop)
+        elif x_TK is not None:
+            placed = zip(adapters, firsts, strict=True)
+            segments = [lora_linear.Segment(0, self.inputs, first, adapter.padded) for adapter, first in placed]
+            lora_linear.outer_accumulate(dxa_TR, x_TK, found.a, [1.0] * len(adapters), segments)
+        elif xa_TR is not None:
+            placed = zip(adapters, firsts, strict=True)
+            segments = [
+                lora_linear.Segment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in placed
+            ]
+            scales = [adapter.scale for adapter in adapters]
+            lora_linear.outer_accumulate(xa_TR, dy_TN, [b.t() for b in found.b], scales, segments)

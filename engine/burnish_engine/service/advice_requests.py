@@ -69,15 +69,14 @@ class AdviceRequests:
         if listed or opens_without_torch(path):
             return chosen_model(path, catalog(), models_here(catalog()))
         facts = self._data.ask(ModelRequest(id=job.id, path=path), job, about=f"the model {path}").model
-        spec = (
-            rough_spec(json.loads((Path(facts.folder) / "config.json").read_text(encoding="utf-8"))) if facts else None
-        )
+        config = json.loads((Path(facts.folder) / "config.json").read_text(encoding="utf-8")) if facts else {}
+        spec = rough_spec(config)
         if facts is None or spec is None:
             raise SetupError(
                 f"The config.json in {path} does not say the model's shape in keys that Burnish knows.",
                 "Write the recipe by hand; training may work.",
             )
-        return ChosenModel(path, facts.name, spec, here=True)
+        return ChosenModel(path, facts.name, spec, here=True, config=config)
 
     def _dataset(self, request: SuggestRequest, chosen: ChosenModel | None, job: Job) -> DatasetFacts | None:
         """What is in the files, tokenized by the model where it is here, else by the embedded one."""

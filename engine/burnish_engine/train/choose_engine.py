@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.models.source import ModelSource
 from burnish_engine.train.engine import Engine
@@ -39,14 +40,37 @@ def make_engine(
         adapter: Folder of the adapter to go on with; None starts a new one.
         name: The engine of the run so far; None chooses.
         layout: How rows were laid out so far.
+
+    Raises:
+        UsageError: The recipe asks for what the engine that it asks for, or is left with, does not do.
     """
     asked = name or recipe.train.engine
-    reason = "" if asked == "plain" else why_not(source, recipe)
+    reason = "" if asked == "plain" else why_not(source, recipe, device)
+    if reason and asked == "fast":
+        remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
+        raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if name else remedy)
     if asked == "plain" or reason:
+        _check_plain(recipe, precision, reason)
         plain = PlainEngine(
             source, recipe, stream, tokenizer, precision=precision, device=device, adapter=adapter, layout=layout
         )
         if reason and name is None:
-            plain.notes.insert(0, reason)
+            plain.notes.insert(0, f"{reason}; the plain one trains this, more slowly.")
         return plain
     return FastEngine(source, recipe, stream, tokenizer, precision=precision, device=device, adapter=adapter)
+
+
+def _check_plain(recipe: Recipe, precision: str, reason: str) -> None:
+    """Refuse what only the fast engine does.
+
+    Raises:
+        UsageError: The recipe asks for it.
+    """
+    why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
+    if recipe.model.quantize != "none":
+        raise UsageError(
+            f"{why}, and only the fast engine trains with model.quantize = {recipe.model.quantize!r}.",
+            'Set model.quantize = "none".',
+        )
+    if precision == "fp16":
+        raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import torch
 
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.data.tokenize import Document
+from burnish_engine.models.decoder_generate import DecoderSpeaker
 from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_PRODUCTS
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.generate import generate_replies
+from burnish_engine.models.load_fast import declared_ends, device_problem
 from burnish_engine.models.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.models.sampling import Reply
@@ -34,14 +37,14 @@ _HEAD_ROWS_CPU = 256
 _HEAD_STEP = 256
 
 
-def why_not(source: ModelSource, recipe: Recipe) -> str:
-    """Why the fast engine does not train this, as a sentence; empty where it does."""
-    reason = why_not_fast(source.config, source.spec, nf4=recipe.model.quantize == "nf4")
+def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
+    """Why the fast engine does not train this, as the first half of a sentence; empty where it does."""
+    reason = why_not_fast(source.config, source.spec, nf4=True)
     if reason:
-        return f"The model {reason}, which the fast engine does not do; the plain one trains it, more slowly."
+        return f"The model {reason}, which the fast engine does not do"
     if recipe.adapter.method == "dora":
-        return "The fast engine does not do DoRA; the plain one trains it, more slowly."
-    return ""
+        return "The fast engine does not do DoRA"
+    return device_problem(device)
 
 
 class FastEngine:
@@ -84,13 +87,15 @@ class FastEngine:
         skipped = [name for name in recipe.adapter.targets if name not in named and name != "all-linear"]
         if skipped:
             self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
+        if source.stored_quantized and recipe.model.quantize == "none":
+            self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         loaded = load_decoder(
             source,
             dtype=DTYPES[precision],
             device=device,
             positions=max(section.micro_batch_tokens, 64),
             plan=plan,
-            quantize=recipe.model.quantize == "nf4",
+            quantize=recipe.model.quantize == "nf4" or source.stored_quantized,
         )
         self.model = make_trainable(loaded)
         if adapter:
@@ -101,6 +106,7 @@ class FastEngine:
         self._layouts = self._make_layouts(device)
         keep = KEEP_ATTENTION if section.recompute else KEEP_PRODUCTS
         self._trainer = FastTrainer(self.model, section, self._layouts, [keep] * spec.num_layers)
+        self._speaker = DecoderSpeaker(loaded.decoder, declared_ends(source))
         self._prefetcher: Prefetcher | None = None
 
     def _make_layouts(self, device: torch.device) -> list[PackedLayout]:
@@ -136,8 +142,9 @@ class FastEngine:
         """See `Engine`."""
         assert self._prefetcher is not None
         self._trainer.step(self._prefetcher)
-        if self._trainer.problem and self._trainer.problem not in self.notes:
+        if self._trainer.problem:
             self.notes.append(self._trainer.problem)
+            self._trainer.problem = ""
 
     def results(self, *, wait: bool = False) -> Iterator[StepResult]:
         """See `Engine`."""
@@ -146,20 +153,27 @@ class FastEngine:
     def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
         """See `Engine`."""
         layout = max(self._layouts, key=lambda one: one.rows)
-        return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.rows), layout)
+        longest = max((len(document) for document in documents), default=0)
+        if longest > layout.rows:  # training's passes may all be shorter than the budget
+            layout = replace(layout, rows=buckets(budget, packed=True, most=longest)[-1])
+        with self._trainer.on_stream():
+            return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.rows), layout)
 
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
         """See `Engine`."""
-        return generate_replies(self.model.loaded.decoder, self._tokenizer, list(prompts), max_new_tokens)
+        with self._trainer.on_stream():
+            return generate_replies(self._speaker, self._tokenizer, list(prompts), max_new_tokens)
 
     def save_adapter(self, folder: Path) -> None:
         """See `Engine`."""
         folder.mkdir(parents=True)
-        self.model.adapter.save(folder, self._base)
+        with self._trainer.on_stream():
+            self.model.adapter.save(folder, self._base)
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """See `Engine`."""
-        return self.model.state()
+        with self._trainer.on_stream():
+            return self.model.state()
 
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         """See `Engine`."""
@@ -181,5 +195,6 @@ def head_rows(supervised: int, *, cpu: bool = False) -> int:
         cpu: Padding costs time there, and small products nothing.
     """
     most = _HEAD_ROWS_CPU if cpu else _HEAD_ROWS
-    chunks = -(-max(supervised, 1) // most)
-    return -(-supervised // chunks // _HEAD_STEP) * _HEAD_STEP
+    rows = max(supervised, 1)
+    chunks = -(-rows // most)
+    return -(-rows // chunks // _HEAD_STEP) * _HEAD_STEP

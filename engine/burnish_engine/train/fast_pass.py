@@ -96,11 +96,14 @@ class PassProgram:
             stream: What all buckets are captured on.
         """
         graphs = []
-        for program in (self._forward, self._head_chunk, self._backward):
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=stream):
-                program()
-            graphs.append(graph)
+        try:
+            for program in (self._forward, self._head_chunk, self._backward):
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool, stream=stream):
+                    program()
+                graphs.append(graph)
+        finally:
+            self._done = self._dhidden_TH = None  # of a capture that failed half-way
         self._graphs = tuple(graphs)
 
     def _programs(self) -> tuple[Callable[[], None], ...]:

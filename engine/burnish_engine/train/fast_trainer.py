@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextlib import nullcontext as _nothing
+from typing import TypeAlias
 
 import torch
 
@@ -25,6 +27,7 @@ from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
 AHEAD = 3  # steps queued on the device: enough that it never runs dry, few enough that stopping is prompt
 _POLL_S = 0.0002
 _LOSS = 4  # place of the loss after the optimizer's status
+_Mark: TypeAlias = "float | torch.cuda.Event"  # a moment
 
 
 class FastTrainer:
@@ -40,7 +43,7 @@ class FastTrainer:
 
     Attributes:
         stream: What everything is queued on; None on the CPU.
-        problem: Why graphs could not be captured; empty where they were, or were not wanted.
+        problem: Why graphs could not be captured, as a sentence; empty where they were, or were not wanted.
     """
 
     def __init__(
@@ -79,7 +82,10 @@ class FastTrainer:
             IndexError: There is none left.
         """
         self._results.wait_until_fewer_than(AHEAD)
-        with torch.cuda.stream(self.stream) if self.stream else _nothing():
+        if self.stream:  # what was loaded or evaluated on the usual stream comes first
+            self.stream.wait_stream(torch.cuda.current_stream(self.model.device))
+        with self.on_stream():
+            self._results.begin()
             while True:
                 batch = prefetcher.next()
                 facts, last = batch.step, batch.is_last
@@ -88,6 +94,10 @@ class FastTrainer:
                     break
             self._update(facts)
         return facts
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """What is done within comes after all steps queued so far, and before those to come."""
+        return torch.cuda.stream(self.stream) if self.stream else _nothing()
 
     def results(self, *, wait: bool = False) -> Iterator[StepResult]:
         """Results that have arrived since, in order; with `wait`, those of all queued steps."""
@@ -99,7 +109,8 @@ class FastTrainer:
         if self._wants_graphs and not program.captured and batch.layout in self._ran:
             self._capture(program)
         if self.model.loaded.plan.dropout:
-            self.model.dropout_seed.add_(1)
+            index = (batch.step.number - 1) * self._section.accumulation + batch.index
+            self.model.dropout_seed.fill_(dropout_seed(self._section.seed, index))
         program.run(batch.counts)
         if batch.counts.head_chunks:
             self._ran.add(batch.layout)
@@ -107,7 +118,9 @@ class FastTrainer:
     def _update(self, facts: StepFacts) -> None:
         optimizer = self.model.optimizer
         optimizer.set_control(self.model.control(self._section, facts.scalars.learning_rate))
-        if self._update_graph:
+        if not facts.supervised:
+            pass  # nothing was learned: no moment decays
+        elif self._update_graph:
             self._update_graph.replay()
         else:
             optimizer.step()
@@ -130,7 +143,21 @@ class FastTrainer:
                 self._update_graph = graph
         except (RuntimeError, torch.OutOfMemoryError) as error:
             self._wants_graphs = False
-            self.problem = str(error).strip().splitlines()[0]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            self.problem = (
+                f"CUDA graphs could not be captured ({lines[0]}); training goes on without them, more slowly."
+            )
+
+
+def dropout_seed(run_seed: int, index: int) -> int:
+    """Seed of a micro-batch's dropout: of its number alone, so that a resumed run draws what the whole one would have.
+
+    Args:
+        run_seed: 0 to 2^32 - 1.
+        index: Micro-batch from the start of the run.
+    """
+    bits = (run_seed << 32) | (index & 0xFFFFFFFF)
+    return bits - (1 << 64) if bits >> 63 else bits  # as a signed number
 
 
 class _Readback:
@@ -141,18 +168,30 @@ class _Readback:
         count = 4 * AHEAD
         self._slots = torch.zeros(count, 5, dtype=torch.float32, pin_memory=self._cuda)
         self._next = 0
-        self._pending: deque[tuple[StepFacts, int, torch.cuda.Event | None]] = deque()
+        self._pending: deque[tuple[StepFacts, int, _Mark, _Mark]] = deque()
         self._arrived: deque[StepResult] = deque()
-        self._clock = time.perf_counter()
+        self._began = self._mark()
+
+    def _mark(self) -> _Mark:
+        """Now, on the device where there is one."""
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def begin(self) -> None:
+        """A step begins: it takes from here, or from the end of the step before it where that is still queued."""
+        if not self._pending:
+            self._began = self._mark()
 
     def push(self, facts: StepFacts, status: torch.Tensor, loss: torch.Tensor) -> None:
         slot = self._slots[self._next]
         slot[:_LOSS].copy_(status, non_blocking=True)
         slot[_LOSS:].copy_(loss, non_blocking=True)
-        event = torch.cuda.Event() if self._cuda else None
-        if event:
-            event.record()
-        self._pending.append((facts, self._next, event))
+        end = self._mark()
+        self._pending.append((facts, self._next, self._began, end))
+        self._began = end
         self._next = (self._next + 1) % len(self._slots)
 
     def wait_until_fewer_than(self, count: int) -> None:
@@ -170,11 +209,10 @@ class _Readback:
     def _poll(self) -> int:
         """Take in what has arrived; returns how many steps are still on their way."""
         while self._pending:
-            facts, slot, event = self._pending[0]
-            if event and not event.query():
+            facts, slot, began, end = self._pending[0]
+            if not isinstance(end, float) and not end.query():
                 break
             self._pending.popleft()
-            now = time.perf_counter()
             values = self._slots[slot].tolist()
             self._arrived.append(
                 StepResult(
@@ -183,12 +221,17 @@ class _Readback:
                     tokens=facts.tokens,
                     supervised=facts.supervised,
                     loss=values[_LOSS],
-                    grad_norm=values[GRADIENT_NORM],
+                    grad_norm=values[GRADIENT_NORM] if facts.supervised else 0.0,
                     learning_rate=facts.scalars.learning_rate,
-                    taken=bool(values[TAKEN]),
+                    taken=bool(values[TAKEN]) or not facts.supervised,
                     loss_scale=values[LOSS_SCALE],
-                    seconds=now - self._clock,
+                    seconds=_seconds(began, end),
                 )
             )
-            self._clock = now
         return len(self._pending)
+
+
+def _seconds(began: _Mark, end: _Mark) -> float:
+    if isinstance(began, float):
+        return end - began
+    return float(began.elapsed_time(end)) / 1000

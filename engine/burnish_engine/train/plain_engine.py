@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models import plain
 from burnish_engine.models.generate import generate_replies
+from burnish_engine.models.precision import exact_products
 from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource
 from burnish_engine.train.engine import StepResult
@@ -52,6 +53,7 @@ class PlainEngine:
         layout: str | None = None,
     ) -> None:
         self._recipe, self._stream, self._tokenizer, self._device = recipe, stream, tokenizer, device
+        exact_products()
         self.notes: list[str] = []
         base = plain.load_base(source, precision, device)
         skipped = plain.skipped_targets(base, recipe.adapter)

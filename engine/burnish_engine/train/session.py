@@ -230,7 +230,9 @@ class Session:
             self._record(result)
 
     def _record(self, result: StepResult) -> None:
-        if not result.taken and self._precision != "fp16":
+        # In fp16 the loss scale is halved after such a step, until there is nothing left to halve.
+        if not result.taken and (self._precision != "fp16" or result.loss_scale <= 1.0):
+            self.step = result.step  # later ones may be queued
             raise DivergedError(
                 f"At step {result.step} the loss is {result.loss} and the gradient norm {result.grad_norm}; the step "
                 "was not taken.",
@@ -291,6 +293,7 @@ class Session:
         section = self.recipe.evaluation
         if not section.prompts:
             return
+        self._take_results(wait=True)
         system = self.recipe.data.system_prompt
         start = [{"role": "system", "content": system}] if system else []
         prompts = [self._prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts]

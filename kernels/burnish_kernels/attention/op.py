@@ -1,4 +1,4 @@
-"""Attention within packed documents: validate, allocate, choose. CUDA tensors use the kernels, others the reference.
+"""Attention within packed documents: validate, allocate, choose. CUDA tensors use the kernels, others `processor`.
 
 `forward` and `backward` are the plain steps, for those who write their own backward pass; `attention` is the two as one
 autograd operation.
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from burnish_kernels.attention import reference
+from burnish_kernels.attention import processor
 from burnish_kernels.attention.candidates import tuned_config
 from burnish_kernels.attention.config import Config, choose_config
 from burnish_kernels.attention.tiles import document_rows, document_tiles, tile_capacity
@@ -113,14 +113,13 @@ def forward(
     _validate(q_TND, k_TMD, v_TMD, docs, scale, window, softcap)
     o_TND = torch.empty_like(q_TND, memory_format=torch.contiguous_format) if out is None else out
     _validate_like("out", o_TND, q_TND)
+    wide = torch.promote_types(q_TND.dtype, torch.float32)
+    lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=wide, device=q_TND.device)
     if not use_kernels(q_TND):
-        found_TND, lse_NT = reference.attention(
-            q_TND, k_TMD, v_TMD, docs.start_T, scale=scale, window=window, softcap=softcap
-        )
-        return (found_TND if out is None else out.copy_(found_TND)), lse_NT
+        processor.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, scale=scale, window=window, softcap=softcap)
+        return o_TND, lse_NT
     from burnish_kernels.attention.launch_kernels import launch_forward
 
-    lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=torch.float32, device=q_TND.device)
     if q_TND.shape[0]:
         launch_forward(
             *(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs),
@@ -191,13 +190,13 @@ def backward(
     if not q_TND.shape[0]:
         return dq_TND, dk_TMD, dv_TMD
     if not use_kernels(q_TND):
-        leaves = [tensor.detach().requires_grad_() for tensor in (q_TND, k_TMD, v_TMD)]
-        with torch.enable_grad():
-            again_TND, _ = reference.attention(
-                leaves[0], leaves[1], leaves[2], docs.start_T, scale=scale, window=window, softcap=softcap
-            )
-        found = torch.autograd.grad(again_TND, leaves, do_TND)
-        return dq_TND.copy_(found[0]), dk_TMD.copy_(found[1]), dv_TMD.copy_(found[2])
+        processor.backward(
+            *(do_TND, q_TND, k_TMD, v_TMD, o_TND, lse_NT, dq_TND, dk_TMD, dv_TMD, docs.start_T),
+            scale=scale,
+            window=window,
+            softcap=softcap,
+        )
+        return dq_TND, dk_TMD, dv_TMD
     from burnish_kernels.attention.launch_kernels import launch_dkdv, launch_dq
 
     chosen = _config(config, q_TND, k_TMD, docs)

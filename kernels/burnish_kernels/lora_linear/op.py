@@ -71,6 +71,8 @@ def forward(
         out = x_ext_TE.new_empty(x_ext_TE.shape[0], stack.N)
     if out.shape != (x_ext_TE.shape[0], stack.N):
         raise ValueError(f"out must be {(x_ext_TE.shape[0], stack.N)}, not {tuple(out.shape)}")
+    if not stack.adapters:
+        return _linear(x_ext_TE, buffer, bias_N, out)
     x_TK, xa_TR = x_ext_TE[:, : stack.K], x_ext_TE[:, stack.K :]
     drop = _active(drop)
     _project_input(x_TK, xa_TR, buffer, stack, drop)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -68,7 +69,7 @@ class Stack:
                 raise ValueError(f"{adapter} has no rank")
             end = adapter.first_row + adapter.rows
 
-    @property
+    @cached_property
     def R(self) -> int:
         """Padded ranks of all adapters."""
         return sum(adapter.padded for adapter in self.adapters)

@@ -66,8 +66,9 @@ def rotate(
     if table_PR is None or index_T is None:
         return x_TXD
     rotary = table_PR.shape[1]
-    cos_T1R, sin_T1R = table_PR[index_T.long()].to(x_TXD.dtype)[:, None, :].chunk(2, dim=-1)
-    sin_T1R = sin_T1R * direction
+    cos_T1R, sin_T1R = table_PR.index_select(0, index_T).to(x_TXD.dtype)[:, None, :].chunk(2, dim=-1)
+    if direction < 0:
+        sin_T1R = -sin_T1R
     first, second = x_TXD[..., :rotary].chunk(2, dim=-1)
     turned = (first * cos_T1R - second * sin_T1R, second * cos_T1R + first * sin_T1R)
     return torch.cat((*turned, x_TXD[..., rotary:]), dim=-1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.swiglu.adapted import cases as adapted_cases
 
 # Relative L2 error against the reference in double precision: one rounding to the dtype; a few in fp32. To bf16
 # Triton's interpreter does not round but cuts off, so its error is twice the GPU's.
@@ -29,7 +30,7 @@ def cases() -> list[Case]:
                 _case(4, 96, dtype, activation, apart=8, in_place=True),
             ]
     far = {"rows": FAR_ROWS, "size": FAR_SIZE, "dtype": torch.bfloat16, "activation": "silu", "far": True}
-    return [*found, Case("far-rows", TOLERANCE[torch.bfloat16], far, gpu_only=True)]
+    return [*found, Case("far-rows", TOLERANCE[torch.bfloat16], far, gpu_only=True), *adapted_cases.cases()]
 
 
 def _case(rows: int, size: int, dtype: torch.dtype, activation: str, *, apart: int = 0, in_place: bool = False) -> Case:
@@ -54,6 +55,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     from burnish_kernels.swiglu import op
 
     options = case.options
+    if options.get("adapted"):
+        return adapted_cases.compare(case, device, seed)
     generator = torch.Generator().manual_seed(seed)
     rows, size, dtype, activation = (options[name] for name in ("rows", "size", "dtype", "activation"))
     if options.get("far"):
@@ -126,7 +129,7 @@ def _compare_far(device: str) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """Both kernels for every dtype and activation: the tile is always the same."""
+    """Both kernels for every dtype and activation (the tile is always the same), and those with adapters."""
     from burnish_kernels.swiglu import kernel
 
     found = []
@@ -146,11 +149,11 @@ def compilations() -> list[Compilation]:
                 signature |= dict.fromkeys(["T", "size", *(f"{name}_stride" for name in strided)], "i32")
                 name = f"{function.__name__}-{activation}-{str(dtype).removeprefix('torch.')}"
                 found.append(Compilation(name, function, signature, constants | switches, num_warps=kernel.WARPS))
-    return found
+    return [*found, *adapted_cases.compilations()]
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Forward and in-place backward, without and with the result again (for the adapters' gradients)."""
+    """Forward and backward, without and with the result again (for the adapters' gradients); with adapters."""
     rows, dtype = 16384, torch.bfloat16
     for size, activation in (
         (1536, "silu"),
@@ -167,6 +170,8 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         act, dact = (torch.randn(rows, size, device=device, dtype=dtype) for _ in range(2))
         for kind, tensors in (("forward", 3), ("backward", 5), ("backward-act", 6)):
             yield _benchmark(kind, tensors, activation, gate_up, gradient, act, dact)
+        del gate_up, gradient, act, dact
+    yield from adapted_cases.benchmarks(device)
 
 
 def _benchmark(

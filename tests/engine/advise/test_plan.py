@@ -5,7 +5,14 @@ import pytest
 from burnish_engine.advise.plan import choose_target, plan_run, refuse_unfit
 from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
-from burnish_engine.contract.recipe import DataSection, DevicesSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import (
+    AdapterSection,
+    DataSection,
+    DevicesSection,
+    ModelSection,
+    Recipe,
+    TrainSection,
+)
 
 from support.machines import cpu_machine, gpu_machine
 
@@ -18,6 +25,12 @@ QWEN3_06B = DecoderSpec(
     family="qwen3", vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_heads=16, num_kv_heads=8,
     head_dim=128, layers=[LayerSpec()] * 28, max_context=40960, qk_norm=True, tied_embeddings=True,
 )  # fmt: skip
+
+QWEN3_CONFIG = {
+    "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
+    "max_position_embeddings": 40960, "tie_word_embeddings": True,
+}  # fmt: skip
 
 
 def dataset(rows=1000, tokens=200_000, *, budget=2048, fill=0.95, learned=0.5):
@@ -40,10 +53,10 @@ def test_the_parts_sum_up_to_the_peak():
 def test_what_is_free_decides_not_what_is_built_in():
     recipe = Recipe()
     roomy = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=23 * GIB))
-    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=6 * GIB))
+    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=3 * GIB))
     assert roomy.fits
     assert not crowded.fits
-    assert "6.0 GiB is free" in crowded.problems[0]
+    assert "3.0 GiB is free" in crowded.problems[0]
 
 
 def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
@@ -65,10 +78,72 @@ def test_a_pass_that_is_too_large_is_told_apart_from_a_model_that_is():
 
 def test_the_advice_of_a_refusal_works():
     machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
-    recipe = Recipe(train=TrainSection(micro_batch_tokens=2048))
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
     assert not plan_run(recipe, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
-    smaller = Recipe(data=DataSection(max_length=512), train=TrainSection(micro_batch_tokens=512, recompute=True))
+    recomputed = Recipe(train=TrainSection(micro_batch_tokens=16384, recompute=True))
+    assert plan_run(recomputed, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+    smaller = Recipe(data=DataSection(max_length=512), train=TrainSection(micro_batch_tokens=4096))
     assert plan_run(smaller, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+
+
+def test_4_bits_are_advised_only_where_they_help():
+    passes = {"data": DataSection(max_length=512), "train": TrainSection(micro_batch_tokens=512, recompute=True)}
+    whole, packed = (Recipe(model=ModelSection(quantize=kind), **passes) for kind in ("none", "nf4"))
+    card = gpu_machine("NVIDIA GeForce RTX 4070", 12 * GIB)
+    refused = plan_run(whole, LLAMA_8B, card)
+    assert 'model.quantize = "nf4"' in refused.problems[0]
+    assert plan_run(packed, LLAMA_8B, card).fits
+    for hopeless in (gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB), cpu_machine(ram=8 * GIB)):
+        assert "nf4" not in plan_run(whole, LLAMA_8B, hopeless).problems[0]
+    plain = whole.model_copy(update={"train": whole.train.model_copy(update={"engine": "plain"})})
+    assert "nf4" not in plan_run(plain, LLAMA_8B, card).problems[0]
+
+
+def test_the_engine_decides_what_a_run_takes():
+    card = gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB)
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
+    fast = plan_run(recipe, QWEN3_06B, card)
+    plain = plan_run(Recipe(train=TrainSection(micro_batch_tokens=4096, engine="plain")), QWEN3_06B, card)
+    dora = plan_run(recipe.model_copy(update={"adapter": AdapterSection(method="dora")}), QWEN3_06B, card)
+    assert fast.tokens_per_s > 5 * plain.tokens_per_s
+    assert fast.memory_bytes < plain.memory_bytes / 2
+    assert fast.host_bytes < plain.host_bytes
+    assert not any("engine" in note for note in [*fast.notes, *plain.notes])
+    assert dora.memory_bytes > plain.memory_bytes
+    assert any("DoRA" in note for note in dora.notes)
+
+
+def test_recompute_and_4_bits_cost_speed():
+    card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    base = {"micro_batch_tokens": 4096}
+    usual = plan_run(Recipe(train=TrainSection(**base)), QWEN3_06B, card)
+    again = plan_run(Recipe(train=TrainSection(**base, recompute=True)), QWEN3_06B, card)
+    packed = plan_run(Recipe(train=TrainSection(**base), model=ModelSection(quantize="nf4")), QWEN3_06B, card)
+    exact = plan_run(Recipe(train=TrainSection(**base, precision="fp32")), QWEN3_06B, card)
+    half = plan_run(Recipe(train=TrainSection(**base, precision="fp16")), QWEN3_06B, card)
+    assert 0.65 < again.tokens_per_s / usual.tokens_per_s < 0.9
+    assert 0.85 < packed.tokens_per_s / usual.tokens_per_s < 1.0
+    assert exact.tokens_per_s < usual.tokens_per_s / 3
+    assert half.tokens_per_s == usual.tokens_per_s
+    assert half.memory_bytes == usual.memory_bytes
+
+
+def test_4_bits_on_a_processor_are_allowed_and_called_slow():
+    whole = plan_run(Recipe(), QWEN3_06B, cpu_machine())
+    packed = plan_run(Recipe(model=ModelSection(quantize="nf4")), QWEN3_06B, cpu_machine())
+    assert packed.memory_bytes < whole.memory_bytes
+    assert packed.tokens_per_s < whole.tokens_per_s
+    assert any("slow" in note for note in packed.notes)
+
+
+def test_a_checkpoint_stored_in_4_bits_is_planned_so():
+    stored = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    config = {**QWEN3_CONFIG, "quantization_config": stored}
+    card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    asked = plan_run(Recipe(model=ModelSection(quantize="nf4")), QWEN3_06B, card)
+    assert plan_run(Recipe(), QWEN3_06B, card, config=config).memory == asked.memory
+    whole = plan_run(Recipe(), QWEN3_06B, card, config=QWEN3_CONFIG)
+    assert whole.memory_bytes > asked.memory_bytes
 
 
 def test_steps_and_tokens_follow_from_the_dataset():

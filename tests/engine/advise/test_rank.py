@@ -17,6 +17,7 @@ from support.advice import (
     H200,
     LAPTOP,
     PHONE,
+    RTX_2080,
     recorded,
 )
 
@@ -29,9 +30,10 @@ def by_name(ranked):
 
 # Machine, target, weights of the first model between.
 FIRST = [
-    ("laptop_4060", PHONE, 0.5, 2),
-    ("laptop_4060", LAPTOP, 0.5, 2),
-    (DESKTOP_4060, LAPTOP, 0.5, 2),
+    ("laptop_4060", PHONE, 2.5, 3.5),
+    ("laptop_4060", LAPTOP, 3.5, 4.5),
+    (DESKTOP_4060, LAPTOP, 3.5, 4.5),
+    (RTX_2080, LAPTOP, 1, 2),
     ("pair_4090", PHONE, 1.5, 3.5),
     ("pair_4090", LAPTOP, 4, 8.5),
     ("pair_3090_nvlink", LAPTOP, 4, 8.5),
@@ -55,6 +57,33 @@ def test_the_first_is_of_the_size_an_expert_takes(machine, target, least, most):
     assert first.model.exports
     assert first.model.kind == "chat"
     assert not first.model.gated
+
+
+def test_4_bits_are_for_models_that_do_not_fit_in_16():
+    small = by_name(rank(recorded("laptop_4060"), catalog(), LAPTOP))
+    assert small["Qwen/Qwen3-4B"].method == "qlora"
+    assert small["Qwen/Qwen3-4B"].train_bytes < 6.6 * GIB < 2 * small["Qwen/Qwen3-4B"].model.parameters
+    assert "QLoRA" in small["Qwen/Qwen3-4B"].reason
+    assert small["Qwen/Qwen3-1.7B"].method == "lora"
+    large = rank(H100, catalog(), LAPTOP)
+    assert all(one.method == "lora" for one in large if one.model.parameters < 10 * BILLION)
+
+
+def test_4_bits_have_to_be_worth_it():
+    """A model that needs 4 bits comes before one that does not only if it is clearly better."""
+    ranked = [one for one in rank(recorded("laptop_4060"), catalog(), LAPTOP) if one.verdict == "good"]
+    names = [one.model.name for one in ranked if one.model.exports and one.model.kind == "chat"]
+    assert names.index("Qwen/Qwen3-4B") < names.index("Qwen/Qwen3-1.7B") < names.index("Qwen/Qwen2.5-1.5B-Instruct")
+    merit = {one.model.name: one.model.parameters * one.model.merit for one in ranked}
+    for name in names:
+        first = next(one for one in ranked if one.model.name == name)
+        if first.method == "qlora" and names.index(name) < names.index("Qwen/Qwen3-1.7B") and not first.model.gated:
+            assert merit[name] > 1.25 * merit["Qwen/Qwen3-1.7B"]
+
+
+def test_processors_and_old_cards_are_never_told_4_bits():
+    for machine in (CPU_16, CPU_24, RTX_2080):
+        assert {one.method for one in rank(machine, catalog(), LAPTOP)} == {"lora"}
 
 
 def test_a_phone_and_a_laptop_get_different_models():

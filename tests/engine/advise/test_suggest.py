@@ -121,13 +121,45 @@ def test_alpha_keeps_the_scale_that_the_learning_rate_is_made_for():
 
 
 def test_long_documents_keep_their_length_where_memory_allows():
-    small, large = recipe_of(ask(MACHINES["laptop_4060"], data=DOCUMENTS)), recipe_of(ask(H200, data=DOCUMENTS))
-    assert large.data.max_length >= 16_384
-    assert small.data.max_length < large.data.max_length
-    assert small.train.recompute
-    suggestion = ask(MACHINES["laptop_4060"], data=DOCUMENTS)
-    assert "memory" in reasons(suggestion)["data.max_length"]
-    assert any("are cut" in warning for warning in suggestion.warnings)
+    small, large = ask(MACHINES["laptop_4060"], data=DOCUMENTS), ask(H200, data=DOCUMENTS)
+    assert recipe_of(large).data.max_length >= 16_384
+    assert recipe_of(small).data.max_length >= 16_384
+    assert recipe_of(small).train.recompute
+    assert find_model(small.model).parameters < find_model(large.model).parameters / 4
+    chosen = ask(MACHINES["laptop_4060"], data=DOCUMENTS, model="Qwen/Qwen3-4B")
+    assert recipe_of(chosen).data.max_length < 16_384
+    assert "memory" in reasons(chosen)["data.max_length"]
+    assert any("are cut" in warning for warning in chosen.warnings)
+
+
+def test_a_card_of_8_gb_trains_a_4b_in_4_bits_and_says_why():
+    for where in (DESKTOP_4060, MACHINES["laptop_4060"]):
+        suggestion = ask(where, data=CHATS)
+        recipe = recipe_of(suggestion)
+        assert 3.5e9 < find_model(suggestion.model).parameters < 4.5e9
+        assert recipe.model.quantize == "nf4"
+        assert "4 bits" in reasons(suggestion)["model.quantize"]
+        assert "4 bits" in reasons(suggestion)["model.path"]
+        whole = recipe.model_copy(update={"model": recipe.model.model_copy(update={"quantize": "none"})})
+        assert not plan_run(whole, find_model(suggestion.model).spec, where).fits
+
+
+def test_16_bits_are_kept_where_they_fit():
+    for suggestion in (ask(H100), ask(DESKTOP_4060, model="Qwen/Qwen3-0.6B"), ask(CPU_16)):
+        assert recipe_of(suggestion).model.quantize == "none"
+        assert "model.quantize" not in reasons(suggestion)
+
+
+def test_4_bits_are_suggested_for_a_chosen_model_that_fits_only_so():
+    suggestion = ask(MACHINES["pair_4090"], DESKTOP, model="Qwen/Qwen3-14B")
+    assert suggestion.plan.fits
+    assert recipe_of(suggestion).model.quantize == "nf4"
+
+
+def test_projections_under_other_names_get_their_adapters():
+    suggestion = ask(H100, model="microsoft/Phi-4-mini-instruct")
+    assert recipe_of(suggestion).adapter.targets == ["all-linear"]
+    assert "names" in reasons(suggestion)["adapter.targets"]
 
 
 def test_recompute_is_suggested_only_where_the_run_does_not_fit_without():

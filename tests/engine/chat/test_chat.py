@@ -13,7 +13,8 @@ from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 
 from support.export import make_adapter, write_16_bit
-from support.tiny import make_llama
+from support.tiny import make_llama, make_tokenizer
+from support.tiny_models import lora
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "My lamp is broken."}]
 SHORT = Sampling(max_tokens=10)
@@ -43,6 +44,43 @@ def test_the_exported_file_answers_like_the_tuned_model(source, adapter, gguf):
     assert [backend.name for backend in backends] == ["base", "base (tuned)", "tiny-F16.gguf"]
     for backend in backends:
         backend.close()
+
+
+def test_one_loaded_model_is_base_and_tuned(source, adapter, tmp_path):
+    """On our decoder, and in transformers for an adapter that ours does not do."""
+    dora = lora(source.folder, tmp_path / "dora", rank=4, dora=True)
+    drawn = Sampling(max_tokens=10, temperature=1.0)  # its tied embeddings make all greedy replies alike
+    base = TorchChat(source)
+    plain = base.stream(CHAT, drawn).finish()
+    for folder, note in ((adapter, ""), (dora, "The adapter is a DoRA adapter, so transformers runs it.")):
+        chat = TorchChat(source, folder)
+        assert chat.note == note
+        tuned = chat.stream(CHAT, drawn).finish()
+        chat.use_adapter(False)
+        assert chat.stream(CHAT, drawn).finish() == plain
+        assert chat.name == "base"
+        chat.use_adapter(True)
+        assert chat.stream(CHAT, drawn).finish() == tuned
+        assert tuned.text != plain.text
+        chat.close()
+        chat.use_adapter(False)
+    with pytest.raises(UsageError, match="without an adapter"):
+        base.use_adapter(True)
+
+
+def test_a_model_of_an_unknown_family_answers_through_transformers(tmp_path):
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    tokenizer = make_tokenizer(tmp_path)
+    torch.manual_seed(0)
+    GPTNeoXForCausalLM(
+        GPTNeoXConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                      num_attention_heads=2, max_position_embeddings=256)
+    ).save_pretrained(tmp_path)  # fmt: skip
+    chat = TorchChat(open_model(str(tmp_path)))
+    assert "architecture 'gpt_neox'" in chat.note
+    assert chat.stream(CHAT, SHORT).finish().tokens
+    chat.close()
 
 
 def test_conversations_grow(source, adapter, gguf):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.generate import (
     PieceDecoder,
     generate_replies,
@@ -17,6 +18,7 @@ from burnish_engine.models.generate import (
     model_stop_ids,
     stop_token_ids,
 )
+from burnish_engine.models.load_fast import load_for_generation
 from burnish_engine.models.plain import attach_adapter, load_base
 from burnish_engine.models.plain_speaker import _can_drop_rows, evaluating
 from burnish_engine.models.sampling import ReplyStream, Sampling, pick_token
@@ -106,6 +108,27 @@ def test_replies_that_end_at_different_times_leave_the_batch(tmp_path):
     assert len({reply.tokens for reply in single}) > 2
     assert generate_replies(model, tokenizer, chats, limit) == single
     assert generate_replies(model, tokenizer, chats, limit, batch_size=4) == single
+
+
+def test_our_decoder_says_what_the_plain_model_says(tmp_path):
+    source = make_talking(tmp_path / "base")
+    tokenizer, plain = load_tokenizer(source), load_base(source, "fp32", CPU)
+    fast, reason = load_for_generation(source, None, "fp32", CPU)
+    assert reason == ""
+    chats = [row["messages"][:1] for row in conversations(6, offset=5)]
+    limit = max(reply.tokens for reply in generate_replies(plain, tokenizer, chats, 60))
+    wanted = generate_replies(plain, tokenizer, chats, limit, batch_size=4)
+    assert {reply.stopped for reply in wanted} == {True, False}
+    assert generate_replies(fast, tokenizer, chats, limit, batch_size=4) == wanted
+    assert [generate_stream(fast, tokenizer, chat, Sampling(max_tokens=limit)).finish() for chat in chats] == wanted
+    drawing = Sampling(max_tokens=12, temperature=0.8, top_p=0.9, seed=3)
+    assert (
+        generate_stream(fast, tokenizer, chats[0], drawing).finish()
+        == generate_stream(plain, tokenizer, chats[0], drawing).finish()
+    )
+    assert model_stop_ids(fast, tokenizer) == model_stop_ids(plain, tokenizer)
+    decoder = load_decoder(source, dtype=torch.float32, device=CPU, positions=64).decoder
+    assert generate_replies(decoder, tokenizer, chats, limit) == wanted
 
 
 @pytest.fixture(scope="module")

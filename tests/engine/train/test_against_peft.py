@@ -1,12 +1,14 @@
-"""The plain path against a script of transformers and PEFT alone: same data, seed and precision, same losses."""
+"""Both engines against a script of transformers and PEFT alone: same data, seed and precision, same losses."""
 
 import pytest
 import torch
 
+from burnish_engine.contract.events import RunStarted
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models import plain
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 from burnish_engine.train.stream import BatchStream
@@ -62,15 +64,19 @@ def script(recipe, rows_of_steps, validation):
     return found, before, held_out()
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("pack", [True, False])
-def test_same_losses_as_transformers_and_peft(tmp_path, tiny_llama, method, accumulation, pack):
-    if method != "lora" and not (pack and accumulation == 3):
-        pytest.skip("the other methods are covered once")
+CASES = [
+    *(("lora", "auto", accumulation, pack) for accumulation in (1, 3) for pack in (True, False)),
+    ("rslora", "auto", 3, True),
+    ("dora", "auto", 3, True),
+    ("lora", "plain", 3, True),
+]
+
+
+@pytest.mark.parametrize(("method", "engine", "accumulation", "pack"), CASES)
+def test_same_losses_as_transformers_and_peft(tmp_path, method, engine, accumulation, pack):
     recipe = tiny_recipe(
         tmp_path, rows=60, epochs=20.0, max_steps=20, schedule='"constant"', warmup_share=0.0,
-        accumulation=accumulation, pack=pack, checkpoint_every=0,
+        accumulation=accumulation, pack=pack, checkpoint_every=0, engine=f'"{engine}"',
     )  # fmt: skip
     adapter = recipe.adapter.model_copy(update={"dropout": 0.0, "method": method})
     recipe = recipe.model_copy(update={"adapter": adapter})
@@ -91,6 +97,8 @@ def test_same_losses_as_transformers_and_peft(tmp_path, tiny_llama, method, accu
 
     paths = create_run(recipe, tmp_path / "run")
     assert run_training(paths).exit_code == 0
+    (started,) = [event for event in read_events(paths.events) if isinstance(event, RunStarted)]
+    assert started.engine == ("plain" if engine == "plain" or method == "dora" else "fast")
     theirs, before, after = script(recipe, rows_of_steps, validation)
     ours = losses(paths)
     assert [ours[step] for step in sorted(ours)] == pytest.approx(theirs, abs=1e-5)

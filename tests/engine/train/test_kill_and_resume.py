@@ -1,4 +1,4 @@
-"""Kill the engine at any moment, resume, and get the uninterrupted run's losses, bit for bit."""
+"""Kill the engine at any moment, resume, and get the uninterrupted run's losses, bit for bit, under dropout."""
 
 import os
 import random
@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from burnish_engine.contract.events import RunStarted
+from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
 
 from support.runs import EngineServer, evaluations, losses, tiny_recipe
@@ -23,6 +25,7 @@ pytestmark = [
 
 def test_every_kill_resumes_to_the_uninterrupted_losses(tmp_path):
     recipe = tiny_recipe(tmp_path, rows=40, epochs=4.0, accumulation=2)
+    assert recipe.adapter.dropout > 0
     server = EngineServer()
     try:
         whole = create_run(recipe, tmp_path / "whole")
@@ -31,6 +34,7 @@ def test_every_kill_resumes_to_the_uninterrupted_losses(tmp_path):
         assert server.wait() == 0
         duration = time.monotonic() - began
         expected, expected_evaluations = losses(whole), evaluations(whole)
+        assert engines(whole) == {"fast"}
         assert len(expected) > 12
 
         seed = random.SystemRandom().randrange(2**32)
@@ -56,9 +60,15 @@ def test_every_kill_resumes_to_the_uninterrupted_losses(tmp_path):
             assert server.wait() == 0, f"seed {seed}, kill {number}: {read_state(paths).message}"
             assert losses(paths) == expected, f"seed {seed}, kill {number}"
             assert evaluations(paths) == expected_evaluations, f"seed {seed}, kill {number}"
+            assert engines(paths) == {"fast"}
         assert len(moments) > 3  # the kills really hit different moments
     finally:
         server.close()
+
+
+def engines(paths):
+    """Which engines trained a run."""
+    return {event.engine for event in read_events(paths.events) if isinstance(event, RunStarted)}
 
 
 def wait_for_save(paths, *, skip, delay_s):

@@ -1,4 +1,4 @@
-"""Predicts the memory peak of a run on the plain path (transformers + PEFT), component by component. Loads no torch.
+"""Predicts the memory peak of a run on the plain engine (transformers + PEFT), component by component. Loads no torch.
 
 What autograd keeps was read off with `torch.autograd.graph.saved_tensors_hooks` on Llama and Qwen3 layers; the
 constants at the top were measured with `tests/bench/plan_accuracy.py`, which also says how far the predictions are off.
@@ -7,16 +7,13 @@ constants at the top were measured with `tests/bench/plan_accuracy.py`, which al
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
-from burnish_engine.advise.shape import adapted, adapter_parameters, parameters
+from burnish_engine.advise.shape import BYTES_OF, MIB, adapted, adapter_parameters, parameters
+from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.advice import MemoryPart
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe import Recipe
 
-GIB = 2**30
-MIB = 2**20
-BYTES_OF = {"fp32": 4, "bf16": 2}
 _GROWING_SEGMENTS_SHARE = 0.19  # of the head's peak: H100, torch 2.11, eight runs, torch's peak against NVML's
 _FIXED_SEGMENTS_SHARE = 1.1  # the same without expandable segments, seven runs
 _CONTEXT_BYTES = 820 * MIB  # H100; smaller cards need less
@@ -27,20 +24,7 @@ _LIBRARIES_BYTES = 620 * MIB
 _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One forward and backward pass.
-
-    Attributes:
-        tokens: T, tokens of the pass.
-        supervised: Of these, positions that the loss counts.
-    """
-
-    tokens: int
-    supervised: int
-
-
-def predict_memory(
+def plain_memory(
     recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bool, precision: str, passes: int | None = None
 ) -> list[MemoryPart]:
     """Components of the peak on the training device, which sum up to what the process holds at its worst moment.
@@ -117,7 +101,7 @@ def _adapter_inputs(targets: dict[str, tuple[int, int]], width: int, hidden: int
     """Bytes a token of the adapters' kept inputs: an fp32 copy each, or in fp32 the shared input itself."""
     if width != 4:
         return sum(columns * 4 for columns, _ in targets.values())
-    shared = ({"q_proj", "k_proj", "v_proj", "in_proj"}, {"gate_proj", "up_proj"})
+    shared = ({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj"}, {"gate_proj", "up_proj", "gate_up_proj"})
     total = sum(hidden * 4 for group in shared if group & targets.keys())
     grouped = set().union(*shared)
     return total + sum(columns * 4 for name, (columns, _) in targets.items() if name not in grouped | {"o_proj"})

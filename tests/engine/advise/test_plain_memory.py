@@ -1,4 +1,4 @@
-"""The memory model against what autograd really keeps, counted with saved-tensor hooks on built models."""
+"""The plain engine's memory against what autograd really keeps, counted with saved-tensor hooks on built models."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from burnish_engine.advise.memory import Pass, head_bytes, layer_kept_bytes, predict_memory
+from burnish_engine.advise.plain_memory import head_bytes, layer_kept_bytes, plain_memory
+from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
 from burnish_engine.models.plain import attach_adapter
 from burnish_engine.models.spec import decoder_spec
@@ -68,7 +69,7 @@ def spec_of(family="llama"):
 
 def parts(recipe, largest=None, **options):
     options = {"cuda": True, "precision": "bf16"} | options
-    return {part.name: part.bytes for part in predict_memory(recipe, spec_of(), largest or Pass(1024, 600), **options)}
+    return {part.name: part.bytes for part in plain_memory(recipe, spec_of(), largest or Pass(1024, 600), **options)}
 
 
 def test_recompute_keeps_layer_inputs_and_one_layer():

@@ -1,4 +1,4 @@
-"""Predicts training speed on the plain path from a device's rates. Loads no torch.
+"""Predicts training speed on the plain engine from a device's rates. Loads no torch.
 
 A pass takes the longer of two things: what the host needs to start its kernels, and what the device needs to run them
 (matrix products at a share of the peak, everything else at the speed of memory). The shares were fitted to the runs of
@@ -7,10 +7,9 @@ A pass takes the longer of two things: what the host needs to start its kernels,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from burnish_engine.advise.memory import Pass
+from burnish_engine.advise.planned_run import Device
 from burnish_engine.advise.shape import adapted, adapter_parameters, embedding_parameters, projection_parameters
+from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import Recipe
@@ -31,22 +30,7 @@ _INPUT, _OUTPUT, _HIDDEN, _HEADS, _NORMED_HEADS, _WIDE, _LOGIT = 40, 75, 180, 40
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0}  # oneDNN on AVX-512 cores, run alone; about half with AVX2
 
 
-@dataclass(frozen=True)
-class Device:
-    """What a run would compute on.
-
-    Attributes:
-        cuda: An NVIDIA GPU; else the CPU.
-        index: Of the GPU.
-        precision: Of the base weights.
-    """
-
-    cuda: bool
-    index: int
-    precision: str
-
-
-def seconds_per_pass(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: MachineFacts, device: Device) -> float:
+def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: MachineFacts, device: Device) -> float:
     """Predicted time of a forward and backward pass, seconds.
 
     Args:
@@ -57,12 +41,13 @@ def seconds_per_pass(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Mach
         device: Which it is.
     """
     operations = _operations(recipe, spec, one)
-    if not device.cuda:
+    gpu = device.gpu(machine)
+    if gpu is None:
         operations += _attention_operations(recipe, spec, one)
         return operations / (_CPU_GFLOPS_PER_CORE[device.precision] * 1e9 * max(machine.cpu_cores, 1))
-    rates = facts_for(next(gpu for gpu in machine.gpus if gpu.index == device.index))
+    rates = facts_for(gpu)
     # Without tensor cores for it, fp32 runs at about an eighth of the dense bf16 rate.
-    peak = rates.bf16_tflops * 1e12 * (1.0 if device.precision == "bf16" else 0.125)
+    peak = rates.bf16_tflops * 1e12 * (0.125 if device.precision == "fp32" else 1.0)
     moved = one.tokens * sum(_traffic(recipe, spec, layer) for layer in spec.layers)
     moved *= _RECOMPUTED_TRAFFIC if recipe.train.recompute else 1.0
     moved += one.supervised * spec.vocab_size * _LOGIT

@@ -1,0 +1,108 @@
+"""The fast engine's stacked matrices by size: what memory and speed of a pass are counted from. Loads no torch.
+
+As `models.stacked_linear` has them: projections that share their input stand one under another, with a border of the
+adapters' ranks, each padded to 16.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from burnish_engine.advise.shape import BYTES_OF, adapted, linear_shapes, parameters, projection_parameters
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.recipe import AdapterSection
+
+RANK_UNIT = 16
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Of a weight in NF4: four bits, a byte of scale for 64, and an fp32 scale for 256 of those."""
+_ALIGNMENT = 128  # elements at whose multiples matrices start
+_MEMBERS = {
+    "qkv": ("q_proj", "k_proj", "v_proj", "qkv_proj"),
+    "o": ("o_proj",),
+    "gate_up": ("gate_proj", "up_proj", "gate_up_proj"),
+    "down": ("down_proj",),
+}
+_HEAD_ROWS, _HEAD_ROWS_CPU, _HEAD_STEP = 4096, 256, 256
+_FUSED_RANK = 64  # largest padded rank that the activation's kernel takes along
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One stacked matrix.
+
+    Attributes:
+        outputs: N.
+        inputs: K.
+        rank: R, the padded ranks of its adapters.
+        widest: Largest padded rank of one of them.
+    """
+
+    outputs: int
+    inputs: int
+    rank: int
+    widest: int
+
+    @property
+    def elements(self) -> int:
+        """Of the matrix with its border."""
+        return (self.outputs + self.rank) * (self.inputs + self.rank)
+
+    @property
+    def shadows(self) -> int:
+        """Elements of the adapters' copies in the compute dtype."""
+        return self.rank * (self.inputs + self.outputs)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Frozen weights on the device, bytes.
+
+    Attributes:
+        stored: All weights, with the adapters' copies in the compute dtype.
+        scratch: What NF4 is unpacked into: one matrix of each shape.
+    """
+
+    stored: int
+    scratch: int
+
+
+def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
+    """The four stacks of a layer, which are the same in all layers of the families that the engine knows."""
+    shapes, chosen = linear_shapes(spec, spec.layers[0]), adapted(spec, spec.layers[0], adapter)
+    padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
+    found = {}
+    for name, members in _MEMBERS.items():
+        own = [member for member in members if member in shapes]
+        outputs, inputs = sum(shapes[member][1] for member in own), shapes[own[0]][0]
+        count = sum(member in chosen for member in own)
+        found[name] = Stack(outputs, inputs, padded * count, padded if count else 0)
+    return found
+
+
+def is_fused(made: dict[str, Stack], adapter: AdapterSection, *, cuda: bool) -> bool:
+    """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
+    widest = max(made["gate_up"].widest, made["down"].widest)
+    return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK
+
+
+def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> Weights:
+    """What the frozen weights take."""
+    width, made = BYTES_OF[precision], stacks(spec, adapter).values()
+    outside = (parameters(spec) - projection_parameters(spec)) * width
+    if not nf4:
+        return Weights(outside + spec.num_layers * sum(_aligned(stack.elements) for stack in made) * width, 0)
+    packed = spec.num_layers * sum(stack.outputs * stack.inputs for stack in made) * NF4_BYTES
+    shadows = spec.num_layers * sum(_aligned(stack.shadows) for stack in made) * width
+    unlike = {(stack.outputs + stack.rank, stack.inputs + stack.rank): stack.elements for stack in made}
+    return Weights(outside + math.ceil(packed) + shadows, sum(unlike.values()) * width)
+
+
+def head_rows(supervised: int, *, cuda: bool) -> int:
+    """Rows of one chunk of the head, as `train.fast_engine.head_rows` has it."""
+    chunks = -(-max(supervised, 1) // (_HEAD_ROWS if cuda else _HEAD_ROWS_CPU))
+    return -(-max(supervised, 1) // chunks // _HEAD_STEP) * _HEAD_STEP
+
+
+def _aligned(elements: int) -> int:
+    return -(-elements // _ALIGNMENT) * _ALIGNMENT

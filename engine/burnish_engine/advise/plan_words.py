@@ -1,0 +1,88 @@
+"""What a plan says in words: why a run does not fit and what would make it fit, and what else one should know."""
+
+from __future__ import annotations
+
+from burnish_engine.advise.fast_shape import frozen_weights
+from burnish_engine.advise.planned_run import PlannedRun
+from burnish_engine.advise.shape import GIB, MIB
+from burnish_engine.contract.advice import MemoryPart
+
+_GPU_MARGIN_BYTES = 256 * MIB  # what the desktop may take while a run is going on
+_CPU_MARGIN_BYTES = 512 * MIB
+_GROWS_WITH_TOKENS = {"activations", "head and loss", "backward pass of a layer", "evaluation", "allocator"}
+
+
+def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str) -> list[str]:
+    """Why a run does not fit into memory, with what would make it fit; nothing where it does.
+
+    Args:
+        run: The run.
+        memory: Components of its peak.
+        free: Bytes free on its device.
+        name: Of the device.
+    """
+    margin = _GPU_MARGIN_BYTES if run.device.cuda else _CPU_MARGIN_BYTES
+    total = sum(part.bytes for part in memory)
+    if total + margin <= free:
+        return []
+    where = f"of {name}'s memory" if run.device.cuda else "of system memory"
+    need = f"This run needs about {in_gib(total)} {where} and {in_gib(free)} is free"
+    weights = next(part.bytes for part in memory if part.name == "base weights")
+    fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
+    in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
+    if weights + margin > free:
+        way = f"Set {in_4_bits}, or choose" if in_4_bits else "Choose"
+        return [f"{need}; the base weights alone take {in_gib(weights)}. {way} a smaller model."]
+    if fixed + margin > free:
+        way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
+        rest = in_gib(fixed - weights)
+        return [f"{need}; the base weights take {in_gib(weights)} and what is trained {rest}. {way} adapter.rank."]
+    largest = max(memory, key=lambda part: part.bytes)
+    text = f"{need}; the largest part is {largest.name} ({in_gib(largest.bytes)})."
+    train = run.recipe.train
+    hints = [] if train.recompute else ["set train.recompute = true"]
+    hints.append(f"lower train.micro_batch_tokens (now {train.micro_batch_tokens:,}) and data.max_length")
+    hints += [f"set {in_4_bits}"] if in_4_bits else []
+    hints.append("close programs that use the memory")
+    return [f"{text} To make it fit: {', '.join(hints[:-1])}, or {hints[-1]}."]
+
+
+def notes_on(run: PlannedRun) -> list[str]:
+    """What else a person should know."""
+    notes = [run.engine.note] if run.engine.note else []
+    if run.engine.nf4 and not run.device.cuda:
+        notes.append(
+            "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "
+            "passes and replies slow."
+        )
+    if run.dataset is None:
+        notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
+    if run.spec.num_experts:
+        notes.append("A mixture of experts: the prediction is rougher than for dense models.")
+    gpu = run.device.gpu(run.machine)
+    if gpu is not None and not gpu.unified_memory:
+        others = sum(user.bytes or 0 for user in gpu.users)
+        if others > GIB:
+            notes.append(f"Other programs hold {in_gib(others)} of this GPU; closing them leaves more room.")
+    return notes
+
+
+def in_gib(size: float) -> str:
+    """A size for people."""
+    return f"{size / GIB:.1f} GiB" if size >= 0.95 * GIB else f"{size / MIB:.0f} MiB"
+
+
+def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
+    """The setting that keeps the frozen weights in 4 bits; empty where that is not possible or not enough.
+
+    Args:
+        run: The run.
+        beside: Bytes beside the weights that no smaller pass saves.
+        room: Bytes there are.
+    """
+    if not run.engine.fast or run.engine.nf4 or not run.device.cuda:
+        return ""
+    weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=True)
+    if weights.stored + weights.scratch + beside >= room:
+        return ""
+    return f'model.quantize = "nf4" (4 bits, {in_gib(weights.stored + weights.scratch)})'

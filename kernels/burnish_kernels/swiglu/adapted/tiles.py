@@ -1,0 +1,94 @@
+"""How the gated activation with adapter products is cut into programs: plain arithmetic, no Triton.
+
+The choice depends on shapes and dtype alone, never on the device, so that equal inputs give equal bits everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+MAX_RANK = 64  # of one adapter; past it the sums take the registers that the activation needs
+PROGRAMS = 792  # two rounds of three on every multiprocessor of an H100, three rounds of two on that of an RTX 4090
+FEWEST_PROGRAMS = 256  # fewer leave large cards idle, and the second pass over the activation costs less than that
+_FORWARD_T = 32
+_FEWEST_BLOCKS = 4  # of tokens in a split: less than that and the parts cost more than what they are parts of
+
+
+class Tile(NamedTuple):
+    """Block sizes and launch options.
+
+    Attributes:
+        T: Tokens.
+        C: Columns of I.
+        warps: Of a program.
+        stages: Depth of the software pipeline.
+    """
+
+    T: int
+    C: int
+    warps: int
+    stages: int
+
+
+class Plan(NamedTuple):
+    """How the backward pass is done.
+
+    Attributes:
+        tile: Of a program.
+        splits: Parts of the tokens.
+        tokens: Of a part; the last may have fewer.
+    """
+
+    tile: Tile
+    splits: int
+    tokens: int
+
+
+def can_fuse(ranks: Sequence[int], dtype: torch.dtype) -> bool:
+    """Whether the kernels do adapters of these (padded) ranks; 0 for one that is not there.
+
+    Args:
+        ranks: Of the down, gate and up projections' adapters, or of the down projection's alone.
+        dtype: Of the activations.
+    """
+    return 0 < max(ranks, default=0) <= MAX_RANK and dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
+def fills(tokens: int) -> bool:
+    """Whether so many tokens are enough for the forward kernel, each program of which does whole rows."""
+    return tokens >= FEWEST_PROGRAMS * _FORWARD_T
+
+
+def rank_block(ranks: int) -> int:
+    """Next power of two, at least 16; 0 for none."""
+    return ranks and max(16, 1 << (ranks - 1).bit_length())
+
+
+def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> Tile:
+    """Tile of the backward pass, by the ranks of the three adapters."""
+    if dtype == torch.float32:
+        return Tile(T=16, C=64, warps=8, stages=2)
+    return Tile(T=32 if max(ranks) <= 32 else 16, C=64, warps=8, stages=3)
+
+
+def forward_tile(dtype: torch.dtype, ranks: int) -> Tile:
+    """Tile of the forward pass, by the rank."""
+    if dtype == torch.float32:
+        return Tile(T=_FORWARD_T, C=32, warps=4, stages=3)
+    return Tile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=3)
+
+
+def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> Plan:
+    """Parts of the tokens so that the grid fills a device, and none is empty."""
+    tile = backward_tile(dtype, ranks)
+    blocks = _blocks(tokens, tile.T)
+    splits = max(1, min(PROGRAMS // _blocks(size, tile.C), blocks // _FEWEST_BLOCKS))
+    share = _blocks(blocks, splits) * tile.T
+    return Plan(tile, _blocks(tokens, share), share)
+
+
+def _blocks(size: int, block: int) -> int:
+    return -(size // -block)

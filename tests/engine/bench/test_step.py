@@ -1,0 +1,143 @@
+"""Measuring steps: what a report says, which layers keep what, and how a trace is added up."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from burnish_engine.bench import shapes
+from burnish_engine.bench.documents import LAST_ID, packs
+from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_NARROW, KEEP_PRODUCTS
+from burnish_engine.models.stacked_linear import Quantized
+
+VOCABULARY = 40_064
+TINY = {
+    "model_type": "qwen3", "vocab_size": VOCABULARY, "head_dim": 32, "hidden_act": "silu", "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setitem(shapes.CONFIGS, "tiny", TINY)
+
+
+def options(**changes):
+    return StepOptions(
+        **{"shape": "tiny", "tokens": 256, "precision": "fp32", "steps": 2, "warmup": 2, "device": "cpu"} | changes
+    )
+
+
+def test_a_report_says_what_was_measured():
+    bench = StepBench(options(keep=(KEEP_NARROW, KEEP_PRODUCTS)))
+    assert bench.keep() == [KEEP_NARROW, KEEP_PRODUCTS, KEEP_PRODUCTS]
+    report = bench.run()
+    wanted = {
+        "engine": "burnish",
+        "shape": "tiny",
+        "method": "lora",
+        "tokens": 256,
+        "precision": "fp32",
+        "device": "CPU",
+    }
+    assert {key: report[key] for key in wanted} == wanted
+    assert report["tok_s"] > 0
+    assert report["step_ms"] > 0
+    assert 0.5 < report["fill"] <= 1.0
+    assert report["graphs"] == "off"
+    assert report["loss"][0] == pytest.approx(math.log(VOCABULARY), rel=0.02)  # random weights know nothing
+    assert all(norm > 0 for norm in report["grad_norm"])
+    assert "peak_allocated_gib" not in report
+
+
+def test_two_measurements_train_the_same():
+    first, second = (StepBench(options()).run() for _ in range(2))
+    assert first["loss"] == second["loss"]
+    assert first["grad_norm"] == second["grad_norm"]
+    recomputing = StepBench(options(keep=(KEEP_ATTENTION,))).run()
+    assert recomputing["loss"] == pytest.approx(first["loss"], rel=1e-5)
+
+
+def test_qlora_keeps_its_weights_in_4_bits():
+    bench = StepBench(options(method="qlora", precision="bf16"))
+    stacks = [stack for layer in bench.model.loaded.decoder.layers for stack in layer.stacks]
+    assert all(isinstance(stack.frozen, Quantized) for stack in stacks)
+    assert math.isfinite(bench.run()["loss"][1])
+
+
+@pytest.mark.parametrize("name", [name for name in shapes.CONFIGS if name != "tiny"])
+def test_every_shape_has_a_vocabulary_for_the_documents(name):
+    spec = shapes.shape(name)
+    assert spec.vocab_size > LAST_ID
+
+
+def test_passes_are_full_of_documents_of_natural_length():
+    plan = packs(4096, count=2000)
+    batches = [plan[index] for index in range(len(plan) - 2)]
+    lengths = torch.cat([torch.from_numpy(batch.boundaries).diff() for batch in batches])
+    assert plan.fill > 0.95
+    assert 150 < float(lengths.float().median()) < 215
+    assert int(lengths.max()) <= 2048
+    assert all(batch.tokens <= 4096 for batch in batches)
+    assert [batch.tokens for batch in packs(4096, count=2000)] == [batch.tokens for batch in plan]
+    assert int(max(batch.tokens for batch in packs(64, count=50))) <= 64
+
+
+def test_levels_are_read_with_their_counts():
+    assert parse_keep("products") == (KEEP_PRODUCTS,)
+    assert parse_keep("narrow:2,products") == (KEEP_NARROW, KEEP_NARROW, KEEP_PRODUCTS)
+    for text in ("", "everything", "narrow:x", "narrow:-1", "narrow:2,"):
+        with pytest.raises(UsageError, match="--keep"):
+            parse_keep(text)
+
+
+def test_a_trace_is_added_up_without_counting_overlaps_twice():
+    def event(name, start, end, device="CUDA"):
+        span = SimpleNamespace(start=start, end=end)
+        return SimpleNamespace(name=name, device_type=SimpleNamespace(name=device), time_range=span)
+
+    events = [
+        event("nvjet_gemm", 0, 4000),
+        event("_attention_forward", 3000, 6000),
+        event("Memcpy HtoD", 8000, 9000),
+        event("rms_norm", 9000, 10_000),
+        event("aten::mm", 0, 50_000, device="CPU"),
+        event("Context Sync", 0, 90_000),
+    ]
+    found = summarize(SimpleNamespace(events=lambda: events), steps=2)
+    assert found["total"] == 5.0
+    assert found["idle"] == 1.0
+    assert (found["gemm"], found["attention"], found["copy"], found["other"]) == (2.0, 1.5, 0.5, 0.5)
+    assert found["  nvjet_gemm"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("sm90_xmma_gemm_bf16", "gemm"), ("_dkdv", "attention"), ("Memset (Device)", "copy"), ("_swiglu", "other"),
+    ],
+)  # fmt: skip
+def test_kernels_are_sorted_by_what_they_are_for(kernel, kind):
+    assert kind_of(kernel) == kind
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_on_a_gpu_steps_are_captured_and_traced(method):
+    bench = StepBench(options(method=method, precision="bf16", steps=4, warmup=3, tokens=2048, device="cuda"))
+    report = bench.run()
+    assert report["graphs"] == "captured"
+    assert 0 < report["peak_allocated_gib"] < 4
+    eager = StepBench(
+        options(method=method, precision="bf16", steps=4, warmup=3, tokens=2048, device="cuda", graphs=False)
+    ).run()
+    assert eager["graphs"] == "off"
+    assert eager["loss"] == report["loss"]
+    assert eager["grad_norm"] == report["grad_norm"]
+    traced = bench.profile()
+    assert traced["total"] > 0
+    assert traced["gemm"] > 0

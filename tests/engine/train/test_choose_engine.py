@@ -1,0 +1,143 @@
+"""Which engine trains: ours where it can, the other one where it cannot and may, else a clear refusal."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.data.prepare import prepare
+from burnish_engine.models import load_fast
+from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.fast_engine import why_not
+from burnish_engine.train.stream import BatchStream
+
+from support.runs import tiny_recipe
+from support.tiny import make_tokenizer
+
+CPU = torch.device("cpu")
+
+
+def changed(recipe, **sections):
+    """The recipe with other settings: section=dict of settings."""
+    updates = {name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()}
+    return recipe.model_copy(update=updates)
+
+
+@pytest.fixture
+def choose(tmp_path, tiny_llama):
+    """Choose an engine: (folder, sections of the recipe) -> engine."""
+    made = []
+
+    def choose(folder=tiny_llama, precision="fp32", name=None, **sections):
+        if not (tmp_path / "base").exists():
+            shutil.copytree(tiny_llama, tmp_path / "base")
+        recipe = changed(tiny_recipe(tmp_path, rows=12), **{"model": {"path": str(folder)}} | sections)
+        source = open_model(str(folder))
+        tokenizer = load_tokenizer(source)
+        stream = BatchStream(prepare(recipe, tokenizer).train, recipe.train)
+        engine = make_engine(source, recipe, stream, tokenizer, precision=precision, device=CPU, name=name)
+        made.append(engine)
+        return engine
+
+    yield choose
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def lfm2(tmp_path_factory):
+    """A family that our decoder does not know."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("lfm2")
+    tokenizer = make_tokenizer(folder)
+    config = Lfm2Config(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, layer_types=["conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    Lfm2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("asked", ["auto", "fast"])
+def test_a_known_family_is_trained_by_ours(choose, asked):
+    engine = choose(train={"engine": asked})
+    assert (engine.name, engine.layout, engine.notes) == ("fast", "packed", [])
+
+
+def test_plain_is_honored_without_a_word(choose):
+    engine = choose(train={"engine": "plain"})
+    assert (engine.name, engine.notes) == ("plain", [])
+
+
+def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, lfm2):
+    engine = choose(lfm2, adapter={"targets": ["all-linear"]})
+    assert engine.name == "plain"
+    assert engine.notes[0] == (
+        "The model is of the architecture 'lfm2', which the fast engine does not do; the plain one trains this, more "
+        "slowly."
+    )
+
+
+def test_dora_is_trained_by_the_other_and_told_why(choose):
+    engine = choose(adapter={"method": "dora"})
+    assert engine.name == "plain"
+    assert engine.notes == ["The fast engine does not do DoRA; the plain one trains this, more slowly."]
+
+
+@pytest.mark.parametrize("what", ["family", "adapter"])
+def test_fast_where_it_cannot_be_is_refused(choose, lfm2, what):
+    with pytest.raises(UsageError, match="does not do") as told:
+        if what == "family":
+            choose(lfm2, train={"engine": "fast"}, adapter={"targets": ["all-linear"]})
+        else:
+            choose(train={"engine": "fast"}, adapter={"method": "dora"})
+    assert 'train.engine = "plain"' in told.value.remedy
+
+
+def test_a_run_goes_on_with_its_engine(choose):
+    assert choose(name="plain").name == "plain"
+    assert choose(name="plain").notes == []
+    assert choose(name="fast", train={"engine": "auto"}).name == "fast"
+    with pytest.raises(UsageError, match="Start a new run"):
+        choose(name="fast", adapter={"method": "dora"})
+
+
+def test_only_ours_trains_in_4_bits_or_fp16(choose, lfm2):
+    with pytest.raises(UsageError, match=r"only the fast engine trains with model\.quantize"):
+        choose(train={"engine": "plain"}, model={"path": str(choose()._base), "quantize": "nf4"})
+    with pytest.raises(UsageError, match=r"lfm2.*only the fast engine trains in fp16"):
+        choose(lfm2, precision="fp16", adapter={"targets": ["all-linear"]})
+    assert choose(precision="fp16").name == "fast"
+
+
+@pytest.mark.parametrize(
+    ("capability", "triton", "reason"),
+    [
+        ((7, 5), True, "Tesla T4 is older than Burnish's kernels are made for"),
+        ((8, 6), False, "Triton is not installed"),
+        ((8, 6), True, ""),
+    ],
+)
+def test_a_gpu_without_our_kernels_trains_plainly(tiny_llama, tmp_path, monkeypatch, capability, triton, reason):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device=None: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device=None: "Tesla T4")
+    monkeypatch.setattr(load_fast.importlib.util, "find_spec", lambda name: object() if triton else None)
+    shutil.copytree(tiny_llama, tmp_path / "base")
+    recipe = tiny_recipe(tmp_path, rows=12)
+    assert why_not(open_model(str(tiny_llama)), recipe, torch.device("cuda")) == reason
+    assert why_not(open_model(str(tiny_llama)), recipe, CPU) == ""
+
+
+def test_a_quantization_that_is_not_nf4_is_told(choose, tmp_path, tiny_llama):
+    folder = shutil.copytree(tiny_llama, tmp_path / "gptq")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="is stored quantized, which the fast engine does not do"):
+        choose(folder, train={"engine": "fast"})

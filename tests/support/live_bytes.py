@@ -1,0 +1,104 @@
+"""Counts the bytes of the fast engine's tensors at a real model's size, without a GPU and without computing anything.
+
+Tensors are made on the meta device, every kernel is replaced by one that does nothing, and each operation is watched.
+"""
+
+import importlib
+import pkgutil
+import sys
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import burnish_kernels
+from burnish_engine.bench.shapes import shape
+from burnish_engine.models.decoder_layer import KEEP_LEVELS
+from burnish_engine.models.decoder_load import build_decoder
+from burnish_engine.models.families import family
+from burnish_engine.models.lora_adapter import plan_adapter
+from burnish_engine.train.fast_model import make_trainable
+from burnish_engine.train.fast_pass import PassProgram
+from burnish_engine.train.packed_batch import PackedLayout
+from burnish_kernels.attention.op import tile_rows
+
+META = torch.device("meta")
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of all storages made while it is on, now and at most."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor.untyped_storage())
+        return made
+
+    def _see(self, storage):
+        key = storage._cdata
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
+            self.now += self._sizes[key]
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key):
+        self.now -= self._sizes.pop(key, 0)
+
+
+class NoWeights:
+    """A checkpoint on the meta device."""
+
+    def __init__(self, spec):
+        self._shapes = family(spec.family).tensors(spec)
+
+    def __contains__(self, name):
+        return name in self._shapes
+
+    def names(self):
+        return list(self._shapes)
+
+    def read(self, name):
+        return torch.empty(self._shapes[name], device=META)
+
+    def read_into(self, name, destination):
+        pass
+
+
+def launch_nothing(monkeypatch):
+    """Have operations take the way of their kernels, and the kernels do nothing."""
+    for module in pkgutil.walk_packages(burnish_kernels.__path__, "burnish_kernels."):
+        if "kernel" in module.name.rpartition(".")[2]:
+            importlib.import_module(module.name)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("burnish_kernels", "burnish_engine")):
+            for attribute in list(vars(module)):
+                if attribute == "use_kernels":
+                    monkeypatch.setattr(module, attribute, lambda _tensor: True)
+                elif attribute.startswith("launch") and callable(getattr(module, attribute)):
+                    monkeypatch.setattr(module, attribute, lambda *_args, **_options: None)
+
+
+def peak_of_a_pass(monkeypatch, name, section, *, rows, head_rows, level, dtype=torch.bfloat16):
+    """Most bytes alive in a captured pass: weights, adapter, optimizer and everything of the pass."""
+    launch_nothing(monkeypatch)
+    spec = shape(name)
+    plan = plan_adapter(section, family(spec.family).modules(spec))
+    with LiveBytes() as live:
+        loaded = build_decoder(NoWeights(spec), spec, dtype=dtype, device=META, positions=rows, plan=plan)
+        model = make_trainable(loaded)
+        layout = PackedLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)
+        inputs = torch.zeros(layout.size, dtype=torch.int32, device=META)
+        keep = [KEEP_LEVELS[level]] * spec.num_layers
+        program = PassProgram(model, layout, inputs, keep, torch.zeros(1, device=META))
+        program._forward()
+        program._head_chunk()
+        program._backward()
+    return live.peak

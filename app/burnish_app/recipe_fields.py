@@ -35,6 +35,7 @@ ELSEWHERE = {"version", "model.path", "data.files", "data.validation_files", "ta
 """Chosen on the pages Model and Data."""
 
 _SECTION_TITLES = {
+    "model": "Base model",
     "data": "Reading the data",
     "adapter": "Adapter",
     "train": "Training",
@@ -47,6 +48,7 @@ _KINDS: dict[str, Kind] = {"evaluation.prompts": "lines", "data.system_prompt": 
 """Where the schema's type alone does not say how it is best typed."""
 _LABELS = {
     "name": "Name of the run",
+    "model.quantize": "While training, in 4 bits",
     "data.validation_share": "Share held out",
     "data.shape": "Kind of rows",
     "data.learn": "Learn from",

@@ -22,8 +22,8 @@ Level = Literal["products", "narrow", "attention"]
 # process 0.74 GiB more than torch.
 _POOL_SHARE, _POOL_BYTES = 0.01, 32 * MIB
 _CONTEXT_BYTES = 760 * MIB
-_LIBRARIES_BYTES = 620 * MIB
-_MALLOC_SHARE = 0.15  # of a pass's activations on the CPU
+_LIBRARIES_BYTES = 600 * MIB
+_LAYERS_NOT_RETURNED = 3.5  # as many layers' tensors glibc keeps after they were freed: four runs of a 135 M
 _SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
 
 
@@ -65,13 +65,13 @@ def fast_memory(
         parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised:,} learned tokens"))
     else:
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer))
+    forward = rows * forward_bytes(spec, adapter, width)
     if not cuda:
-        slack = int(_MALLOC_SHARE * (kept + max(head, layer)))
+        slack = int(_LAYERS_NOT_RETURNED * forward)
         parts.append(MemoryPart(name="allocator", bytes=slack, note="fragmentation"))
         return [*parts, MemoryPart(name="libraries", bytes=_LIBRARIES_BYTES, note="torch, tokenizers")]
-    if evaluates:
-        # Captured passes keep their memory, so this comes on top.
-        size = max(rows * forward_bytes(spec, adapter, width), rows * 2 * spec.hidden_size * width + head)
+    if evaluates:  # captured passes keep their memory, so this comes on top
+        size = max(forward, rows * 2 * spec.hidden_size * width + head)
         parts.append(MemoryPart(name="evaluation", bytes=size, note="held-out rows, beside the captured passes"))
     slack = int(_POOL_SHARE * sum(part.bytes for part in parts)) + _POOL_BYTES
     parts.append(MemoryPart(name="allocator", bytes=slack, note="fragmentation, cuBLAS workspace"))

@@ -1,8 +1,8 @@
 """Predicts training speed on the fast engine from a device's rates. Loads no torch.
 
 A captured pass waits for no host: its time is that of its matrix products, its attention and the bytes that everything
-else moves, one after the other. Shares of the peaks are those of one H100 (`tests/bench/LOG.md`): products and memory by
-the profiles of a 0.6 B and a 4 B, attention by the time of its tuned kernels.
+else moves, one after the other. The shares of the peaks are those of one H100 (`tests/bench/LOG.md`): products and
+memory by the profiles of a 0.6 B and a 4 B, attention by the times of its tuned kernels.
 """
 
 from __future__ import annotations

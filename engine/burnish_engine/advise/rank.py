@@ -6,14 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from burnish_engine.advise.fit import Fit
+from burnish_engine.advise.engine_choice import why_not
+from burnish_engine.advise.fit import Fit, best_gpu
 from burnish_engine.advise.on_target import GIB, OnTarget, on_target
 from burnish_engine.advise.settings import quick_fit
 from burnish_engine.advise.workload import workload
 from burnish_engine.contract.advice import CatalogModel, RankedModel
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe import Recipe, TargetSection
 
 _Verdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
 _Judgment = tuple[_Verdict, str]
@@ -107,7 +108,7 @@ def _judge(
     runs = on_target(model.spec, target)
     on_cpu = not machine.gpus
     verdict, reason = (
-        _too_big_to_train(fit, dataset, on_cpu=on_cpu)
+        _too_big_to_train(model, fit, dataset, machine)
         or _too_big_for_target(runs, target)
         or _tight(fit, runs, target, dataset, weights=model.parameters, on_cpu=on_cpu)
         or ("good", _praise(model, runs, target, quantized=is_quantized(fit)))
@@ -131,10 +132,14 @@ def _judge(
     return Judged(ranked, fit, runs, worth)
 
 
-def _too_big_to_train(fit: Fit | None, dataset: DatasetFacts | None, *, on_cpu: bool) -> _Judgment | None:
-    where = _where(on_cpu=on_cpu)
+def _too_big_to_train(
+    model: CatalogModel, fit: Fit | None, dataset: DatasetFacts | None, machine: MachineFacts
+) -> _Judgment | None:
+    where = _where(on_cpu=not machine.gpus)
     if fit is None:
-        return "too_big_to_train", f"Its weights and one pass do not fit into the free memory of this {where}."
+        gpu = best_gpu(machine)
+        tried = "" if gpu is None or why_not(Recipe(), model.spec, gpu) else ", not even in 4 bits"
+        return "too_big_to_train", f"Its weights and one pass do not fit into the free memory of this {where}{tried}."
     seconds = training_seconds(fit, dataset)
     if seconds > _LONGEST_S:
         return "too_big_to_train", f"Training would take about {seconds / 86400:.0f} days on this {where}."

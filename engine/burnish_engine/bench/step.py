@@ -190,7 +190,7 @@ def parse_keep(text: str) -> tuple[Keep, ...]:
     found: list[Keep] = []
     for part in text.split(","):
         name, _, count = part.partition(":")
-        if name not in KEEP_LEVELS or not (count or "1").isdecimal():
+        if name not in KEEP_LEVELS or not (count or "1").isdecimal() or not int(count or "1"):
             raise UsageError(f"--keep has the part {part!r}.", f"Give {', '.join(KEEP_LEVELS)}, each with :LAYERS.")
         found += [KEEP_LEVELS[name]] * int(count or 1)
     return tuple(found)

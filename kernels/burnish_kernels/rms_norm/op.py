@@ -14,6 +14,7 @@ import torch
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.rms_norm import reference
+from burnish_kernels.row_blocks import row_blocks
 
 MAX_HIDDEN = 16384  # one row must fit one program's registers, twice in the backward
 
@@ -106,14 +107,22 @@ def backward(
     wide = torch.promote_types(sum_TH.dtype, torch.float32)
     if inverse_T.shape != sum_TH.shape[:1] or inverse_T.dtype != wide or not inverse_T.is_contiguous():
         raise ValueError(f"inverse must be [{sum_TH.shape[0]}] {wide}, contiguous, as forward returned it")
+    dx_TH = _empty(sum_TH) if out is None else out
     if not use_kernels(sum_TH):
-        dx_TH = reference.backward(dy_TH, sum_TH, weight_H, inverse_T, dsum_TH=dsum_TH, one_plus_weight=one_plus_weight)
-        if y_out is not None:
-            y_out.copy_(reference.scale(sum_TH, weight_H, inverse_T, one_plus_weight=one_plus_weight))
-        return dx_TH if out is None else out.copy_(dx_TH)
+        for rows in row_blocks(sum_TH):
+            fixed = sum_TH[rows], weight_H, inverse_T[rows]
+            found_TH = reference.backward(
+                dy_TH[rows],
+                *fixed,
+                dsum_TH=None if dsum_TH is None else dsum_TH[rows],
+                one_plus_weight=one_plus_weight,
+            )
+            if y_out is not None:
+                y_out[rows] = reference.scale(*fixed, one_plus_weight=one_plus_weight)
+            dx_TH[rows] = found_TH
+        return dx_TH
     from burnish_kernels.rms_norm.kernel import launch_backward
 
-    dx_TH = _empty(sum_TH) if out is None else out
     if sum_TH.shape[0]:
         launch_backward(dy_TH, dsum_TH, sum_TH, weight_H, inverse_T, dx_TH, y_out, one_plus_weight)
     return dx_TH

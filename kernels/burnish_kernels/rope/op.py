@@ -73,7 +73,7 @@ def forward(
                 q_in_TND, k_in_TMD, table_PR, index_T, q_weight_D, k_weight_D, q_out, k_out, eps, one_plus_weight
             )
         return q_out, k_out
-    if q_weight_D is None:  # queries and keys alike: half as many operations, which is the time of a short pass
+    if q_weight_D is None:  # both are rotated alike; at once it is half the operations, whose start costs short passes
         both_TXD = qkv_TC[:, : (num_heads + num_kv_heads) * head_dim].unflatten(1, (-1, head_dim))
         turned_TXD = reference.forward(both_TXD, table_PR, index_T)
         q_out.copy_(turned_TXD[:, :num_heads])

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.row_blocks import row_blocks
 from burnish_kernels.swiglu import reference
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
@@ -33,13 +34,13 @@ def forward(gate_up_TJ: torch.Tensor, *, activation: str, out: torch.Tensor | No
         ValueError: Shapes, dtypes, layout or the activation's name do not fit.
     """
     _check(gate_up_TJ, activation, act_TI=(("out", out),))
+    act_TI = gate_up_TJ.new_empty(len(gate_up_TJ), gate_up_TJ.shape[1] // 2) if out is None else out
     if not use_kernels(gate_up_TJ):
-        act_TI = reference.forward(gate_up_TJ, activation=activation)
-        return act_TI if out is None else out.copy_(act_TI)
+        for rows in row_blocks(gate_up_TJ):
+            act_TI[rows] = reference.forward(gate_up_TJ[rows], activation=activation)
+        return act_TI
     from burnish_kernels.swiglu.kernel import launch_forward
 
-    rows, stacked = gate_up_TJ.shape
-    act_TI = gate_up_TJ.new_empty(rows, stacked // 2) if out is None else out
     if act_TI.numel():
         launch_forward(gate_up_TJ, act_TI, activation)
     return act_TI
@@ -71,12 +72,14 @@ def backward(
     _check(gate_up_TJ, activation, act_TI=(("dact", dact_TI), ("act_out", act_out)), stacked_TJ=(("out", out),))
     dgate_up_TJ = torch.empty_like(gate_up_TJ, memory_format=torch.contiguous_format) if out is None else out
     if not use_kernels(gate_up_TJ):
-        act_TI = None if act_out is None else reference.forward(gate_up_TJ, activation=activation)
-        dgate_TI, dup_TI = reference.backward(dact_TI, gate_up_TJ, activation=activation)
-        dgate_up_TJ[:, : dgate_TI.shape[1]] = dgate_TI
-        dgate_up_TJ[:, dgate_TI.shape[1] :] = dup_TI
-        if act_out is not None and act_TI is not None:
-            act_out.copy_(act_TI)
+        size = dact_TI.shape[1]
+        for rows in row_blocks(gate_up_TJ):  # of each block all is read before anything is written
+            block_TJ = gate_up_TJ[rows]
+            act_TI = None if act_out is None else reference.forward(block_TJ, activation=activation)
+            dgate_TI, dup_TI = reference.backward(dact_TI[rows], block_TJ, activation=activation)
+            dgate_up_TJ[rows, :size], dgate_up_TJ[rows, size:] = dgate_TI, dup_TI
+            if act_out is not None and act_TI is not None:
+                act_out[rows] = act_TI
         return dgate_up_TJ
     from burnish_kernels.swiglu.kernel import launch_backward
 

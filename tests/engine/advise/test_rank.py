@@ -98,6 +98,7 @@ def test_verdicts_name_what_is_in_the_way():
     ranked = by_name(rank(recorded("laptop_4060"), catalog(), LAPTOP))
     assert ranked["Qwen/Qwen3-8B"].verdict == "too_big_to_train"
     assert "memory" in ranked["Qwen/Qwen3-8B"].reason
+    assert "not even in 4 bits" in ranked["Qwen/Qwen3-8B"].reason
     assert ranked["meta-llama/Llama-3.3-70B-Instruct"].verdict == "too_big_to_train"
     assert ranked["meta-llama/Llama-3.3-70B-Instruct"].train_bytes > 100 * BILLION
     assert ranked[EMBEDDED].verdict == "small"

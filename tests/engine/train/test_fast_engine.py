@@ -259,6 +259,7 @@ kind = "{device}"
 [train]
 engine = "{engine}"
 precision = "{precision}"
+epochs = 20.0
 max_steps = {steps}
 micro_batch_tokens = {tokens}
 accumulation = {accumulation}

@@ -1,0 +1,19 @@
+"""Rows in blocks, for operations that run one after another in plain PyTorch."""
+
+from __future__ import annotations
+
+import torch
+
+BLOCK_ELEMENTS = 2**18
+"""Of one block and thread: a few copies of that many numbers in single precision stay in a processor's cache."""
+
+
+def row_blocks(tensor: torch.Tensor) -> list[slice]:
+    """Blocks of a matrix's rows, small enough that what one operation writes is in the cache when the next reads it.
+
+    Operations on each row by itself take a third of the time so: whole, each temporary copy would go to memory and
+    back, and its pages would be asked of the system anew. Devices other than processors get all rows at once.
+    """
+    rows, columns = tensor.shape
+    block = BLOCK_ELEMENTS * torch.get_num_threads() // max(columns, 1) if tensor.is_cpu else rows
+    return [slice(first, first + max(block, 1)) for first in range(0, rows, max(block, 1))]

@@ -154,7 +154,7 @@ BAD_MODELS = [
     (no_weights, "no weights"),
     (pickles_only, "pickles (pytorch_model.bin)"),
     (unknown_architecture, "'quantum_rnn'"),
-    (damaged_weights, "could not be loaded"),
+    (damaged_weights, "is damaged: its tensors end at byte"),
     (missing_shard, "lacks 1 of 1 weight files"),
     (no_tokenizer, "no tokenizer"),
     (no_config, "no config.json"),

@@ -27,7 +27,10 @@ from venv_state import (
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-_TEST_DEFAULTS = {"HF_HUB_OFFLINE": "1", "TRITON_INTERPRET": "1", "QT_QPA_PLATFORM": "offscreen"}
+_TEST_DEFAULTS = {"HF_HUB_OFFLINE": "1", "QT_QPA_PLATFORM": "offscreen"}
+_INTERPRETED = {"TRITON_INTERPRET": "1"}
+_OF_KERNELS = ("tests/kernels", "tests/engine/models/test_fused_mlp.py")
+"""Run in Triton's interpreter; elsewhere operations run their references, as they do for people without a GPU."""
 
 
 def main(arguments: list[str], usage: str) -> int:
@@ -128,7 +131,22 @@ def test(arguments: list[str]) -> int:
         code = run_attached([python, "-m", *command], env | extra, cwd=ROOT)
         if code:
             return code
-    # The app's tests get a process of their own, in which they show that nothing of theirs loads torch.
-    parts = [arguments] if arguments else [["-m", "not gpu", "tests/app"], ["-m", "not gpu", "--ignore=tests/app"]]
-    codes = [run_attached([python, "-m", "pytest", *part], env, cwd=ROOT) for part in parts]
+    codes = [run_attached([python, "-m", "pytest", *part], extra | env, cwd=ROOT) for part, extra in _parts(arguments)]
     return next((code for code in codes if code), 0)
+
+
+def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
+    """Arguments of each pytest process and what its environment has besides.
+
+    The app's tests get one of their own, in which they show that nothing of theirs loads torch, and the kernels' one
+    with Triton's interpreter, in which everything else would crawl.
+    """
+    if arguments:
+        of_kernels = any(argument.startswith(_OF_KERNELS) for argument in arguments) and "gpu" not in arguments
+        return [(arguments, _INTERPRETED if of_kernels else {})]
+    apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
+    return [
+        (["-m", "not gpu", "tests/app"], {}),
+        (["-m", "not gpu", *_OF_KERNELS], _INTERPRETED),
+        (["-m", "not gpu", *apart], {}),
+    ]

@@ -80,12 +80,13 @@ def test_linters_come_first_and_pytest_last(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     assert setup_commands.test([]) == 0
-    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy", "pytest", "pytest"]
-    assert runs.commands[-2:] == [
-        ["pytest", "-m", "not gpu", "tests/app"],
-        ["pytest", "-m", "not gpu", "--ignore=tests/app"],
-    ]
-    assert runs.envs[-1]["TRITON_INTERPRET"] == runs.envs[-1]["HF_HUB_OFFLINE"] == "1"
+    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy"] + ["pytest"] * 3
+    app, kernels, rest = (command[3:] for command in runs.commands[-3:])
+    assert app == ["tests/app"]
+    assert "tests/kernels" in kernels
+    assert sorted(rest) == sorted(f"--ignore={path}" for path in app + kernels), "nothing is run twice or left out"
+    assert ["TRITON_INTERPRET" in env for env in runs.envs[-3:]] == [False, True, False]
+    assert runs.envs[-1]["HF_HUB_OFFLINE"] == "1"
     assert runs.envs[-1]["QT_QPA_PLATFORM"] == "xcb", "the caller's own value wins"
 
 
@@ -98,9 +99,17 @@ def test_the_first_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arguments_go_to_pytest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs()
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(setup_commands, "run_attached", runs)
     assert setup_commands.test(["-m", "gpu"]) == 0
-    assert runs.commands == [["pytest", "-m", "gpu"]]
+    assert setup_commands.test(["tests/kernels/rope", "-q"]) == 0
+    assert setup_commands.test(["-m", "gpu", "tests/kernels"]) == 0
+    assert [command[1:] for command in runs.commands] == [
+        ["-m", "gpu"],
+        ["tests/kernels/rope", "-q"],
+        ["-m", "gpu", "tests/kernels"],
+    ]
+    assert ["TRITON_INTERPRET" in env for env in runs.envs] == [False, True, False]
 
 
 def test_run_hands_over_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

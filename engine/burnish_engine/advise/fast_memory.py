@@ -24,6 +24,7 @@ _POOL_SHARE, _POOL_BYTES = 0.01, 32 * MIB
 _CONTEXT_BYTES = 760 * MIB
 _LIBRARIES_BYTES = 600 * MIB
 _LAYERS_NOT_RETURNED = 3.5  # as many layers' tensors glibc keeps after they were freed: four runs of a 135 M
+_PARTS = 792  # programs, each with sums for the columns of a tile: see burnish_kernels.swiglu.adapted.tiles
 _SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
 
 
@@ -58,7 +59,7 @@ def fast_memory(
     parts.append(MemoryPart(name="activations", bytes=kept, note=f"{rows:,} tokens a pass, {how}"))
     # The head's pass and a layer's backward pass are never at work at the same time.
     head = head_bytes(spec, min(largest.supervised, rows), width, cuda=cuda)
-    layer = rows * backward_bytes(spec, adapter, width, level, cuda=cuda)
+    layer = rows * backward_bytes(spec, adapter, width, level, cuda=cuda) + parts_bytes(spec, adapter, cuda=cuda)
     if not cuda:
         layer += max(_cpu_attention_bytes(spec, largest), rows * spec.intermediate_size * 16)
     if head >= layer:
@@ -137,6 +138,16 @@ def backward_bytes(spec: DecoderSpec, adapter: AdapterSection, width: int, level
         numbers += _rotated(spec) + (hidden if spec.sandwich_norms else 0)
         singles += 2 if spec.sandwich_norms else 1
     return numbers * width + singles * 4
+
+
+def parts_bytes(spec: DecoderSpec, adapter: AdapterSection, *, cuda: bool) -> int:
+    """Partial sums of the fused activation's backward pass, for as many programs as fill a card; fp32."""
+    made = stacks(spec, adapter)
+    if not is_fused(made, adapter, cuda=cuda):
+        return 0
+    widest = max(made["gate_up"].widest, made["down"].widest)
+    columns = _PARTS * (128 if widest <= 32 else 64)
+    return 4 * columns * (made["gate_up"].rank + made["down"].rank)
 
 
 def forward_bytes(spec: DecoderSpec, adapter: AdapterSection, width: int) -> int:

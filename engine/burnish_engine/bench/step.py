@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -163,6 +163,7 @@ class StepBench:
         return {
             "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+            "host_gib": self.trainer.offload.host_bytes / GIB if self.trainer.offload else 0.0,
             "nvml_gib": pynvml.nvmlDeviceGetMemoryInfo(handle).used / GIB,
         }
 
@@ -182,17 +183,18 @@ class StepBench:
 
 
 def parse_keep(text: str) -> tuple[Keep, ...]:
-    """Levels by layer from text such as "narrow:27,products".
+    """Levels by layer from text such as "narrow:27,products", or "offloaded+narrow:28,products" (by turns).
 
     Raises:
         UsageError: It names an unknown level, or a count that is none.
     """
     found: list[Keep] = []
     for part in text.split(","):
-        name, _, count = part.partition(":")
-        if name not in KEEP_LEVELS or not (count or "1").isdecimal() or not int(count or "1"):
+        turns, _, count = part.partition(":")
+        names = turns.split("+")
+        if not (KEEP_LEVELS.keys() >= set(names) and (count or "1").isdecimal() and int(count or "1")):
             raise UsageError(f"--keep has the part {part!r}.", f"Give {', '.join(KEEP_LEVELS)}, each with :LAYERS.")
-        found += [KEEP_LEVELS[name]] * int(count or 1)
+        found += [KEEP_LEVELS[name] for name in islice(cycle(names), int(count or len(names)))]
     return tuple(found)
 
 
@@ -232,4 +234,5 @@ def _between(marks: list[Any]) -> list[float]:
     """Milliseconds between marks."""
     if isinstance(marks[0], float):
         return [1000 * (later - earlier) for earlier, later in pairwise(marks)]
+    marks[-1].synchronize()
     return [earlier.elapsed_time(later) for earlier, later in pairwise(marks)]

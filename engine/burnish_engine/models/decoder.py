@@ -14,6 +14,7 @@ import torch
 
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.models.decoder_layer import Attend, DecoderLayer, Keep, Pack, Saved
+from burnish_engine.models.offload import Offload
 from burnish_engine.models.rope_tables import RopeTable
 from burnish_kernels.rms_norm import op as rms_norm
 
@@ -27,12 +28,14 @@ class ForwardPass:
         stream_TH: Before the final norm.
         inverse_T: The final norm's inverse root mean square.
         layers: What each layer kept; None for layers below the first that is trained.
+        offload: Where some of it is.
     """
 
     hidden_TH: torch.Tensor
     stream_TH: torch.Tensor
     inverse_T: torch.Tensor
     layers: list[Saved | None]
+    offload: Offload | None = None
 
 
 class Decoder:
@@ -82,6 +85,7 @@ class Decoder:
         *,
         keep: Sequence[Keep] | None = None,
         attend: Attend | None = None,
+        offload: Offload | None = None,
     ) -> ForwardPass:
         """Run all layers.
 
@@ -90,6 +94,7 @@ class Decoder:
             pack: The pass's documents.
             keep: For each layer, what to keep for `backward`; None: nothing will be differentiated.
             attend: Does the attention instead; then nothing can be kept.
+            offload: Where layers keep what they keep on the host; needed if one does.
         """
         stream, pending = None, self.embed(ids_T)
         kept: list[Saved | None] = []
@@ -98,6 +103,11 @@ class Decoder:
             policy = keep[index] if keep is not None and index >= first else None
             stream, pending, saved = layer.forward(stream, pending, pack, keep=policy, attend=attend)
             kept.append(saved)
+            if saved is not None and policy is not None and policy.host:
+                assert offload is not None
+                offload.park(index, saved, policy.host)
+        if offload is not None:
+            offload.settle()
         hidden, total, inverse = rms_norm.forward(
             pending,
             self.final_norm_H,
@@ -105,7 +115,7 @@ class Decoder:
             residual_TH=stream,
             one_plus_weight=self.spec.norm_one_plus,
         )
-        return ForwardPass(hidden, total, inverse, kept)
+        return ForwardPass(hidden, total, inverse, kept, offload)
 
     def backward(self, done: ForwardPass, dhidden_TH: torch.Tensor, pack: Pack) -> None:
         """Add the adapters' gradients to their stacks' `gradients`.
@@ -127,8 +137,12 @@ class Decoder:
         )
         first = self.first_trained
         for layer in reversed(self.layers[first:]):
+            if done.offload is not None:
+                done.offload.prefetch(done.layers)
             saved = done.layers.pop()
             assert saved is not None
+            if done.offload is not None:
+                done.offload.restore(saved)
             layer.backward(saved, gradient_TE, pack, wanted=layer.shape.index > first)
 
     def embed(self, ids_T: torch.Tensor) -> torch.Tensor:

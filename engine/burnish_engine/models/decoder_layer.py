@@ -9,12 +9,13 @@ feed-forward, E a width extended by adapter columns (see `stacked_linear`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 
 from burnish_engine.models import fused_mlp
+from burnish_engine.models.offload import Parked
 from burnish_engine.models.stacked_linear import StackedLinear
 from burnish_kernels.attention import op as attention
 from burnish_kernels.rms_norm import op as rms_norm
@@ -36,6 +37,7 @@ class Keep:
         middle: The stream between attention and feed-forward.
         gate_up: Output of the gate and up projections.
         rotated: Rotated queries and keys, where they are not what stands in `qkv` anyway (with QK norm).
+        host: Fields of `Saved` that are kept in host memory (see `offload`).
     """
 
     elementwise: bool
@@ -44,11 +46,14 @@ class Keep:
     middle: bool
     gate_up: bool
     rotated: bool = False
+    host: tuple[str, ...] = ()
 
 
 KEEP_ALL = Keep(elementwise=True, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
 KEEP_ROTATED = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
 KEEP_PRODUCTS = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True)
+KEEP_OFFLOADED = replace(KEEP_PRODUCTS, host=("gate_up_TJ",))
+"""The widest of them in host memory: what is moved costs no time as long as the link keeps up."""
 KEEP_NARROW = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=False)
 """Recompute the gate and up projections, whose outputs are the widest of all."""
 KEEP_ATTENTION = Keep(elementwise=False, qkv=False, attention=True, middle=False, gate_up=False)
@@ -57,6 +62,7 @@ KEEP_LEVELS = {
     "all": KEEP_ALL,
     "rotated": KEEP_ROTATED,
     "products": KEEP_PRODUCTS,
+    "offloaded": KEEP_OFFLOADED,
     "narrow": KEEP_NARROW,
     "attention": KEEP_ATTENTION,
 }
@@ -136,7 +142,7 @@ class Weights:
 
 @dataclass
 class Saved:
-    """What a forward pass left for the backward pass. None: not kept, or not there yet."""
+    """What a forward pass left for the backward pass. None: not kept, not there yet, or in host memory (`parked`)."""
 
     start_TH: torch.Tensor
     start_inverse_T: torch.Tensor
@@ -158,6 +164,7 @@ class Saved:
     xa_down_TR: torch.Tensor | None = None
     mlp_out_TH: torch.Tensor | None = None
     mlp_out_inverse_T: torch.Tensor | None = None
+    parked: dict[str, Parked] = field(default_factory=dict)
 
 
 class DecoderLayer:

@@ -17,6 +17,7 @@ import torch
 
 from burnish_engine.models.decoder import ForwardPass
 from burnish_engine.models.decoder_layer import Keep, Pack
+from burnish_engine.models.offload import Offload
 from burnish_engine.train.fast_model import TrainableDecoder
 from burnish_engine.train.packed_batch import Counts, PackedLayout
 from burnish_kernels.attention.op import Documents
@@ -46,6 +47,7 @@ class PassProgram:
         keep: Per layer, what the forward pass keeps.
         loss_sum: fp32 [1] on the device; each pass adds its summed loss times the normalizer.
         options: Variants of the loss.
+        offload: Where layers keep what they keep on the host; None: a place of this bucket's own, if one does.
     """
 
     def __init__(
@@ -56,8 +58,12 @@ class PassProgram:
         keep: Sequence[Keep],
         loss_sum: torch.Tensor,
         options: LossOptions | None = None,
+        offload: Offload | None = None,
     ) -> None:
         self.layout = layout
+        if offload is None and any(policy.host for policy in keep):
+            offload = Offload(inputs.device, layout.rows)
+        self._offload = offload
         self._model, self._keep, self._loss_sum = model, keep, loss_sum
         self._options = options or LossOptions()
         self._fields = layout.views(inputs)
@@ -113,7 +119,7 @@ class PassProgram:
 
     def _forward(self) -> None:
         decoder = self._model.loaded.decoder
-        self._done = decoder.forward(self._fields.ids_T, self.pack, keep=self._keep)
+        self._done = decoder.forward(self._fields.ids_T, self.pack, keep=self._keep, offload=self._offload)
         self._dhidden_TH = torch.zeros_like(self._done.hidden_TH)
         self._chunk.zero_()
 

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextlib import nullcontext as _nothing
-from typing import TypeAlias
+from types import SimpleNamespace
+from typing import TypeAlias, cast
 
 import torch
 
 from burnish_engine.contract.recipe import TrainSection
 from burnish_engine.models.decoder_layer import Keep
+from burnish_engine.models.offload import Offload
 from burnish_engine.train.engine import StepResult
 from burnish_engine.train.fast_model import TrainableDecoder
 from burnish_engine.train.fast_pass import LossOptions, PassProgram
@@ -42,6 +44,7 @@ class FastTrainer:
         graphs: Capture CUDA graphs after the first step.
 
     Attributes:
+        offload: Host memory of what layers keep there; None where none does.
         stream: What everything is queued on; None on the CPU.
         problem: Why graphs could not be captured, as a sentence; empty where they were, or were not wanted.
     """
@@ -61,8 +64,11 @@ class FastTrainer:
         size = max(layout.size for layout in layouts)
         self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
         self._loss_sum = torch.zeros(1, dtype=torch.float32, device=device)
+        parks = any(policy.host for policy in keep)
+        self.offload = Offload(device, max(layout.rows for layout in layouts)) if parks else None
         self._programs = {
-            layout: PassProgram(model, layout, self._inputs, keep, self._loss_sum, options) for layout in layouts
+            layout: PassProgram(model, layout, self._inputs, keep, self._loss_sum, options, self.offload)
+            for layout in layouts
         }
         self._wants_graphs = graphs and device.type == "cuda"
         self._pool: tuple[int, int] | None = None
@@ -111,7 +117,8 @@ class FastTrainer:
         if self.model.loaded.plan.dropout:
             index = (batch.step.number - 1) * self._section.accumulation + batch.index
             self.model.dropout_seed.fill_(dropout_seed(self._section.seed, index))
-        program.run(batch.counts)
+        with self._memory_of(program):
+            program.run(batch.counts)
         if batch.counts.head_chunks:
             self._ran.add(batch.layout)
 
@@ -126,6 +133,16 @@ class FastTrainer:
             optimizer.step()
         self._results.push(facts, optimizer.status, self._loss_sum)
         self._loss_sum.zero_()
+
+    def _memory_of(self, program: PassProgram) -> AbstractContextManager[object]:
+        """Where an eager pass allocates: once a bucket was captured, in the graphs' pool, which is idle between passes.
+
+        Outside it, the first pass of each further bucket would need as much memory again.
+        """
+        if self._pool is None or program.captured or not self._wants_graphs:
+            return _nothing()
+        pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
+        return torch.cuda.use_mem_pool(pool, self.model.device)
 
     def _capture(self, program: PassProgram) -> None:
         """Capture a bucket; on failure go on eagerly, which computes the same."""

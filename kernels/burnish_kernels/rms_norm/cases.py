@@ -65,7 +65,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
     Returns:
         The error; infinite where y does not come back (bit for bit in 16 bits; in fp32, where lanes of a short row may
-        add in another order, to the last bit), or something beside the outputs was written.
+        add in another order and so differ in the last bit of two factors, to 5e-7), or something beside the outputs
+        was written.
     """
     from burnish_kernels.rms_norm import op
 
@@ -106,7 +107,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         out=dsum_in if options["in_place"] else buffers.new(),
         y_out=y_again,
     )
-    last_bit = {"rtol": 2e-7, "atol": 0.0} if dtype == torch.float32 else {"rtol": 0.0, "atol": 0.0}
+    last_bit = {"rtol": 5e-7, "atol": 0.0} if dtype == torch.float32 else {"rtol": 0.0, "atol": 0.0}
     if not torch.allclose(y, y_again, **last_bit) or buffers.spoiled():
         return math.inf
     found = [y, dx] if residual is None else [y, dx, total]

@@ -82,7 +82,7 @@ def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype):
     with torch.no_grad():
         done = decoder.forward(torch.zeros(TOKENS, dtype=torch.int32), pack, keep=[KEEP_LEVELS[level]] * 3)
     kept = [getattr(saved, field.name) for saved in done.layers for field in fields(saved)]
-    storages = {tensor.untyped_storage() for tensor in kept if tensor is not None}
+    storages = {tensor.untyped_storage() for tensor in kept if isinstance(tensor, torch.Tensor)}
     real = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
     assert 3 * TOKENS * kept_bytes(spec, section, dtype.itemsize, level) == real
 

@@ -10,7 +10,7 @@ from burnish_engine.bench import shapes
 from burnish_engine.bench.documents import LAST_ID, packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_NARROW, KEEP_PRODUCTS
+from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS
 from burnish_engine.models.stacked_linear import Quantized
 
 VOCABULARY = 40_064
@@ -90,7 +90,9 @@ def test_passes_are_full_of_documents_of_natural_length():
 def test_levels_are_read_with_their_counts():
     assert parse_keep("products") == (KEEP_PRODUCTS,)
     assert parse_keep("narrow:2,products") == (KEEP_NARROW, KEEP_NARROW, KEEP_PRODUCTS)
-    for text in ("", "everything", "narrow:x", "narrow:-1", "narrow:2,"):
+    by_turns = parse_keep("offloaded+narrow:3,products")
+    assert by_turns == (KEEP_OFFLOADED, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS)
+    for text in ("", "everything", "narrow+:2", "narrow+all:0", "narrow:x", "narrow:-1", "narrow:2,"):
         with pytest.raises(UsageError, match="--keep"):
             parse_keep(text)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -289,6 +290,7 @@ def test_a_failed_capture_is_told_once_and_training_goes_on(folders, monkeypatch
 
     monkeypatch.setattr(PassProgram, "capture", capture)
     monkeypatch.setattr(trained, "_capture", lambda program: _captured_without_a_gpu(trained, program))
+    monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda _pool, _device: nullcontext())
     results, param = train(trained, [PASSES[0]] * 4)
     assert tries == [64]  # at the second pass of this bucket, and never again
     assert trained.problem == (
@@ -335,6 +337,7 @@ GPU_KINDS = {
     "fp16": {"dtype": torch.float16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
     "recomputing": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["attention"]},
+    "offloading": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["offloaded"]},
 }
 
 
@@ -353,6 +356,25 @@ def test_graphs_and_eager_steps_give_the_same_bits(folders, kind, dropout):
         others, other = train(gpu_trainer(folders, graphs=graphs, **options), order, 2)
         assert [(one.loss, one.grad_norm) for one in others] == [(one.loss, one.grad_norm) for one in results]
         assert torch.equal(other, param)
+
+
+@pytest.mark.gpu
+def test_further_buckets_take_no_memory_of_their_own(folders):
+    """Neither their first passes, which are eager, nor their graphs: the largest bucket's memory does for all."""
+    passes = {rows: parity.micro_batch((128,) * (rows // 128)) for rows in (4096, 8192, 16384)}
+    largest, medium, small = 16384, 8192, 4096
+    peaks = []
+    for order in ([largest] * 4, [largest, largest, medium, medium, small, small, medium, largest, small]):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_reserved()
+        trained = gpu_trainer(folders, dtype=torch.bfloat16, rows=sorted(passes))
+        train(trained, [passes[rows] for rows in order])
+        assert {layout.rows for layout in trained._ran} == set(order)
+        assert all(trained._programs[layout].captured for layout in trained._ran)
+        peaks.append(torch.cuda.max_memory_reserved() - before)
+        del trained
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 @pytest.mark.gpu

@@ -71,14 +71,16 @@ def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> Tile:
     """Tile of the backward pass, by the ranks of the three adapters."""
     if dtype == torch.float32:
         return Tile(T=16, C=64, warps=8, stages=2)
-    return Tile(T=32 if max(ranks) <= 32 else 16, C=64, warps=8, stages=3)
+    if max(ranks) <= 32:
+        return Tile(T=32, C=128, warps=8, stages=2)
+    return Tile(T=16, C=64, warps=8, stages=3)
 
 
 def forward_tile(dtype: torch.dtype, ranks: int) -> Tile:
     """Tile of the forward pass, by the rank."""
     if dtype == torch.float32:
         return Tile(T=_FORWARD_T, C=32, warps=4, stages=3)
-    return Tile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=3)
+    return Tile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
 
 
 def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> Plan:

@@ -1,0 +1,163 @@
+"""What layers keep between forward and backward, moved to host memory and brought back while others compute.
+
+Copies run on a stream of their own and are ordered by events, so that they can be part of a captured graph. A copy out
+has two further layers' time before the device waits for it; a copy back begins `_AHEAD` layers before it is needed.
+Host memory is page-locked, which is what lets the copy engines work beside the multiprocessors; on the CPU the same
+steps are plain copies.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from burnish_engine.contract.errors import SetupError
+
+if TYPE_CHECKING:
+    from burnish_engine.models.decoder_layer import Saved
+
+_IN_FLIGHT = 2  # tensors that may be on their way out before the device waits for the oldest
+_AHEAD = 2  # layers below the one that is being differentiated
+
+
+@dataclass
+class Parked:
+    """One tensor in host memory.
+
+    Attributes:
+        host: It, or what will be it when the copy is done.
+        back: Where it is brought back to; None before.
+        arrived: When it is back; None on the CPU.
+    """
+
+    host: torch.Tensor
+    back: torch.Tensor | None = None
+    arrived: torch.cuda.Event | None = None
+
+
+class Offload:
+    """Host memory for the tensors that `Keep.host` names.
+
+    A tensor's place is allocated the first time it is parked, for passes of the largest bucket, and kept.
+
+    Args:
+        device: Where the layers compute.
+        rows: Of the largest bucket.
+    """
+
+    def __init__(self, device: torch.device, rows: int) -> None:
+        self._device, self._rows = device, rows
+        self._places: dict[tuple[int, str], torch.Tensor] = {}
+        self._leaving: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        weakref.finalize(self, _release, self._places, locked=self._stream is not None)
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory taken so far."""
+        return sum(place.nbytes for place in self._places.values())
+
+    def park(self, layer: int, saved: Saved, names: Sequence[str]) -> None:
+        """Start to copy some tensors of a layer out; they are gone from `saved` until `restore`.
+
+        Args:
+            layer: Number of the layer.
+            saved: What it kept.
+            names: Fields of `saved`: contiguous tensors, their first dimension the tokens.
+
+        Raises:
+            SetupError: There is not so much host memory that can be page-locked.
+        """
+        for name in names:
+            tensor: torch.Tensor | None = getattr(saved, name)
+            assert tensor is not None
+            assert tensor.is_contiguous()
+            host = self._place(layer, name, tensor)
+            if self._stream is None:
+                host.copy_(tensor)
+            else:
+                self._make_room()
+                self._stream.wait_stream(torch.cuda.current_stream(self._device))
+                with torch.cuda.stream(self._stream):
+                    host.copy_(tensor, non_blocking=True)
+                self._leaving.append((self._stream.record_event(), tensor))
+            setattr(saved, name, None)
+            saved.parked[name] = Parked(host)
+
+    def settle(self) -> None:
+        """What the device does from here on comes after all copies out; their tensors' memory is free again."""
+        while self._leaving:
+            self._wait_for_oldest()
+
+    def prefetch(self, layers: Sequence[Saved | None]) -> None:
+        """Start to bring back what the next layers need.
+
+        Args:
+            layers: Those still to be differentiated, the next one last.
+        """
+        for saved in reversed(layers[-1 - _AHEAD :]):
+            for parked in saved.parked.values() if saved else ():
+                if parked.back is None:
+                    self._fetch(parked)
+
+    def restore(self, saved: Saved) -> None:
+        """Put parked tensors back into `saved`; what the device does from here on comes after their arrival."""
+        for name, parked in saved.parked.items():
+            if parked.arrived is not None:
+                torch.cuda.current_stream(self._device).wait_event(parked.arrived)
+            setattr(saved, name, parked.back)
+        saved.parked.clear()
+
+    def _fetch(self, parked: Parked) -> None:
+        parked.back = torch.empty_like(parked.host, device=self._device)
+        if self._stream is None:
+            parked.back.copy_(parked.host)
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # whose memory this was before
+        with torch.cuda.stream(self._stream):
+            parked.back.copy_(parked.host, non_blocking=True)
+        parked.arrived = self._stream.record_event()
+
+    def _make_room(self) -> None:
+        while len(self._leaving) >= _IN_FLIGHT:
+            self._wait_for_oldest()
+
+    def _wait_for_oldest(self) -> None:
+        copied, _ = self._leaving.popleft()
+        torch.cuda.current_stream(self._device).wait_event(copied)
+
+    def _place(self, layer: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """A view of the tensor's place, shaped like it."""
+        numbers = tensor.numel() // tensor.shape[0] * self._rows
+        if (layer, name) not in self._places:
+            place = torch.empty(numbers, dtype=tensor.dtype)
+            if self._stream is not None:
+                _lock(place, self.host_bytes)
+            self._places[layer, name] = place
+        return self._places[layer, name][: tensor.numel()].view(tensor.shape)
+
+
+def _lock(place: torch.Tensor, before: int) -> None:
+    """Page-lock it. Not by torch's own allocator, which rounds up to a power of two.
+
+    Raises:
+        SetupError: The system does not allow it.
+    """
+    code = torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0)
+    if code.value:
+        raise SetupError(
+            f"After {before / 1e9:.1f} GB of host memory, a further {place.nbytes / 1e9:.1f} GB could not be "
+            f"page-locked for what the layers keep (CUDA error {code.value}).",
+            "Close other programs, or keep less on the host.",
+        )
+
+
+def _release(places: dict[tuple[int, str], torch.Tensor], *, locked: bool) -> None:
+    for place in places.values() if locked else ():
+        torch.cuda.cudart().cudaHostUnregister(place.data_ptr())
+    places.clear()

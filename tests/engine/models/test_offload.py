@@ -1,0 +1,130 @@
+"""What layers keep, in host memory and back."""
+
+import gc
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models import offload as offload_module
+from burnish_engine.models.offload import Offload, Parked
+
+CPU = torch.device("cpu")
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@dataclass
+class Kept:
+    """Stands for `decoder_layer.Saved`."""
+
+    wide: torch.Tensor | None
+    narrow: torch.Tensor | None
+    parked: dict[str, Parked] = field(default_factory=dict)
+
+
+def made(device, rows=8, layers=6):
+    torch.manual_seed(0)
+    return [Kept(torch.randn(rows, 5, device=device), torch.randn(rows, device=device)) for _ in range(layers)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_was_parked_comes_back(device):
+    layers = made(device)
+    exact = [(kept.wide.clone(), kept.narrow.clone()) for kept in layers]
+    offload = Offload(torch.device(device), 8)
+    for index, kept in enumerate(layers):
+        if index != 3:
+            offload.park(index, kept, ("wide",))
+            assert kept.wide is None
+    offload.settle()
+    for index in reversed(range(6)):
+        offload.prefetch(layers)
+        kept = layers.pop()
+        offload.restore(kept)
+        assert torch.equal(kept.wide, exact[index][0])
+        assert torch.equal(kept.narrow, exact[index][1])
+        assert not kept.parked
+
+
+def test_only_the_next_two_layers_are_on_their_way_back():
+    layers = made(CPU)
+    offload = Offload(CPU, 8)
+    for index, kept in enumerate(layers):
+        offload.park(index, kept, ("wide", "narrow"))
+    offload.prefetch(layers)
+    assert [kept.parked["wide"].back is not None for kept in layers] == [False] * 3 + [True] * 3
+    offload.restore(layers.pop())
+    offload.prefetch([None, *layers[1:]])
+    assert [kept.parked["narrow"].back is not None for kept in layers] == [False] * 2 + [True] * 3
+
+
+def test_places_are_for_the_largest_bucket_and_taken_once():
+    offload = Offload(CPU, 16)
+    for rows in (8, 16, 8):
+        kept = made(CPU, rows)[0]
+        exact = kept.wide.clone()
+        offload.park(0, kept, ("wide",))
+        assert offload.host_bytes == 16 * 5 * 4
+        offload.prefetch([kept])
+        offload.restore(kept)
+        assert torch.equal(kept.wide, exact)
+
+
+def test_a_refusal_to_lock_pages_says_how_much(monkeypatch):
+    class Runtime:
+        @staticmethod
+        def cudaHostRegister(*_args):  # noqa: N802
+            return type("Code", (), {"value": 2})
+
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: Runtime)
+    with pytest.raises(SetupError, match=r"After 11.5 GB .* a further 0.6 GB could not be page-locked"):
+        offload_module._lock(torch.empty(600_000_000, dtype=torch.int8), 11_500_000_000)
+
+
+@pytest.mark.gpu
+def test_host_memory_is_unlocked_when_it_is_given_up():
+    kept = made("cuda")[0]
+    offload = Offload(torch.device("cuda"), 8)
+    offload.park(0, kept, ("wide",))
+    offload.settle()
+    torch.cuda.synchronize()
+    place = next(iter(offload._places.values()))
+    assert place.is_pinned()
+    del offload, kept
+    gc.collect()
+    assert not place.is_pinned()
+
+
+@pytest.mark.gpu
+def test_copies_run_beside_products():
+    """Parking and fetching while the device multiplies takes less than both one after the other."""
+    device = torch.device("cuda")
+    big = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
+    offload = Offload(device, 1 << 14)
+
+    def compute():
+        product = big
+        for _ in range(30):
+            product = product @ big
+        return product
+
+    def timed(*, copies, computes):
+        kept = Kept(torch.empty(1 << 14, 1 << 13, device=device), None)
+        torch.cuda.synchronize()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        if copies:
+            offload.park(0, kept, ("wide",))
+        if computes:
+            compute()
+        offload.settle()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+    timed(copies=True, computes=True)
+    copy, product, both = timed(copies=True, computes=False), timed(copies=False, computes=True), timed(
+        copies=True, computes=True
+    )  # fmt: skip
+    assert both < 0.8 * (copy + product)

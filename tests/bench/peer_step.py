@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from documents import COUNT, LONGEST, documents
 
@@ -113,9 +114,9 @@ def make_trainer(options: argparse.Namespace) -> Any:
 
 
 class Watch:
-    """Times of every step and its real tokens, padding excluded."""
+    """Times of every step and its real tokens, padding excluded; its passes, if they are to be recorded."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, *, records: bool = False) -> None:
         import torch
         from transformers import TrainerCallback
 
@@ -123,6 +124,7 @@ class Watch:
         self.ends: list[float] = []
         self.tokens: list[int] = []  # of each step, however many passes it has
         self.first_step_s = 0.0
+        self.passes: list[dict[str, Any]] = []
         watch = self
 
         class Clock(TrainerCallback):
@@ -143,6 +145,9 @@ class Watch:
             mask = inputs.get("attention_mask")
             is_mask = mask is not None and mask.dim() == 2 and mask.max() <= 1
             self.tokens[-1] += int(mask.sum()) if is_mask else inputs["input_ids"].numel()
+            if records:  # looked at later: nothing is to be slowed down
+                names = ("input_ids", "packed_seq_lengths", "position_ids")
+                self.passes.append({name: inputs[name] for name in names if inputs.get(name) is not None})
             return inner(model, inputs, *args, **keywords)
 
         trainer.training_step = counted
@@ -162,6 +167,26 @@ class Watch:
             "tokens_per_step": sum(tokens) / len(seconds),
         }
 
+    def save_packs(self, file: Path) -> None:
+        """Write the passes for `burnish bench step --packs`; nothing where documents cannot be told apart."""
+        ids, lengths, documents = [], [], []
+        for inputs in self.passes:
+            own = inputs["input_ids"].reshape(-1).cpu().numpy()
+            if "packed_seq_lengths" in inputs:
+                sizes = inputs["packed_seq_lengths"].cpu().numpy()
+            elif "position_ids" in inputs:
+                starts = np.flatnonzero(inputs["position_ids"].reshape(-1).cpu().numpy() == 0)
+                sizes = np.diff([*starts, len(own)])
+            else:
+                return
+            if sizes.sum() != len(own):
+                return
+            ids.append(own)
+            lengths.append(sizes)
+            documents.append(len(sizes))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(file, ids=np.concatenate(ids), lengths=np.concatenate(lengths), documents=np.array(documents))
+
 
 def main() -> None:
     """Train, then print the row."""
@@ -177,6 +202,7 @@ def main() -> None:
     parser.add_argument("--padded", action="store_true", help="one document a row, padded, instead of packing")
     parser.add_argument("--steps", type=int, default=18)
     parser.add_argument("--warm-up", type=int, default=6)
+    parser.add_argument("--record", type=Path, help="write the passes here (npz)")
     options = parser.parse_args()
     if options.engine == "unsloth":
         import unsloth  # noqa: F401  it patches what is imported after it
@@ -184,7 +210,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     trainer = make_trainer(options)
-    watch = Watch(trainer)
+    watch = Watch(trainer, records=options.record is not None)
     torch.cuda.reset_peak_memory_stats()
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -197,6 +223,8 @@ def main() -> None:
         "device": torch.cuda.get_device_name(),
         "model": Path(options.model).name,
     }
+    if options.record is not None:
+        watch.save_packs(options.record)
     print("RESULT", json.dumps(row), flush=True)
 
 

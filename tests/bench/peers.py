@@ -4,10 +4,12 @@
         [--engines burnish unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b] [--tokens 4096 16384]
         [--checkpointing none offload] [--attention fa2 sdpa] [--repeat N] [--limit-s S]
 
-Every run adds one JSON row to the file; the table at the end holds all rows of the file, so a comparison may be made in
-several calls (`--table` only prints it). FlashAttention-2 is taken from the folder in PEERS_FA2, which no run without
-it sees; Burnish has attention of its own. "offload" is what each engine does to save memory: Unsloth's and Burnish's
-offloaded checkpoints, gradient checkpointing in the others. Peak memory of the process is NVML's, read from outside.
+Every run adds one JSON row to the file; the table at the end holds all rows of the file, so a comparison may be made
+in several calls (`--table` only prints it). FlashAttention-2 is taken from the folder in PEERS_FA2, which no run
+without it sees; Burnish has attention of its own. The first peer's passes are recorded in the work folder, and Burnish
+trains on these (`shared_packs` in its rows), so name peers before it. "offload" is what each engine does to save
+memory: Unsloth's and Burnish's offloaded checkpoints, gradient checkpointing in the others. Peak memory of the process
+is NVML's, read from outside.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from random_models import SHAPES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-KEEP = {"none": "products", "offload": "attention"}  # ours instead: nothing is offloaded
-HALF_MEMORY = {("qwen3-4b", 16384, "none"): "narrow:29,products"}  # at half of what the fastest peer takes
+KEEP = {"none": "rotated", "offload": "attention"}  # ours instead
+HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # at half of what the fastest peer takes
 ENGINES = ("burnish", "unsloth", "trl", "liger")
 POLL_S = 0.05
 QLORA_FROM = ("qwen3-4b",)  # larger models are fine-tuned over a quantized base, unless --method says otherwise
@@ -66,14 +68,19 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     """What to start: our own benchmark, or `peer_step.py`."""
     common = ["--method", run.method, "--tokens", str(run.tokens)]
     common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
+    packs = options.work / "packs" / f"{run.tokens}-{options.steps}.npz"
     if run.engine == "burnish":
         burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", run.model]
         keep = HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP[run.checkpointing])
-        return [*burnish, *common, "--keep", keep, "--json"]
+        measured = options.steps - options.warm_up  # a peer's steps include those to warm up
+        common[common.index("--steps") + 1] = str(measured)
+        shared = ["--packs", str(packs)] if packs.is_file() else []
+        return [*burnish, *common, "--keep", keep, *shared, "--json"]
     common += ["--checkpointing", run.checkpointing]
     folder = options.work / "models" / run.model
     script = [sys.executable, str(HERE / "peer_step.py"), "--engine", run.engine, "--model", str(folder)]
-    return [*script, *common, "--attention", run.attention, "--documents", str(options.documents)]
+    common += ["--attention", run.attention, "--documents", str(options.documents)]
+    return [*script, *common, *([] if packs.is_file() else ["--record", str(packs)])]
 
 
 def environment(run: Run, work: Path) -> dict[str, str]:
@@ -102,9 +109,9 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     cold = not (work / "cache" / run.engine).exists()
     folder = work / "runs" / run.engine
     folder.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    began, start = time.monotonic(), command(run, options)
     with (folder / "stdout.log").open("w+") as out, (folder / "stderr.log").open("w+") as err:
-        process = subprocess.Popen(command(run, options), cwd=folder, env=environment(run, work), stdout=out,
+        process = subprocess.Popen(start, cwd=folder, env=environment(run, work), stdout=out,
                                    stderr=err, text=True, start_new_session=True)  # fmt: skip
         peak = watch(process, options.timeout_s)
         for file in (out, err):
@@ -114,7 +121,7 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     result = parse(run.engine, printed) if process.returncode == 0 else None
     if result is None:
         return row | {"error": (complained or printed).strip()[-1500:], "returncode": process.returncode}
-    return row | result | asdict(run) | {"nvml_gib": row["nvml_gib"]}
+    return row | result | asdict(run) | {"nvml_gib": row["nvml_gib"], "shared_packs": "--packs" in start}
 
 
 def parse(engine: str, printed: str) -> dict[str, Any] | None:

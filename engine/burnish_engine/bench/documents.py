@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.data.pack import EpochPlan, epoch_batches
 from burnish_engine.data.tokenize import Document
 
@@ -28,3 +31,36 @@ def packs(tokens: int, count: int = 20_000, seed: int = 0) -> EpochPlan:
     ids = [random.integers(FIRST_ID, LAST_ID, size=int(length)).astype(np.int32) for length in lengths]
     documents = [Document(row, np.ones(len(row), dtype=bool), index, "made up") for index, row in enumerate(ids)]
     return epoch_batches(documents, tokens, pack=True, seed=seed, epoch=0)
+
+
+def recorded_packs(file: Path, tokens: int, count: int) -> EpochPlan:
+    """Passes that another program trained on, so that both are measured on the same ones.
+
+    Args:
+        file: npz with `ids` of all documents one after another, `lengths` of the documents, and `documents`, how many
+            each pass has.
+        tokens: Budget of a pass.
+        count: Passes wanted; the recorded ones are repeated.
+
+    Raises:
+        UsageError: The file is not such a one, or a pass exceeds the budget.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            ids, lengths, per_pass = (found[name].astype(np.int64) for name in ("ids", "lengths", "documents"))
+        split = np.split(ids, np.cumsum(lengths)[:-1])
+        fits = lengths.sum() == len(ids) and per_pass.sum() == len(lengths) and lengths.min() > 0
+    except (OSError, ValueError, KeyError) as problem:
+        raise UsageError(
+            f"{file} holds no recorded passes: {problem}", "Give one that peer_step.py wrote."
+        ) from problem
+    ends = np.cumsum(per_pass)
+    groups = [tuple(range(end - size, end)) for end, size in zip(ends.tolist(), per_pass.tolist(), strict=True)]
+    most = max((int(lengths[list(group)].sum()) for group in groups), default=0)
+    if not fits or not 0 < most <= tokens:
+        raise UsageError(f"{file} has passes of up to {most:,} tokens.", f"Give --tokens {most} or more.")
+    documents = [
+        Document(row.astype(np.int32), np.ones(len(row), dtype=bool), index, "recorded")
+        for index, row in enumerate(split)
+    ]
+    return EpochPlan(documents, (groups * -(-count // len(groups)))[:count], tokens)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import torch
 
-from burnish_engine.bench.documents import packs
+from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import AdapterSection, TrainSection
@@ -28,6 +29,7 @@ from burnish_engine.train.prefetch import Prefetcher
 from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
+_PROFILED = 3  # steps
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class StepOptions:
         head_rows: Rows of one chunk of the head.
         graphs: Capture CUDA graphs.
         device: Where.
+        packs: File of recorded passes; None: made-up ones.
     """
 
     shape: str
@@ -59,6 +62,7 @@ class StepOptions:
     head_rows: int = 4096
     graphs: bool = True
     device: str = "cuda"
+    packs: Path | None = None
 
 
 class StepBench:
@@ -91,7 +95,11 @@ class StepBench:
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         self.layout = PackedLayout(rows, height, min(options.head_rows, rows))
         self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self.keep(), graphs=options.graphs)
-        self.packs = packs(options.tokens, count=20_000)
+        if options.packs is None:
+            self.packs = packs(options.tokens, count=20_000)
+        else:
+            count = options.warmup + options.steps + _PROFILED + 2
+            self.packs = recorded_packs(options.packs, options.tokens, count)
 
     def keep(self) -> list[Keep]:
         """What each layer keeps."""
@@ -167,7 +175,7 @@ class StepBench:
             "nvml_gib": pynvml.nvmlDeviceGetMemoryInfo(handle).used / GIB,
         }
 
-    def profile(self, steps: int = 3) -> dict[str, float]:
+    def profile(self, steps: int = _PROFILED) -> dict[str, float]:
         """Milliseconds a step by kind of kernel, and while the GPU did nothing."""
         from torch.profiler import ProfilerActivity, profile
 

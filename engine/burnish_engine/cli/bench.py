@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from json import dumps
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -84,6 +85,7 @@ def step(
         bool, typer.Option("--ablate", help="Only time passes whose metadata is rebuilt for every layer (CUDA).")
     ] = False,
     device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
+    packs: Annotated[Path | None, typer.Option(help="Passes recorded by tests/bench/peer_step.py.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -120,6 +122,7 @@ def step(
         head_rows=head_rows,
         graphs=not eager,
         device=device,
+        packs=packs,
     )
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation

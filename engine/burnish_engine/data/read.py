@@ -1,4 +1,4 @@
-"""Read data files through the `datasets` library: rows as dicts with their numbers, memory-mapped when large."""
+"""Read data files: rows as dicts with their numbers; large files memory-mapped through the `datasets` library."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Table:
     Args:
         path: The file.
         file_format: jsonl, json, csv, parquet or txt.
-        stored: A `datasets.Dataset` with the columns `number` and `json`.
+        stored: A `datasets.Dataset` with the columns `number` and `json`, or what stands for one.
     """
 
     def __init__(self, path: Path, file_format: str, stored: Any) -> None:
@@ -63,6 +63,22 @@ class Table:
         return Row(record["number"], json.loads(record["json"]))
 
 
+class _InMemory:
+    """What `Table` uses of a `datasets.Dataset`, of lists; importing `datasets` takes longer than most files."""
+
+    def __init__(self, numbers: list[int], texts: list[str]) -> None:
+        self._numbers, self._texts = numbers, texts
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        return {"number": self._numbers[position], "json": self._texts[position]}
+
+    def iter(self, _batch_size: int) -> Iterator[dict[str, list[Any]]]:
+        yield {"number": self._numbers, "json": self._texts}
+
+
 def read_table(path: Path) -> Table:
     """Check and read one data file. Never touches the network.
 
@@ -71,18 +87,15 @@ def read_table(path: Path) -> Table:
         NoSpaceError: A large file could not be converted for lack of disk space.
     """
     file_format = check_file(path)
-    import datasets
-
-    datasets.disable_progress_bars()
-    features = datasets.Features({"number": datasets.Value("int64"), "json": datasets.Value("large_string")})
+    stored: Any
     if path.stat().st_size <= IN_MEMORY_BYTES:
         numbers, texts = list[int](), list[str]()
         for number, text in READERS[file_format](path):
             numbers.append(number)
             texts.append(text)
-        stored = datasets.Dataset.from_dict({"number": numbers, "json": texts}, features=features)
+        stored = _InMemory(numbers, texts)
     else:
-        stored = _stored_on_disk(path, file_format, features)
+        stored = _stored_on_disk(path, file_format)
     if not len(stored):
         raise DataError(
             f"The data file {path} has no rows: nothing but blank space, a header or an empty list.",
@@ -91,9 +104,12 @@ def read_table(path: Path) -> Table:
     return Table(path, file_format, stored)
 
 
-def _stored_on_disk(path: Path, file_format: str, features: Any) -> Any:
+def _stored_on_disk(path: Path, file_format: str) -> Any:
     """The rows as an Arrow file in the cache, keyed by the file's content, so that an edited file is read anew."""
     import datasets
+
+    datasets.disable_progress_bars()
+    features = datasets.Features({"number": datasets.Value("int64"), "json": datasets.Value("large_string")})
 
     def rows() -> Iterator[dict[str, Any]]:
         for number, text in READERS[file_format](path):

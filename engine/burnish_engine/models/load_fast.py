@@ -65,16 +65,25 @@ def load_for_generation(
 
 def declared_ends(source: ModelSource) -> list[int]:
     """Tokens that generation_config.json and config.json name as ends of a reply, as transformers reads them."""
-    from transformers import AutoConfig, GenerationConfig
-
-    config = AutoConfig.from_pretrained(source.folder, local_files_only=True)
-    values = [config.eos_token_id]
-    if (source.folder / "generation_config.json").is_file():
-        values.append(GenerationConfig.from_pretrained(source.folder, local_files_only=True).eos_token_id)
+    values = [source.config["eos_token_id"] if "eos_token_id" in source.config else _default_end(source)]
+    file = source.folder / "generation_config.json"
+    if file.is_file():
+        try:
+            values.append(json.loads(file.read_text(encoding="utf-8")).get("eos_token_id"))
+        except (OSError, ValueError, AttributeError) as error:
+            raise SetupError(f"{file} cannot be read: {error}.", "Download the model again.") from error
     found: list[int] = []
     for value in values:
         found += [value] if isinstance(value, int) else list(value or [])
     return list(dict.fromkeys(found))
+
+
+def _default_end(source: ModelSource) -> int | list[int] | None:
+    """What a model that names none has by its architecture. Asking that takes seconds, so only here."""
+    from transformers import AutoConfig
+
+    found: int | list[int] | None = AutoConfig.from_pretrained(source.folder, local_files_only=True).eos_token_id
+    return found
 
 
 def device_problem(device: torch.device) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
@@ -26,7 +28,9 @@ def load_tokenizer(source: ModelSource) -> Any:
 
     quiet_transformers()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.folder, config=_light_config(source), local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise SetupError(
             f"The tokenizer in {source.folder} could not be loaded: {first_line(error)}.",
@@ -38,6 +42,21 @@ def load_tokenizer(source: ModelSource) -> Any:
             "Get the model's tokenizer.json.",
         )
     return tokenizer
+
+
+def _light_config(source: ModelSource) -> Any:
+    """What AutoTokenizer looks at in a model's config; None: it shall read that itself.
+
+    Making transformers' own config object imports most of transformers and torch's compiler, which takes seconds. Where
+    tokenizer_config.json names a class, only plain values are asked for.
+    """
+    try:
+        found = json.loads((source.folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        named = isinstance(found["tokenizer_class"], str) and "auto_map" not in found
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    plain = {"model_type": None} | source.config | {"_name_or_path": str(source.folder)}
+    return SimpleNamespace(**plain) if named else None
 
 
 def first_line(error: BaseException) -> str:

@@ -3,11 +3,12 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from burnish_engine.bench import shapes
-from burnish_engine.bench.documents import LAST_ID, packs
+from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS
@@ -85,6 +86,38 @@ def test_passes_are_full_of_documents_of_natural_length():
     assert all(batch.tokens <= 4096 for batch in batches)
     assert [batch.tokens for batch in packs(4096, count=2000)] == [batch.tokens for batch in plan]
     assert int(max(batch.tokens for batch in packs(64, count=50))) <= 64
+
+
+def record(file, passes):
+    """Passes of documents as `tests/bench/peer_step.py` writes them."""
+    every = [document for documents in passes for document in documents]
+    lengths = np.array([len(document) for document in every])
+    np.savez(file, ids=np.concatenate(every), lengths=lengths, documents=np.array([len(one) for one in passes]))
+    return file
+
+
+def test_recorded_passes_are_measured_in_their_order(tmp_path):
+    passes = [[np.arange(10, 40), np.arange(50, 150)], [np.arange(200, 390)], [np.arange(10, 17), np.arange(7)]]
+    file = record(tmp_path / "packs.npz", passes)
+    plan = recorded_packs(file, 256, 7)
+    assert len(plan) == 7
+    for index, batch in enumerate(plan):
+        own = passes[index % 3]
+        assert batch.input_ids.tolist() == np.concatenate(own).tolist()
+        assert batch.boundaries.tolist() == np.cumsum([0, *map(len, own)]).tolist()
+        assert batch.supervised_tokens == batch.tokens - len(own)
+    report = StepBench(options(packs=file, steps=3, warmup=3)).run()
+    assert report["fill"] == pytest.approx((130 + 190 + 14) / 3 / 256)
+
+
+def test_files_that_hold_no_passes_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"190 tokens"):
+        recorded_packs(record(tmp_path / "long.npz", [[np.arange(190)]]), 128, 2)
+    np.savez(tmp_path / "other.npz", ids=np.arange(3))
+    (tmp_path / "text.npz").write_text("no array")
+    for name in ("other.npz", "text.npz", "absent.npz"):
+        with pytest.raises(UsageError, match="no recorded passes"):
+            recorded_packs(tmp_path / name, 128, 2)
 
 
 def test_levels_are_read_with_their_counts():

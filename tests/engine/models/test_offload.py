@@ -124,7 +124,6 @@ def test_copies_run_beside_products():
         return begin.elapsed_time(end)
 
     timed(copies=True, computes=True)
-    copy, product, both = timed(copies=True, computes=False), timed(copies=False, computes=True), timed(
-        copies=True, computes=True
-    )  # fmt: skip
-    assert both < 0.8 * (copy + product)
+    copy = timed(copies=True, computes=False)
+    added = min(timed(copies=True, computes=True) - timed(copies=False, computes=True) for _ in range(5))
+    assert added < 0.7 * copy  # some is added: both need memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import cycle, islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.memory_plan import parse_levels
 from burnish_engine.contract.recipe import AdapterSection, TrainSection
 from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, Keep
 from burnish_engine.models.decoder_load import build_decoder
@@ -191,19 +192,15 @@ class StepBench:
 
 
 def parse_keep(text: str) -> tuple[Keep, ...]:
-    """Levels by layer from text such as "narrow:27,products", or "offloaded+narrow:28,products" (by turns).
+    """What layers keep, from text as `contract.memory_plan.parse_levels` reads it.
 
     Raises:
         UsageError: It names an unknown level, or a count that is none.
     """
-    found: list[Keep] = []
-    for part in text.split(","):
-        turns, _, count = part.partition(":")
-        names = turns.split("+")
-        if not (KEEP_LEVELS.keys() >= set(names) and (count or "1").isdecimal() and int(count or "1")):
-            raise UsageError(f"--keep has the part {part!r}.", f"Give {', '.join(KEEP_LEVELS)}, each with :LAYERS.")
-        found += [KEEP_LEVELS[name] for name in islice(cycle(names), int(count or len(names)))]
-    return tuple(found)
+    try:
+        return tuple(KEEP_LEVELS[level] for level in parse_levels(text))
+    except ValueError as problem:
+        raise UsageError(f"--keep: {problem}.", "Give levels from the first layer on.") from problem
 
 
 def summarize(trace: Any, steps: int) -> dict[str, float]:

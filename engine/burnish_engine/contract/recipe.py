@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
+
+from burnish_engine.contract.memory_plan import AUTO, parse_levels
 
 RECIPE_VERSION = 1
 
@@ -138,6 +140,33 @@ class TrainSection(_Section):
     keep_checkpoints: int = _field(2, "How many of the newest checkpoints to keep.", unit="checkpoints", ge=1, le=1000)
 
 
+class MemorySection(_Section):
+    """How the fast engine uses the device's memory."""
+
+    layers: str = _field(
+        AUTO,
+        "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first layer "
+        'on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs of '
+        "matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention (its "
+        "output and the layer's input); host (these in host memory).",
+        min_length=1,
+    )
+    budget_gib: float = _field(
+        0.0, "Most memory that this run may take on the device. 0: what is free, less a margin.", unit="GiB", ge=0.0
+    )
+    mlp_rows: int = _field(0, "Tokens that pass the feed-forward at once. 0: as the plan decides.", unit="tokens", ge=0)
+    head_rows: int = _field(
+        0, "Learned tokens whose logits exist at once. 0: as the plan decides.", unit="tokens", ge=0
+    )
+
+    @field_validator("layers")
+    @classmethod
+    def _known_levels(cls, text: str) -> str:
+        if text != AUTO:
+            parse_levels(text)
+        return text
+
+
 class EvaluationSection(_Section):
     """How to watch the run on held-out rows."""
 
@@ -187,7 +216,7 @@ class DevicesSection(_Section):
 
 
 class Recipe(_Section):
-    """A whole run: model, data, adapter, training, evaluation, export, target and devices."""
+    """A whole run: model, data, adapter, training, memory, evaluation, export, target and devices."""
 
     version: Literal[1] = _field(RECIPE_VERSION, "Version of the recipe format.")
     name: str = _field("", "What to call the run. Empty: named by model and time.", max_length=100)
@@ -195,6 +224,7 @@ class Recipe(_Section):
     data: DataSection = _field(DataSection, "What to learn from.")
     adapter: AdapterSection = _field(AdapterSection, "The low-rank adapter that is trained.")
     train: TrainSection = _field(TrainSection, "How to train.")
+    memory: MemorySection = _field(MemorySection, "How the fast engine uses the device's memory.")
     evaluation: EvaluationSection = _field(EvaluationSection, "How to watch the run on held-out rows.")
     export: ExportSection = _field(ExportSection, "What to make of the trained model.")
     target: TargetSection = _field(TargetSection, "Where the result shall run.")

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from burnish_engine.contract.memory_plan import Level
 from burnish_engine.models import fused_mlp
 from burnish_engine.models.offload import Parked
 from burnish_engine.models.stacked_linear import StackedLinear
@@ -58,13 +59,16 @@ KEEP_NARROW = Keep(elementwise=False, qkv=True, attention=True, middle=True, gat
 """Recompute the gate and up projections, whose outputs are the widest of all."""
 KEEP_ATTENTION = Keep(elementwise=False, qkv=False, attention=True, middle=False, gate_up=False)
 """Recompute the layer from its input, but not attention."""
-KEEP_LEVELS = {
+KEEP_HOST = replace(KEEP_ATTENTION, host=("start_TH", "o_TE"))
+"""The same with both in host memory: on the device a layer leaves only a few numbers a token."""
+KEEP_LEVELS: dict[Level, Keep] = {
     "all": KEEP_ALL,
     "rotated": KEEP_ROTATED,
     "products": KEEP_PRODUCTS,
     "offloaded": KEEP_OFFLOADED,
     "narrow": KEEP_NARROW,
     "attention": KEEP_ATTENTION,
+    "host": KEEP_HOST,
 }
 """Levels by name, from fastest to smallest."""
 

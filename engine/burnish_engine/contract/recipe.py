@@ -145,8 +145,8 @@ class MemorySection(_Section):
 
     layers: str = _field(
         AUTO,
-        "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first layer "
-        'on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs of '
+        "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
+        'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs of '
         "matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention (its "
         "output and the layer's input); host (these in host memory).",
         min_length=1,

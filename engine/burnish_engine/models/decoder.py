@@ -114,6 +114,7 @@ class Decoder:
             eps=self.spec.rms_norm_eps,
             residual_TH=stream,
             one_plus_weight=self.spec.norm_one_plus,
+            sum_out=None if stream is None else pending,
         )
         return ForwardPass(hidden, total, inverse, kept, offload)
 
@@ -144,6 +145,11 @@ class Decoder:
             if done.offload is not None:
                 done.offload.restore(saved)
             layer.backward(saved, gradient_TE, pack, wanted=layer.shape.index > first)
+
+    def tile_feed_forward(self, rows: int) -> None:
+        """Pass the feed-forward in tiles of so many tokens from now on; 0: all tokens at once."""
+        for layer in self.layers:
+            layer.mlp_rows = rows
 
     def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
         """Embeddings `[T, H]`, scaled in the model's dtype as the family asks."""

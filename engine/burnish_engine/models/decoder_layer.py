@@ -9,6 +9,7 @@ feed-forward, E a width extended by adapter columns (see `stacked_linear`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -177,10 +178,14 @@ class DecoderLayer:
     Args:
         shape: Its constants.
         weights: Its parameters.
+
+    Attributes:
+        mlp_rows: Tokens that pass the feed-forward at once, which bounds the memory of its wide tensors; 0: all.
     """
 
     def __init__(self, shape: Shape, weights: Weights) -> None:
         self.shape, self.weights = shape, weights
+        self.mlp_rows = 0
 
     @property
     def stacks(self) -> list[StackedLinear]:
@@ -213,39 +218,49 @@ class DecoderLayer:
         """
         w = self.weights
         x_TE = w.qkv.new_input(len(pending_TH), pending_TH)
-        _, start_TH, inverse_T = self._norm(pending_TH, w.attention_norm, stream_TH, w.qkv, x_TE)
+        start_TH, inverse_T = self._norm(pending_TH, w.attention_norm, x_TE, stream_TH, in_place=True)
         saved = Saved(start_TH, inverse_T)
         del stream_TH, pending_TH
         self._attention_half(saved, x_TE, pack, attend)
-        attention_out = self._attention_output(saved)
-        x_TE = self._middle(saved, attention_out)
-        del attention_out
-        self._gate_up(saved, x_TE)
         del x_TE
-        pending = self._down(saved)
+        attention_out = self._attention_output(saved)
+        self._drop_attention(saved, keep)
+        pending = self._mlp_half(saved, attention_out, keep)
         assert saved.middle_TH is not None
         stream = saved.middle_TH
         if keep is None:
             return stream, pending, None
-        self._drop(saved, keep)
+        self._drop_mlp(saved, keep)
         return stream, pending, saved
 
     def _norm(
         self,
         x_TH: torch.Tensor,
         weight_H: torch.Tensor,
-        residual_TH: torch.Tensor | None,
-        into: StackedLinear,
-        x_TE: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return rms_norm.forward(
+        out_TE: torch.Tensor,
+        residual_TH: torch.Tensor | None = None,
+        *,
+        in_place: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Normalize x plus the residual into the first columns of `out_TE`; returns the sum and the inverse.
+
+        Args:
+            x_TH: As in `rms_norm.forward`.
+            weight_H: As there.
+            out_TE: The normalized values go to its first H columns.
+            residual_TH: As there.
+            in_place: The sum takes the place of x.
+        """
+        _, total, inverse = rms_norm.forward(
             x_TH,
             weight_H,
             eps=self.shape.eps,
             residual_TH=residual_TH,
             one_plus_weight=self.shape.one_plus,
-            out=x_TE[:, : into.inputs],
+            out=out_TE[:, : len(weight_H)],
+            sum_out=x_TH if in_place and residual_TH is not None else None,
         )
+        return total, inverse
 
     def _attention_half(self, saved: Saved, x_TE: torch.Tensor, pack: Pack, attend: Attend | None) -> None:
         """From the normalized stream to attention's output."""
@@ -313,30 +328,33 @@ class DecoderLayer:
         )
         return y
 
-    def _middle(self, saved: Saved, attention_out_TH: torch.Tensor) -> torch.Tensor:
-        """Add attention's output to the stream and normalize for the feed-forward; returns its input."""
-        w = self.weights
-        x_TE = w.gate_up.new_input(len(attention_out_TH), attention_out_TH)
-        _, saved.middle_TH, saved.middle_inverse_T = self._norm(
-            attention_out_TH, w.mlp_norm, saved.start_TH, w.gate_up, x_TE
-        )
-        return x_TE
-
-    def _gate_up(self, saved: Saved, x_TE: torch.Tensor) -> None:
-        w = self.weights
-        saved.gate_up_TJ = w.gate_up.forward(x_TE)
-        saved.xa_gate_up_TR = w.gate_up.adapted_input(x_TE)
-        saved.x_mlp_TE = x_TE
-
-    def _down(self, saved: Saved) -> torch.Tensor:
-        w = self.weights
-        assert saved.gate_up_TJ is not None
-        activated = w.down.new_input(len(saved.gate_up_TJ), saved.gate_up_TJ)
-        out = fused_mlp.forward(w.down, saved.gate_up_TJ, activated, activation=self.shape.activation)
-        if out is None:
-            swiglu.forward(saved.gate_up_TJ, activation=self.shape.activation, out=activated[:, : w.down.inputs])
-            out = w.down.forward(activated)
-        saved.activated_TE, saved.xa_down_TR = activated, w.down.adapted_input(activated)
+    def _mlp_half(self, saved: Saved, attention_out_TH: torch.Tensor, keep: Keep | None) -> torch.Tensor:
+        """From attention's output to what is to be added to the stream; in tiles of `mlp_rows` tokens."""
+        w, tokens = self.weights, len(attention_out_TH)
+        out = torch.empty_like(attention_out_TH)
+        tiles = list(self._tiles(tokens))
+        wide = keep is not None and keep.gate_up
+        saved.gate_up_TJ = out.new_empty(tokens, w.gate_up.outputs) if wide else None
+        inverses, gate_up_ranks, down_ranks = [], [], []
+        for number, rows in enumerate(tiles):
+            own = attention_out_TH[rows]
+            x_TE = w.gate_up.new_input(len(own), own)
+            _, inverse = self._norm(own, w.mlp_norm, x_TE, saved.start_TH[rows], in_place=True)
+            place = None if saved.gate_up_TJ is None else saved.gate_up_TJ[rows]
+            gate_up = w.gate_up.forward(x_TE, place, tile=number)
+            activated = w.down.new_input(len(own), own)
+            self._project_down(gate_up, activated, out[rows], number)
+            if keep is not None:
+                if len(tiles) == 1:
+                    saved.x_mlp_TE, saved.activated_TE = x_TE, activated
+                inverses.append(inverse)
+                gate_up_ranks.append(_own(w.gate_up.adapted_input(x_TE)))
+                down_ranks.append(_own(w.down.adapted_input(activated)))
+            del x_TE, gate_up, activated  # before the next tile's are allocated
+        saved.middle_TH = attention_out_TH
+        if keep is not None:
+            saved.middle_inverse_T, saved.xa_down_TR = _joined(inverses), _joined(down_ranks)
+            saved.xa_gate_up_TR = _joined(gate_up_ranks)
         if w.mlp_post_norm is None:
             return out
         saved.mlp_out_TH = out
@@ -345,14 +363,29 @@ class DecoderLayer:
         )
         return y
 
-    def _drop(self, saved: Saved, keep: Keep) -> None:
-        """Forget what the backward pass shall compute again."""
+    def _project_down(
+        self, gate_up_TJ: torch.Tensor, activated_TE: torch.Tensor, out_TH: torch.Tensor, tile: int
+    ) -> None:
+        """Activate into `activated_TE` and project down into `out_TH`."""
+        w, activation = self.weights, self.shape.activation
+        if not fused_mlp.forward(w.down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
+            swiglu.forward(gate_up_TJ, activation=activation, out=activated_TE[:, : w.down.inputs])
+            w.down.forward(activated_TE, out_TH, tile=tile)
+
+    def _tiles(self, tokens: int) -> Iterator[slice]:
+        """Rows that pass the feed-forward at once."""
+        step = self.mlp_rows or tokens
+        return (slice(first, min(first + step, tokens)) for first in range(0, tokens, step))
+
+    def _drop_attention(self, saved: Saved, keep: Keep | None) -> None:
+        """Forget what the backward pass does not need, or shall compute again, as soon as it was used."""
+        if keep is None:
+            saved.x_attention_TE = saved.xa_qkv_TR = saved.qkv_TC = saved.q_TND = saved.k_TMD = None
+            saved.o_TE = saved.lse_NT = None
+            return
         if not keep.elementwise:
-            # The adapter columns are small; kept apart, the wide tensors around them can go.
-            saved.x_attention_TE, saved.x_mlp_TE, saved.activated_TE = None, None, None
-            saved.xa_qkv_TR = _own(saved.xa_qkv_TR) if keep.qkv else None
-            saved.xa_gate_up_TR = _own(saved.xa_gate_up_TR) if keep.gate_up else None
-            saved.xa_down_TR = _own(saved.xa_down_TR)
+            # The adapter columns are small; kept apart, the wide tensor around them can go.
+            saved.x_attention_TE, saved.xa_qkv_TR = None, _own(saved.xa_qkv_TR) if keep.qkv else None
         if not keep.rotated and self.weights.q_norm is not None:
             saved.q_TND, saved.k_TMD = None, None
         if not keep.qkv:
@@ -360,6 +393,11 @@ class DecoderLayer:
             saved.x_attention_TE, saved.xa_qkv_TR = None, None
         if not keep.attention:
             saved.o_TE, saved.lse_NT = None, None
+
+    def _drop_mlp(self, saved: Saved, keep: Keep) -> None:
+        """The same for the feed-forward."""
+        if not keep.elementwise:
+            saved.x_mlp_TE, saved.activated_TE = None, None
         if not keep.middle:
             saved.middle_TH, saved.middle_inverse_T = None, None
             saved.attention_out_TH, saved.attention_out_inverse_T = None, None
@@ -379,56 +417,76 @@ class DecoderLayer:
             pack: As in `forward`.
             wanted: Whether the gradient before the layer is needed (False where nothing below is trained).
         """
-        self._restore(saved, pack)
+        self._restore_middle(saved)
         self._mlp_backward(saved, gradient_TE)
+        self._restore_attention(saved, pack)
         self._attention_backward(saved, gradient_TE, pack, wanted)
 
-    def _restore(self, saved: Saved, pack: Pack) -> None:
-        """Compute again what was not kept."""
+    def _restore_middle(self, saved: Saved) -> None:
+        """The stream between the halves, if it was not kept."""
+        if saved.middle_TH is not None:
+            return
         w = self.weights
-        if saved.qkv_TC is None:
-            x_TE = w.qkv.new_input(len(saved.start_TH), saved.start_TH)
-            self._norm(saved.start_TH, w.attention_norm, None, w.qkv, x_TE)
-            self._attention_half(saved, x_TE, pack, None)
-        if saved.middle_TH is None:
-            x_TE = self._middle(saved, self._attention_output(saved))
-            if saved.gate_up_TJ is None:
-                self._gate_up(saved, x_TE)
-        elif saved.gate_up_TJ is None:
-            x_TE = w.gate_up.new_input(len(saved.start_TH), saved.start_TH)
-            self._norm(saved.middle_TH, w.mlp_norm, None, w.gate_up, x_TE)
-            self._gate_up(saved, x_TE)
+        assert saved.o_TE is not None, "attention's inputs are not kept without its output"
+        out = self._attention_output(saved)
+        if self.mlp_rows:
+            saved.middle_TH = out.add_(saved.start_TH)  # the same bits as the norm's sum; the tiles do the rest
+            return
+        saved.x_mlp_TE = w.gate_up.new_input(len(out), out)
+        sum_TH, saved.middle_inverse_T = self._norm(out, w.mlp_norm, saved.x_mlp_TE, saved.start_TH, in_place=True)
+        saved.middle_TH = sum_TH
+
+    def _restore_attention(self, saved: Saved, pack: Pack) -> None:
+        """What attention's half needs, if it was not kept; attention itself never runs again."""
+        if saved.qkv_TC is not None:
+            return
+        w = self.weights
+        x_TE = w.qkv.new_input(len(saved.start_TH), saved.start_TH)
+        self._norm(saved.start_TH, w.attention_norm, x_TE)
+        self._attention_half(saved, x_TE, pack, None)
+        if self.mlp_rows:  # memory counts: made once more for its gradient
+            saved.x_attention_TE, saved.xa_qkv_TR = None, _own(saved.xa_qkv_TR)
 
     def _mlp_backward(self, saved: Saved, gradient_TE: torch.Tensor) -> None:
+        for number, rows in enumerate(self._tiles(len(gradient_TE))):
+            self._mlp_tile_backward(saved, gradient_TE[rows], rows, number)
+        saved.gate_up_TJ = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = saved.mlp_out_inverse_T = None
+        saved.middle_TH = saved.middle_inverse_T = saved.x_mlp_TE = saved.xa_gate_up_TR = None
+
+    def _mlp_tile_backward(self, saved: Saved, gradient_TE: torch.Tensor, rows: slice, tile: int) -> None:
+        """Differentiate the feed-forward of some rows, whose gradient is given and changed."""
         w, hidden = self.weights, len(self.weights.mlp_norm)
-        assert saved.gate_up_TJ is not None
-        assert saved.middle_TH is not None
-        assert saved.middle_inverse_T is not None
-        dy_TE = self._through_post_norm(gradient_TE, w.mlp_post_norm, saved.mlp_out_TH, saved.mlp_out_inverse_T, w.down)
-        dact = _there(w.down.input_gradient(dy_TE))
+        middle, x = _there(saved.middle_TH)[rows], _rows(saved.x_mlp_TE, rows)
+        gate_up, xa_gate_up = _rows(saved.gate_up_TJ, rows), _rows(saved.xa_gate_up_TR, rows)
+        inverse = _rows(saved.middle_inverse_T, rows)
+        if gate_up is None:
+            if x is None:
+                x = w.gate_up.new_input(len(middle), middle)
+                _, inverse = self._norm(middle, w.mlp_norm, x)
+            gate_up, xa_gate_up = w.gate_up.forward(x, tile=tile), w.gate_up.adapted_input(x)
+        mlp_out, mlp_inverse = _rows(saved.mlp_out_TH, rows), _rows(saved.mlp_out_inverse_T, rows)
+        dy_TE = self._through_post_norm(gradient_TE, w.mlp_post_norm, mlp_out, mlp_inverse, w.down)
+        dact = _there(w.down.input_gradient(dy_TE, tile=tile))
         dgate_up_TE = w.gate_up.new_gradient(len(dy_TE), dy_TE)
-        dgate_up, xa_gate_up = dgate_up_TE[:, : w.gate_up.outputs], _there(saved.xa_gate_up_TR)
+        dgate_up, xa_gate_up = dgate_up_TE[:, : w.gate_up.outputs], _there(xa_gate_up)
         activation = self.shape.activation
         fused = fused_mlp.backward(
-            w.down, w.gate_up, dy_TE, dact, saved.gate_up_TJ, xa_gate_up, activation=activation, out=dgate_up
+            w.down, w.gate_up, dy_TE, dact, gate_up, xa_gate_up, activation=activation, out=dgate_up
         )
-        activated, act_out = saved.activated_TE, None
+        activated, act_out = _rows(saved.activated_TE, rows), None
         if not fused:
             if activated is None:
                 activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
-            swiglu.backward(dact, saved.gate_up_TJ, activation=activation, out=dgate_up, act_out=act_out)
-        saved.gate_up_TJ = None
-        del dact
+            swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
+        saved.gate_up_TJ = None if self.mlp_rows == 0 else saved.gate_up_TJ
+        del dact, gate_up
         act = None if fused else _there(activated)[:, : w.down.inputs]
-        w.down.accumulate(dy_TE, act, _there(saved.xa_down_TR))
-        activated = act_out = act = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = None
+        w.down.accumulate(dy_TE, act, _there(saved.xa_down_TR)[rows], tile=tile)
+        activated = act_out = act = None
         del dy_TE
-        dx = w.gate_up.input_gradient(dgate_up_TE)
-        x = self._norm_backward(
-            dx, saved.middle_TH, w.mlp_norm, saved.middle_inverse_T, gradient_TE[:, :hidden], saved.x_mlp_TE
-        )
-        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], None if fused else xa_gate_up)
-        saved.middle_TH = saved.x_mlp_TE = saved.xa_gate_up_TR = None
+        dx = w.gate_up.input_gradient(dgate_up_TE, tile=tile)
+        x = self._norm_backward(dx, middle, w.mlp_norm, _there(inverse), gradient_TE[:, :hidden], x)
+        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], None if fused else xa_gate_up, tile=tile)
 
     def _attention_backward(self, saved: Saved, gradient_TE: torch.Tensor, pack: Pack, wanted: bool) -> None:
         w, s = self.weights, self.shape
@@ -550,6 +608,14 @@ class DecoderLayer:
 def _own(view: torch.Tensor | None) -> torch.Tensor:
     """A compact copy, so that the tensor it is a view of can be freed."""
     return _there(view).clone(memory_format=torch.contiguous_format)
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _rows(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
+    return None if tensor is None else tensor[rows]
 
 
 def _there(tensor: torch.Tensor | None) -> torch.Tensor:

@@ -17,8 +17,8 @@ from burnish_kernels.swiglu.adapted import op as adapted
 
 
 def forward(
-    down: StackedLinear, gate_up_TJ: torch.Tensor, activated_TE: torch.Tensor, *, activation: str
-) -> torch.Tensor | None:
+    down: StackedLinear, gate_up_TJ: torch.Tensor, activated_TE: torch.Tensor, *, activation: str, out: torch.Tensor
+) -> bool:
     """Activate, and project down.
 
     Args:
@@ -26,13 +26,14 @@ def forward(
         gate_up_TJ: What is activated.
         activated_TE: From `down.new_input`; filled with the activation and its XAᵀ.
         activation: "silu", "gelu_tanh" or "gelu".
+        out: `[T, H]`, for the output of `down`.
 
     Returns:
-        The output of `down`, or None where the kernels do not do this; then nothing was done.
+        False where the kernels do not do this; then nothing was done.
     """
     fits = down.stack.fused and adapted.can_fuse([down.rank], gate_up_TJ.dtype)
     if not (fits and use_kernels(gate_up_TJ) and adapted.fills(len(gate_up_TJ))) or _drops(down):
-        return None
+        return False
     matrix = down.frozen.buffer()
     adapted.forward_adapted(
         gate_up_TJ,
@@ -43,8 +44,10 @@ def forward(
     )
     turned = matrix[: down.outputs].t()
     if down.bias_N is None:
-        return torch.mm(activated_TE, turned)
-    return torch.addmm(down.bias_N, activated_TE, turned)
+        torch.mm(activated_TE, turned, out=out)
+    else:
+        torch.addmm(down.bias_N, activated_TE, turned, out=out)
+    return True
 
 
 def backward(

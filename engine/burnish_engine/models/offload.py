@@ -2,8 +2,8 @@
 
 Copies run on a stream of their own and are ordered by events, so that they can be part of a captured graph. A copy out
 has two further layers' time before the device waits for it; a copy back begins `_AHEAD` layers before it is needed.
-Host memory is page-locked, which is what lets the copy engines work beside the multiprocessors; on the CPU the same
-steps are plain copies.
+Host memory is page-locked, which is what lets the copy engines work beside the multiprocessors. Where the system locks
+no more, copies go through pageable memory: slower, and not to be captured. On the CPU the same steps are plain copies.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-
-from burnish_engine.contract.errors import SetupError
 
 if TYPE_CHECKING:
     from burnish_engine.models.decoder_layer import Saved
@@ -48,14 +46,20 @@ class Offload:
     Args:
         device: Where the layers compute.
         rows: Of the largest bucket.
+        lockable: Bytes of host memory that may be page-locked; None: as much as the system allows.
+
+    Attributes:
+        problem: Why memory is not page-locked, as a sentence; empty where it is.
     """
 
-    def __init__(self, device: torch.device, rows: int) -> None:
-        self._device, self._rows = device, rows
+    def __init__(self, device: torch.device, rows: int, lockable: int | None = None) -> None:
+        self._device, self._rows, self._lockable = device, rows, lockable
+        self.problem = ""
         self._places: dict[tuple[int, str], torch.Tensor] = {}
         self._leaving: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        weakref.finalize(self, _release, self._places, locked=self._stream is not None)
+        self._locked: list[torch.Tensor] = []
+        weakref.finalize(self, _release, self._locked)
 
     @property
     def host_bytes(self) -> int:
@@ -69,9 +73,6 @@ class Offload:
             layer: Number of the layer.
             saved: What it kept.
             names: Fields of `saved`: contiguous tensors, their first dimension the tokens.
-
-        Raises:
-            SetupError: There is not so much host memory that can be page-locked.
         """
         for name in names:
             tensor: torch.Tensor | None = getattr(saved, name)
@@ -131,33 +132,34 @@ class Offload:
         copied, _ = self._leaving.popleft()
         torch.cuda.current_stream(self._device).wait_event(copied)
 
+    def _lock(self, place: torch.Tensor) -> None:
+        """Page-lock it. Not by torch's own allocator, which rounds up to a power of two."""
+        before = sum(one.nbytes for one in self._locked)
+        if self._lockable is not None and before + place.nbytes > self._lockable:
+            found = f"{self._lockable / 1e9:.1f} GB may be"
+        else:
+            code = torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0)
+            if not code.value:
+                self._locked.append(place)
+                return
+            found = f"{before / 1e9:.1f} GB are, more was refused with CUDA error {code.value}"
+        self.problem = (
+            f"What layers keep on the host does not fit into page-locked memory ({found}); copies are slower and steps "
+            "are not captured."
+        )
+
     def _place(self, layer: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """A view of the tensor's place, shaped like it."""
         numbers = tensor.numel() // tensor.shape[0] * self._rows
         if (layer, name) not in self._places:
             place = torch.empty(numbers, dtype=tensor.dtype)
-            if self._stream is not None:
-                _lock(place, self.host_bytes)
+            if self._stream is not None and not self.problem:
+                self._lock(place)
             self._places[layer, name] = place
         return self._places[layer, name][: tensor.numel()].view(tensor.shape)
 
 
-def _lock(place: torch.Tensor, before: int) -> None:
-    """Page-lock it. Not by torch's own allocator, which rounds up to a power of two.
-
-    Raises:
-        SetupError: The system does not allow it.
-    """
-    code = torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0)
-    if code.value:
-        raise SetupError(
-            f"After {before / 1e9:.1f} GB of host memory, a further {place.nbytes / 1e9:.1f} GB could not be "
-            f"page-locked for what the layers keep (CUDA error {code.value}).",
-            "Close other programs, or keep less on the host.",
-        )
-
-
-def _release(places: dict[tuple[int, str], torch.Tensor], *, locked: bool) -> None:
-    for place in places.values() if locked else ():
+def _release(locked: list[torch.Tensor]) -> None:
+    for place in locked:
         torch.cuda.cudart().cudaHostUnregister(place.data_ptr())
-    places.clear()
+    locked.clear()

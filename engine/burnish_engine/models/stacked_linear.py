@@ -11,13 +11,15 @@ Shapes: T tokens, K inputs, N outputs, R padded rank sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import torch
 
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
+
+_STREAMS_OF_A_TILE = 1 << 16  # random streams: more than the stacks of any model have together
 
 Part: TypeAlias = "torch.Tensor | nf4.Nf4"
 """Some rows of the stack: 16-bit or fp32 weight `[rows, K]`, or the same in NF4."""
@@ -115,17 +117,19 @@ class StackedLinear:
         """The part `[T, R]` of an input that holds XAᵀ."""
         return x_TE[:, self.inputs :]
 
-    def forward(self, x_TE: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, x_TE: torch.Tensor, out: torch.Tensor | None = None, *, tile: int = 0) -> torch.Tensor:
         """The stack's output `[T, N]`.
 
         Args:
             x_TE: From `new_input`, its first K columns filled; XAᵀ is written into the others.
             out: Where to write.
+            tile: Number of this piece of the pass, where it is done in pieces: each has dropout of its own.
         """
-        return lora_linear.forward(x_TE, self.frozen.buffer(), self.stack, bias_N=self.bias_N, out=out, drop=self.drop)
+        drop = self._drop_of(tile)
+        return lora_linear.forward(x_TE, self.frozen.buffer(), self.stack, bias_N=self.bias_N, out=out, drop=drop)
 
     def input_gradient(
-        self, dy_TE: torch.Tensor, *, wanted: bool = True, out: torch.Tensor | None = None
+        self, dy_TE: torch.Tensor, *, wanted: bool = True, out: torch.Tensor | None = None, tile: int = 0
     ) -> torch.Tensor | None:
         """The gradient of the input, `[T, K]`; None where it is not wanted.
 
@@ -133,26 +137,31 @@ class StackedLinear:
             dy_TE: From `new_gradient`, its first N columns filled; dY·sB is written into the others.
             wanted: False where nothing below is trained; dY·sB is computed all the same.
             out: Where to write.
+            tile: As in `forward`.
         """
         if not wanted and not self.rank:
             return None
-        matrix = self.frozen.buffer()
-        return lora_linear.input_gradient(dy_TE, matrix, self.stack, dx_out=out, needs_dx=wanted, drop=self.drop)
+        matrix, drop = self.frozen.buffer(), self._drop_of(tile)
+        return lora_linear.input_gradient(dy_TE, matrix, self.stack, dx_out=out, needs_dx=wanted, drop=drop)
 
-    def accumulate(self, dy_TE: torch.Tensor, x_TK: torch.Tensor | None, xa_TR: torch.Tensor | None) -> None:
+    def accumulate(
+        self, dy_TE: torch.Tensor, x_TK: torch.Tensor | None, xa_TR: torch.Tensor | None, *, tile: int = 0
+    ) -> None:
         """Add this pass's adapter gradients to `gradients`.
 
         Args:
             dy_TE: As `input_gradient` left it.
             x_TK: The input; None where A's gradients were accumulated on the way (never with dropout).
             xa_TR: XAᵀ of the forward pass; None where B's were.
+            tile: As in `forward`.
         """
         if not self.rank:
             return
         found, adapters, firsts = self.gradients, self.stack.adapters, self.stack.firsts
         dy_TN, dxa_TR = dy_TE[:, : self.outputs], dy_TE[:, self.outputs :]
         if x_TK is not None and xa_TR is not None:
-            lora_linear.accumulate(dy_TE, x_TK, xa_TR, self.stack, grad_a=found.a, grad_b=found.b, drop=self.drop)
+            drop = self._drop_of(tile)
+            lora_linear.accumulate(dy_TE, x_TK, xa_TR, self.stack, grad_a=found.a, grad_b=found.b, drop=drop)
         elif x_TK is not None:
             placed = zip(adapters, firsts, strict=True)
             segments = [lora_linear.Segment(0, self.inputs, first, adapter.padded) for adapter, first in placed]
@@ -164,3 +173,8 @@ class StackedLinear:
             ]
             scales = [adapter.scale for adapter in adapters]
             lora_linear.outer_accumulate(xa_TR, dy_TN, [b.t() for b in found.b], scales, segments)
+
+    def _drop_of(self, tile: int) -> lora_linear.Dropout | None:
+        if self.drop is None or not tile:
+            return self.drop
+        return replace(self.drop, stream=self.drop.stream + tile * _STREAMS_OF_A_TILE)

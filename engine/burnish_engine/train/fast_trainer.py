@@ -42,6 +42,7 @@ class FastTrainer:
         keep: Per layer, what forward passes keep.
         options: Variants of the loss.
         graphs: Capture CUDA graphs after the first step.
+        lockable: Bytes of host memory that may be page-locked; None: as the system allows.
 
     Attributes:
         offload: Host memory of what layers keep there; None where none does.
@@ -58,6 +59,7 @@ class FastTrainer:
         *,
         options: LossOptions | None = None,
         graphs: bool = True,
+        lockable: int | None = None,
     ) -> None:
         device = model.device
         self.model, self._section = model, section
@@ -65,7 +67,7 @@ class FastTrainer:
         self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
         self._loss_sum = torch.zeros(1, dtype=torch.float32, device=device)
         parks = any(policy.host for policy in keep)
-        self.offload = Offload(device, max(layout.rows for layout in layouts)) if parks else None
+        self.offload = Offload(device, max(layout.rows for layout in layouts), lockable) if parks else None
         self._programs = {
             layout: PassProgram(model, layout, self._inputs, keep, self._loss_sum, options, self.offload)
             for layout in layouts
@@ -113,7 +115,10 @@ class FastTrainer:
         program = self._programs[batch.layout]
         prefetcher.upload(batch, self._inputs)
         if self._wants_graphs and not program.captured and batch.layout in self._ran:
-            self._capture(program)
+            if self.offload is not None and self.offload.problem:
+                self._wants_graphs, self.problem = False, self.offload.problem
+            else:
+                self._capture(program)
         if self.model.loaded.plan.dropout:
             index = (batch.step.number - 1) * self._section.accumulation + batch.index
             self.model.dropout_seed.fill_(dropout_seed(self._section.seed, index))

@@ -58,6 +58,33 @@ def test_gradients_are_those_of_peft_whatever_is_kept(folders, reference, level)
     assert parity.worst(ours, gradients) < 1e-4
 
 
+@pytest.mark.parametrize("level", ["all", "products", "narrow", "host"])
+@pytest.mark.parametrize("rows", [37, 64])
+def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows):
+    """Of the feed-forward; 37 rows do not divide the pass."""
+    _, tuned, loss, gradients = reference
+    ours = parity.fast(*folders)
+    ours.loaded.decoder.tile_feed_forward(rows)
+    assert parity.same_logits(ours.logits(BATCH), tuned)
+    our_loss, found = ours.gradients(BATCH, KEEP_LEVELS[level])
+    assert our_loss == pytest.approx(loss, rel=1e-5)
+    assert parity.worst(found, gradients) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [0, 48])
+def test_what_is_kept_does_not_change_a_bit(folders, dtype, rows):
+    """Plans that tile alike: whatever is computed again, or came back from the host, is what it was."""
+    found = []
+    for keep in KEEP_LEVELS.values():
+        ours = parity.fast(*folders, dtype=dtype)
+        ours.loaded.decoder.tile_feed_forward(rows)
+        found.append(ours.gradients(BATCH, keep))
+    for loss, gradients in found[1:]:
+        assert loss == found[0][0]
+        assert all(torch.equal(gradient, found[0][1][name]) for name, gradient in gradients.items())
+
+
 LLAMA_LIKE = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTERS = {
     "q and v": {"target_modules": ["q_proj", "v_proj"]},

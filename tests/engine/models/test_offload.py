@@ -2,12 +2,11 @@
 
 import gc
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from burnish_engine.contract.errors import SetupError
-from burnish_engine.models import offload as offload_module
 from burnish_engine.models.offload import Offload, Parked
 
 CPU = torch.device("cpu")
@@ -71,15 +70,38 @@ def test_places_are_for_the_largest_bucket_and_taken_once():
         assert torch.equal(kept.wide, exact)
 
 
-def test_a_refusal_to_lock_pages_says_how_much(monkeypatch):
-    class Runtime:
-        @staticmethod
-        def cudaHostRegister(*_args):  # noqa: N802
-            return type("Code", (), {"value": 2})
+class Runtime:
+    """Stands for the CUDA runtime: locks so many bytes."""
 
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: Runtime)
-    with pytest.raises(SetupError, match=r"After 11.5 GB .* a further 0.6 GB could not be page-locked"):
-        offload_module._lock(torch.empty(600_000_000, dtype=torch.int8), 11_500_000_000)
+    def __init__(self, most):
+        self.most, self.locked = most, {}
+
+    def cudaHostRegister(self, pointer, size, _flags):  # noqa: N802
+        if sum(self.locked.values()) + size > self.most:
+            return SimpleNamespace(value=2)
+        self.locked[pointer] = size
+        return SimpleNamespace(value=0)
+
+    def cudaHostUnregister(self, pointer):  # noqa: N802
+        del self.locked[pointer]
+
+
+@pytest.mark.parametrize(("most", "lockable", "words"), [(400, None, "CUDA error 2"), (10_000, 400, "may be")])
+def test_where_no_more_is_locked_the_rest_is_pageable(monkeypatch, most, lockable, words):
+    """And everything is given back."""
+    runtime = Runtime(most)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    offload = Offload(CPU, 8, lockable)
+    offload._stream = object()  # as on a GPU
+    for layer in range(4):
+        offload._place(layer, "wide", torch.zeros(8, 5))
+        assert bool(offload.problem) == (layer >= 2)
+    assert words in offload.problem
+    assert sum(runtime.locked.values()) == 2 * 160
+    assert offload.host_bytes == 4 * 160
+    del offload
+    gc.collect()
+    assert not runtime.locked
 
 
 @pytest.mark.gpu

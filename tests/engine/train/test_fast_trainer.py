@@ -42,6 +42,7 @@ def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep=KEEP_PRODU
     decoder = model.loaded.decoder
     height = tile_rows(decoder.spec.head_dim, decoder.dtype, model.device)
     layouts = [PackedLayout(count, height, head_rows) for count in rows]
+    decoder.tile_feed_forward(options.pop("mlp_rows", 0))
     return FastTrainer(model, section, layouts, [keep] * len(decoder.layers), **options)
 
 
@@ -338,6 +339,7 @@ GPU_KINDS = {
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
     "recomputing": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["attention"]},
     "offloading": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["offloaded"]},
+    "tiling on the host": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["host"], "mlp_rows": 40},
 }
 
 

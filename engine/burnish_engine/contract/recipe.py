@@ -78,12 +78,13 @@ class DataSection(_Section):
 
 
 class AdapterSection(_Section):
-    """The low-rank adapter that is trained."""
+    """The low-rank adapter that is trained, or the whole model."""
 
-    method: Literal["lora", "rslora", "dora"] = _field(
+    method: Literal["lora", "rslora", "dora", "full"] = _field(
         "lora",
         "lora: Hu et al. 2021. rslora: scale alpha / sqrt(rank), Kalajdzievski 2023. dora: magnitude and direction, "
-        "Liu et al. 2024.",
+        "Liu et al. 2024. full: no adapter; every weight of the model is trained, which takes 10 to 16 bytes a weight "
+        "and a learning rate some ten times lower; rank, alpha, dropout and targets do not apply.",
     )
     rank: int = _field(16, "Rank of the update.", unit="dimensions", ge=1, le=256)
     alpha: float = _field(32.0, "Scale of the update; the update is multiplied by alpha / rank.", gt=0.0, le=4096.0)
@@ -125,7 +126,14 @@ class TrainSection(_Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = _field(
         "auto",
         "What the base model computes in. auto: bf16 where the device computes it fast, else fp32. fp16: with loss "
-        "scaling. fp32 stays fp32 everywhere. Adapters and optimizer are always fp32.",
+        "scaling. fp32 stays fp32 everywhere. What is trained is always kept in fp32: adapters, and with "
+        "adapter.method = full the weights, of which the model then computes with a bf16 copy.",
+    )
+    optimizer: Literal["adamw", "adamw8bit", "paged_adamw8bit"] = _field(
+        "adamw",
+        "adamw: two fp32 moments, 8 bytes a trained weight. adamw8bit: moments in 8 bits (bitsandbytes, Dettmers et al. "
+        "2022), 2 bytes. paged_adamw8bit: these in host memory, brought to the GPU page by page; on a processor the "
+        "same as adamw8bit. Both 8-bit ones train on the plain engine.",
     )
     engine: Literal["auto", "fast", "plain"] = _field(
         "auto",
@@ -146,9 +154,9 @@ class MemorySection(_Section):
     layers: str = _field(
         AUTO,
         "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
-        'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs of '
-        "matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention (its "
-        "output and the layer's input); host (these in host memory).",
+        'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs '
+        "of matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention "
+        "(its output and the layer's input); host (these in host memory).",
         min_length=1,
     )
     budget_gib: float = _field(
@@ -222,13 +230,22 @@ class Recipe(_Section):
     name: str = _field("", "What to call the run. Empty: named by model and time.", max_length=100)
     model: ModelSection = _field(ModelSection, "Which model to start from.")
     data: DataSection = _field(DataSection, "What to learn from.")
-    adapter: AdapterSection = _field(AdapterSection, "The low-rank adapter that is trained.")
+    adapter: AdapterSection = _field(AdapterSection, "The low-rank adapter that is trained, or the whole model.")
     train: TrainSection = _field(TrainSection, "How to train.")
     memory: MemorySection = _field(MemorySection, "How the fast engine uses the device's memory.")
     evaluation: EvaluationSection = _field(EvaluationSection, "How to watch the run on held-out rows.")
     export: ExportSection = _field(ExportSection, "What to make of the trained model.")
     target: TargetSection = _field(TargetSection, "Where the result shall run.")
     devices: DevicesSection = _field(DevicesSection, "What to train on.")
+
+    @model_validator(mode="after")
+    def _weights_can_be_trained(self) -> Recipe:
+        if self.adapter.method == "full" and self.model.quantize != "none":
+            raise ValueError(
+                f'adapter.method = "full" trains every weight, which cannot be done with model.quantize = '
+                f'"{self.model.quantize}": set that to "none", or adapter.method to "lora"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _row_fits_micro_batch(self) -> Recipe:
@@ -238,6 +255,22 @@ class Recipe(_Section):
                 f"({self.train.micro_batch_tokens}): a row has to fit into one pass"
             )
         return self
+
+
+def idle_note(adapter: AdapterSection) -> str:
+    """Which settings were changed that training every weight has no use for, as a sentence; else empty."""
+    if adapter.method != "full":
+        return ""
+    usual = AdapterSection()
+    changed = [
+        f"adapter.{name}"
+        for name in ("rank", "alpha", "dropout", "targets")
+        if getattr(adapter, name) != getattr(usual, name)
+    ]
+    if not changed:
+        return ""
+    are = "do not apply" if len(changed) > 1 else "does not apply"
+    return f'With adapter.method = "full" every weight is trained: {" and ".join(changed)} {are}.'
 
 
 def sections() -> dict[str, type[BaseModel]]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.decoder_generate import DecoderSpeaker
-from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_PRODUCTS
+from burnish_engine.models.decoder_layer import KEEP_LEVELS
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.generate import generate_replies
@@ -25,16 +26,12 @@ from burnish_engine.train.engine import StepResult
 from burnish_engine.train.fast_evaluate import held_out_loss
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_trainer import FastTrainer
+from burnish_engine.train.memory_choice import choose_memory_plan, head_rows, lockable_memory, pass_buckets
 from burnish_engine.train.packed_batch import PackedLayout, buckets
 from burnish_engine.train.prefetch import Prefetcher
 from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream
 from burnish_kernels.attention.op import tile_rows
-
-_HEAD_ROWS = 4096
-"""Most rows of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take memory."""
-_HEAD_ROWS_CPU = 256
-_HEAD_STEP = 256
 
 
 def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
@@ -58,6 +55,10 @@ class FastEngine:
         precision: "fp32", "bf16" or "fp16".
         device: Where to train.
         adapter: Folder of the adapter to go on with; None starts a new one.
+        plan: How to use memory; None decides from what is free once the weights are there.
+
+    Attributes:
+        plan: What was decided.
     """
 
     name = "fast"
@@ -73,16 +74,19 @@ class FastEngine:
         precision: str,
         device: torch.device,
         adapter: Path | None = None,
+        plan: MemoryPlan | None = None,
     ) -> None:
         spec, known = source.spec, family(source.spec.family) if source.spec else None
         assert spec is not None
         assert known is not None
         exact_products()
         self.notes: list[str] = []
+        self._prefetcher: Prefetcher | None = None
+        self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, tokenizer, str(source.folder)
         section = recipe.train
         modules = known.modules(spec)
-        plan = read_plan(adapter, modules) if adapter else plan_adapter(recipe.adapter, modules)
+        adapters = read_plan(adapter, modules) if adapter else plan_adapter(recipe.adapter, modules)
         named = {module.path.rpartition(".")[2] for module in modules}
         skipped = [name for name in recipe.adapter.targets if name not in named and name != "all-linear"]
         if skipped:
@@ -94,7 +98,7 @@ class FastEngine:
             dtype=DTYPES[precision],
             device=device,
             positions=max(section.micro_batch_tokens, 64),
-            plan=plan,
+            plan=adapters,
             quantize=recipe.model.quantize == "nf4" or source.stored_quantized,
         )
         self.model = make_trainable(loaded)
@@ -103,26 +107,38 @@ class FastEngine:
         else:
             self.model.adapter.initialize(section.seed)
         self.model.optimizer.write_shadows()
-        self._layouts = self._make_layouts(device)
-        keep = KEEP_ATTENTION if section.recompute else KEEP_PRODUCTS
-        self._trainer = FastTrainer(self.model, section, self._layouts, [keep] * spec.num_layers)
+        self.use_plan(plan or choose_memory_plan(recipe, stream, self.model))
         self._speaker = DecoderSpeaker(loaded.decoder, declared_ends(source))
-        self._prefetcher: Prefetcher | None = None
 
-    def _make_layouts(self, device: torch.device) -> list[PackedLayout]:
+    def use_plan(self, plan: MemoryPlan) -> None:
+        """Go on with this plan; `start` has to be called again."""
+        self.close()
+        self._trainers.clear()  # its memory goes before the next one's is taken
+        decoder, device = self.model.loaded.decoder, self.model.device
+        self.plan = plan
+        decoder.tile_feed_forward(plan.mlp_rows)
+        self._layouts = self._make_layouts(plan.head_rows)
+        keep = [KEEP_LEVELS[level] for level in plan.layers]
+        lockable = lockable_memory() if device.type == "cuda" else None
+        self._trainers.append(FastTrainer(self.model, self._recipe.train, self._layouts, keep, lockable=lockable))
+
+    @property
+    def _trainer(self) -> FastTrainer:
+        return self._trainers[0]
+
+    def _make_layouts(self, most_head_rows: int) -> list[PackedLayout]:
         decoder, section = self.model.loaded.decoder, self._recipe.train
-        height = tile_rows(decoder.spec.head_dim, decoder.dtype, device)
-        rope, cpu = decoder.rope, device.type == "cpu"
-        supervised = self._stream.most_supervised
+        height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
+        rope = decoder.rope
         return [
             PackedLayout(
                 rows,
                 height,
-                head_rows(min(supervised, rows), cpu=cpu),
+                min(most_head_rows, head_rows(rows, cpu=decoder.device.type == "cpu")),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
             )
-            for rows in buckets(section.micro_batch_tokens, section.pack, self._stream.most_tokens)
+            for rows in pass_buckets(section, self._stream)
         ]
 
     def start(self, step: int, total_steps: int, total_micro_batches: int) -> None:
@@ -183,18 +199,4 @@ class FastEngine:
         """See `Engine`."""
         if self._prefetcher:
             self._prefetcher.close()
-
-
-def head_rows(supervised: int, *, cpu: bool = False) -> int:
-    """Rows of one chunk of the head.
-
-    Chunks are of equal size, and few of their rows are padding in the pass that learns from the most tokens.
-
-    Args:
-        supervised: Most supervised rows of a pass.
-        cpu: Padding costs time there, and small products nothing.
-    """
-    most = _HEAD_ROWS_CPU if cpu else _HEAD_ROWS
-    rows = max(supervised, 1)
-    chunks = -(-rows // most)
-    return -(-rows // chunks // _HEAD_STEP) * _HEAD_STEP
+            self._prefetcher = None

@@ -8,6 +8,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.events import RunStarted
+from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe_file import parse_recipe
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models import plain
@@ -17,8 +18,9 @@ from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.choose_engine import make_engine
-from burnish_engine.train.fast_engine import FastEngine, head_rows
+from burnish_engine.train.fast_engine import FastEngine
 from burnish_engine.train.fast_pass import PassProgram
+from burnish_engine.train.memory_choice import head_rows
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 from burnish_engine.train.stream import BatchStream
@@ -122,6 +124,33 @@ def test_it_goes_on_from_what_it_saved(make, tmp_path):
     resumed.engine.save_adapter(tmp_path / "resumed")
     files = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("whole", "resumed")]
     assert files[0] == files[1]
+
+
+PINNED = {"layers": "narrow,host+attention:2", "mlp_rows": 40, "head_rows": 32}
+
+
+def test_a_pinned_plan_is_carried_out(make):
+    """Other pieces, the same training."""
+    exact = {"adapter": {"dropout": 0.0}}  # pieces drop out differently
+    usual, pinned = make(sections=exact), make(sections=exact | {"memory": PINNED})
+    count = pinned.engine.model.loaded.decoder.spec.num_layers
+    assert pinned.engine.plan.layers == ("narrow", "host", "attention", *["attention"] * count)[:count]
+    assert (pinned.engine.plan.mlp_rows, pinned.engine.plan.head_rows) == (40, 32)
+    for one, other in zip(usual.steps(5), pinned.steps(5), strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+
+
+def test_a_run_goes_on_with_another_plan(make):
+    """From a step on: what was trained stays, the order goes on, and losses are those of that plan."""
+    usual, changing = make(), make()
+    expected = usual.steps(6)
+    found = changing.steps(3)
+    changing.engine.use_plan(MemoryPlan(layers=("attention",) * len(changing.engine.plan.layers), head_rows=64))
+    changing.engine.start(3, changing.budget.steps, changing.budget.micro_batches)
+    found += changing.steps(3)
+    assert [one.step for one in found] == [1, 2, 3, 4, 5, 6]
+    assert [one.loss for one in found] == pytest.approx([one.loss for one in expected], rel=1e-5)
 
 
 def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):

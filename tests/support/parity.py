@@ -111,11 +111,12 @@ class Fast:
         return float(loss), found
 
 
-def fast(folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False, positions=256):
-    """Our decoder of a checkpoint, with an adapter from a folder."""
+def fast(folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False, positions=256, **where):
+    """Our decoder of a checkpoint, with an adapter from a folder; where: which tables are on the host."""
     source = model_source(folder)
     plan = read_plan(adapter, family(source.spec.family).modules(source.spec)) if adapter else NO_ADAPTER
-    loaded = load_decoder(source, dtype=dtype, device=device, positions=positions, plan=plan, quantize=quantize)
+    options = {"dtype": dtype, "device": device, "positions": positions, "quantize": quantize}
+    loaded = load_decoder(source, **options, **where, plan=plan)
     if not adapter:
         return Fast(loaded)
     model = make_trainable(loaded)

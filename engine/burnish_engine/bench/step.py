@@ -50,6 +50,8 @@ class StepOptions:
         graphs: Capture CUDA graphs.
         device: Where.
         packs: File of recorded passes; None: made-up ones.
+        mlp_rows: Tokens that pass the feed-forward at once; 0: all.
+        tables_on_host: Embeddings and head stay in host memory.
     """
 
     shape: str
@@ -64,6 +66,8 @@ class StepOptions:
     graphs: bool = True
     device: str = "cuda"
     packs: Path | None = None
+    mlp_rows: int = 0
+    tables_on_host: bool = False
 
 
 class StepBench:
@@ -88,7 +92,10 @@ class StepBench:
             positions=options.tokens,
             plan=plan_adapter(section, known.modules(self.spec)),
             quantize=options.method == "qlora",
+            embedding_on_host=options.tables_on_host,
+            head_on_host=options.tables_on_host,
         )
+        loaded.decoder.tile_feed_forward(options.mlp_rows)
         self.model = make_trainable(loaded)
         self.model.adapter.initialize(0)
         self.model.optimizer.write_shadows()

@@ -86,6 +86,10 @@ def step(
     ] = False,
     device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
     packs: Annotated[Path | None, typer.Option(help="Passes recorded by tests/bench/peer_step.py.")] = None,
+    mlp_rows: Annotated[int, typer.Option(min=0, help="Tokens that pass the feed-forward at once; 0: all.")] = 0,
+    tables_on_host: Annotated[
+        bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -123,6 +127,8 @@ def step(
         graphs=not eager,
         device=device,
         packs=packs,
+        mlp_rows=mlp_rows,
+        tables_on_host=tables_on_host,
     )
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation

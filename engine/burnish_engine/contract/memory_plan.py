@@ -27,7 +27,10 @@ class MemoryPlan(BaseModel):
     mlp_rows: int = Field(default=0, ge=0, description="Tokens that pass the feed-forward at once. 0: all of a pass.")
     head_rows: int = Field(ge=1, description="Learned tokens whose logits exist at once.")
     embedding_on_host: bool = Field(
-        default=False, description="The table of embeddings stays in host memory; only untied ones can."
+        default=False, description="The table of embeddings stays in host memory; tied ones only with the head."
+    )
+    head_on_host: bool = Field(
+        default=False, description="The head's matrix stays in host memory and passes the device in pieces."
     )
 
     @property

@@ -16,6 +16,8 @@ from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.models.decoder_layer import Attend, DecoderLayer, Keep, Pack, Saved
 from burnish_engine.models.offload import Offload
 from burnish_engine.models.rope_tables import RopeTable
+from burnish_engine.models.streamed_matrix import StreamedMatrix
+from burnish_kernels.gather.op import gather
 from burnish_kernels.rms_norm import op as rms_norm
 
 
@@ -43,8 +45,8 @@ class Decoder:
 
     Args:
         spec: Its shape.
-        embedding_VH: Token embeddings.
-        head_VH: Output projection; the same tensor where they are tied.
+        embedding_VH: Token embeddings; on a GPU they may stand in page-locked host memory.
+        head_VH: Output projection; the same tensor where they are tied. It may be on the host as well.
         final_norm_H: Weight of the last norm.
         layers: The layers.
         rope: The table of positions that `Pack.table_index_T` points into.
@@ -61,16 +63,18 @@ class Decoder:
     ) -> None:
         self.spec, self.layers, self.rope = spec, layers, rope
         self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
+        away = head_VH.device != final_norm_H.device
+        self._streamed_head = StreamedMatrix(head_VH, final_norm_H.device) if away else None
 
     @property
     def device(self) -> torch.device:
         """Where it is."""
-        return self.embedding_VH.device
+        return self.final_norm_H.device
 
     @property
     def dtype(self) -> torch.dtype:
         """What it computes in."""
-        return self.embedding_VH.dtype
+        return self.final_norm_H.dtype
 
     @property
     def first_trained(self) -> int:
@@ -153,13 +157,25 @@ class Decoder:
 
     def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
         """Embeddings `[T, H]`, scaled in the model's dtype as the family asks."""
-        rows = self.embedding_VH.index_select(0, ids_T)
+        rows = gather(self.embedding_VH, ids_T)
         if self.spec.embedding_scale != 1.0:
             rows *= torch.full((), self.spec.embedding_scale, dtype=rows.dtype, device=rows.device)
         return rows
 
+    def raw_logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
+        """Logits `[T, V]` in the model's dtype, before any soft cap."""
+        if self._streamed_head is not None:
+            return self._streamed_head.rows_product(hidden_TH)
+        return hidden_TH @ self.head_VH.t()
+
+    def head_gradient(self, dlogits_TV: torch.Tensor) -> torch.Tensor:
+        """Gradient `[T, H]` of the hidden states that `raw_logits` took."""
+        if self._streamed_head is not None:
+            return self._streamed_head.columns_product(dlogits_TV)
+        return dlogits_TV @ self.head_VH
+
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Logits `[T, V]` in fp32, soft-capped where the family does."""
-        logits = (hidden_TH @ self.head_VH.t()).float()
+        logits = self.raw_logits(hidden_TH).float()
         cap = self.spec.logit_softcap
         return cap * torch.tanh(logits / cap) if cap else logits

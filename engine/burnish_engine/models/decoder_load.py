@@ -20,6 +20,7 @@ from burnish_engine.models.decoder_layer import DecoderLayer, Shape, Weights
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
 from burnish_engine.models.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
+from burnish_engine.models.page_lock import PageLock
 from burnish_engine.models.rope_tables import rope_table
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.stacked_linear import Frozen, Part, Quantized, Resident, StackedLinear
@@ -41,12 +42,14 @@ class LoadedDecoder:
         plan: Its adapter.
         arena: One tensor of the compute dtype that holds every matrix with shadows.
         segments: For A and B of each adapted module in turn, where its shadow stands in the arena.
+        pages: Host memory that holds some of the weights.
     """
 
     decoder: Decoder
     plan: AdapterPlan
     arena: torch.Tensor
     segments: list[Segment]
+    pages: PageLock
 
 
 class Weights16(Protocol):
@@ -94,6 +97,8 @@ def load_decoder(
     positions: int,
     plan: AdapterPlan = NO_ADAPTER,
     quantize: bool = False,
+    embedding_on_host: bool = False,
+    head_on_host: bool = False,
 ) -> LoadedDecoder:
     """The decoder of a checkpoint of a known family.
 
@@ -104,6 +109,9 @@ def load_decoder(
         positions: Longest document.
         plan: The adapter to make room for.
         quantize: Keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
+        embedding_on_host: Keep the embeddings in page-locked host memory. Where head and embeddings are one matrix, it
+            is there only if both are to be.
+        head_on_host: Keep the head there.
 
     Raises:
         SetupError: Weights are missing or damaged.
@@ -121,7 +129,15 @@ def load_decoder(
             )
         checkpoint.require({name: shape for name, shape in known.tensors(spec).items() if name not in in_nf4})
         return build_decoder(
-            checkpoint, spec, dtype=dtype, device=device, positions=positions, plan=plan, quantize=quantize
+            checkpoint,
+            spec,
+            dtype=dtype,
+            device=device,
+            positions=positions,
+            plan=plan,
+            quantize=quantize,
+            embedding_on_host=embedding_on_host,
+            head_on_host=head_on_host,
         )
 
 
@@ -134,6 +150,8 @@ def build_decoder(
     positions: int,
     plan: AdapterPlan = NO_ADAPTER,
     quantize: bool = False,
+    embedding_on_host: bool = False,
+    head_on_host: bool = False,
 ) -> LoadedDecoder:
     """The decoder of a specification, with weights from anywhere; arguments as in `load_decoder`."""
     known = family(spec.family)
@@ -141,10 +159,11 @@ def build_decoder(
         raise ValueError(f"the fast decoder does not do {spec.family}")
     places = _places(known.modules(spec), plan)
     arena = _arena(places, quantize, dtype, device)
-    decoder = _Builder(checkpoint, known, spec, dtype, device, arena, quantize).decoder(places, positions)
+    builder = _Builder(checkpoint, known, spec, dtype, device, arena, quantize)
+    decoder = builder.decoder(places, positions, embedding_on_host=embedding_on_host, head_on_host=head_on_host)
     segments = {id(adapted): pair for place in places.values() for adapted, pair in _segments(place, quantize)}
     ordered = [segment for adapted in plan.modules for segment in segments[id(adapted)]]
-    return LoadedDecoder(decoder, plan, arena, ordered)
+    return LoadedDecoder(decoder, plan, arena, ordered, builder.pages)
 
 
 def _places(modules: list[Module], plan: AdapterPlan) -> dict[tuple[int, str], _Place]:
@@ -207,15 +226,19 @@ class _Builder:
         self._checkpoint, self._family, self._spec = checkpoint, known, spec
         self._dtype, self._device, self._arena, self._quantize = dtype, device, arena, quantize
         self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+        self.pages = PageLock()
         self._stored_in_nf4 = quantize and any(name.endswith(_NF4_SUFFIX) for name in checkpoint.names())
 
-    def decoder(self, places: dict[tuple[int, str], _Place], positions: int) -> Decoder:
+    def decoder(
+        self, places: dict[tuple[int, str], _Place], positions: int, *, embedding_on_host: bool, head_on_host: bool
+    ) -> Decoder:
         spec = self._spec
         rope = rope_table(spec.rope, spec.head_dim, positions, self._device)
         local = rope if spec.local_rope is None else rope_table(spec.local_rope, spec.head_dim, positions, self._device)
-        embedding = self._matrix(self._family.embedding_path)
         head_path = self._family.head_path(spec)
-        head = embedding if head_path is None else self._matrix(head_path)
+        apart = embedding_on_host and (head_on_host or head_path is not None)
+        embedding = self._matrix(self._family.embedding_path, on_host=apart)
+        head = embedding if head_path is None else self._matrix(head_path, on_host=head_on_host)
         vectors: dict[int | None, dict[str, torch.Tensor]] = defaultdict(dict)
         for vector in self._family.vectors(spec):
             vectors[vector.layer][vector.role] = self._vector(f"{vector.path}.weight")
@@ -243,9 +266,18 @@ class _Builder:
             softcap=spec.attention_softcap,
         )
 
-    def _matrix(self, name: str) -> torch.Tensor:
+    def _matrix(self, name: str, *, on_host: bool) -> torch.Tensor:
         shape = self._family.tensors(self._spec)[name]
-        matrix = torch.empty(shape, dtype=self._dtype, device=self._device)
+        away = on_host and self._device.type == "cuda"
+        matrix = torch.empty(shape, dtype=self._dtype, device="cpu" if away else self._device)
+        if away:
+            code = self.pages.lock(matrix)
+            if code:
+                raise SetupError(
+                    f"{matrix.nbytes / 1e9:.1f} GB of host memory for {name} could not be page-locked (CUDA error "
+                    f"{code}).",
+                    "Close other programs, or give the run more of the device's memory.",
+                )
         self._checkpoint.read_into(name, matrix)
         return matrix
 

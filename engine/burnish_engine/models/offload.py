@@ -8,13 +8,14 @@ no more, copies go through pageable memory: slower, and not to be captured. On t
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+
+from burnish_engine.models.page_lock import PageLock
 
 if TYPE_CHECKING:
     from burnish_engine.models.decoder_layer import Saved
@@ -58,8 +59,7 @@ class Offload:
         self._places: dict[tuple[int, str], torch.Tensor] = {}
         self._leaving: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._locked: list[torch.Tensor] = []
-        weakref.finalize(self, _release, self._locked)
+        self._pages = PageLock()
 
     @property
     def host_bytes(self) -> int:
@@ -133,16 +133,14 @@ class Offload:
         torch.cuda.current_stream(self._device).wait_event(copied)
 
     def _lock(self, place: torch.Tensor) -> None:
-        """Page-lock it. Not by torch's own allocator, which rounds up to a power of two."""
-        before = sum(one.nbytes for one in self._locked)
+        before = self._pages.bytes
         if self._lockable is not None and before + place.nbytes > self._lockable:
             found = f"{self._lockable / 1e9:.1f} GB may be"
         else:
-            code = torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0)
-            if not code.value:
-                self._locked.append(place)
+            code = self._pages.lock(place)
+            if not code:
                 return
-            found = f"{before / 1e9:.1f} GB are, more was refused with CUDA error {code.value}"
+            found = f"{before / 1e9:.1f} GB are, more was refused with CUDA error {code}"
         self.problem = (
             f"What layers keep on the host does not fit into page-locked memory ({found}); copies are slower and steps "
             "are not captured."
@@ -157,9 +155,3 @@ class Offload:
                 self._lock(place)
             self._places[layer, name] = place
         return self._places[layer, name][: tensor.numel()].view(tensor.shape)
-
-
-def _release(locked: list[torch.Tensor]) -> None:
-    for place in locked:
-        torch.cuda.cudart().cudaHostUnregister(place.data_ptr())
-    locked.clear()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -14,6 +15,8 @@ from burnish_engine.contract.paths import fetched_model_dir, is_model_name, mode
 from burnish_engine.models import embedded
 from burnish_engine.models.spec import decoder_spec
 
+TRAINED_WEIGHTS = "model.safetensors"
+"""File of a model's weights where a run trained them all."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -28,6 +31,7 @@ class ModelSource:
         config: The parsed config.json.
         spec: Its decoder specification; None for families only the plain path knows.
         note: Something the person should know about these weights, or an empty string.
+        trained: Whether a run trained all its weights.
     """
 
     folder: Path
@@ -35,6 +39,15 @@ class ModelSource:
     config: dict[str, Any]
     spec: DecoderSpec | None
     note: str = ""
+    trained: bool = False
+
+    @property
+    def trained_digest(self) -> str:
+        """SHA-256 of the weights where a run trained them all; else empty. Reads them."""
+        if not self.trained:
+            return ""
+        with (self.folder / TRAINED_WEIGHTS).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     @property
     def stored_quantized(self) -> bool:
@@ -78,6 +91,20 @@ def open_model(path: str) -> ModelSource:
         )
     _check_architecture(folder, config)
     return ModelSource(folder, folder.resolve().name, config, decoder_spec(config))
+
+
+def open_trained(folder: Path, base: str) -> ModelSource:
+    """A model that a run trained whole, under the name of the one that it started from, which need not be there.
+
+    Args:
+        folder: Where the run wrote it.
+        base: What it started from, as for `open_model`.
+
+    Raises:
+        SetupError: Something is missing in the folder.
+    """
+    name, note = (embedded.NAME, embedded.NOTE) if base == "embedded" else (Path(base).name, "")
+    return replace(open_model(str(folder)), name=name, note=note, trained=True)
 
 
 def fetched_names() -> list[str]:

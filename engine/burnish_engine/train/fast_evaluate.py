@@ -53,7 +53,7 @@ def _summed(decoder: Decoder, layout: PackedLayout, fields: Fields, chunks: int)
     total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
     for row_C, target_C in zip(rows, targets, strict=True):
         loss = torch.empty(len(row_C), dtype=torch.float32, device=decoder.device)
-        logits = done.hidden_TH.index_select(0, row_C) @ decoder.head_VH.t()
+        logits = decoder.raw_logits(done.hidden_TH.index_select(0, row_C))
         cross_entropy.loss_only(logits, target_C, loss, softcap=decoder.spec.logit_softcap)
         total += loss.double().sum()
     return total

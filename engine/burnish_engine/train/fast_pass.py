@@ -127,21 +127,21 @@ class PassProgram:
         done, dhidden_TH = self._done, self._dhidden_TH
         assert done is not None
         assert dhidden_TH is not None
-        fields, head = self._fields, self._model.loaded.decoder.head_VH
+        fields, decoder = self._fields, self._model.loaded.decoder
         rows = fields.head_row_R.view(-1, self.layout.head_rows).index_select(0, self._chunk).view(-1)
         targets = fields.head_target_R.view(-1, self.layout.head_rows).index_select(0, self._chunk).view(-1)
         loss = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
-        logits = done.hidden_TH.index_select(0, rows) @ head.t()
+        logits = decoder.raw_logits(done.hidden_TH.index_select(0, rows))
         cross_entropy.loss_and_gradient_(
             logits,
             targets,
             loss,
             fields.normalizer * self._model.optimizer.loss_scale,
-            softcap=self._model.loaded.decoder.spec.logit_softcap,
+            softcap=decoder.spec.logit_softcap,
             label_smoothing=self._options.label_smoothing,
             z_loss=self._options.z_loss,
         )
-        dhidden_TH.index_copy_(0, rows.long(), logits @ head)
+        dhidden_TH.index_copy_(0, rows.long(), decoder.head_gradient(logits))
         self._loss_sum.add_(loss.sum() * fields.normalizer)
         self._chunk.add_(1)
 

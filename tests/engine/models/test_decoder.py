@@ -188,6 +188,22 @@ def test_the_kernels_compute_the_same(folders, reference):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("where", [{"embedding_on_host": True}, {"embedding_on_host": True, "head_on_host": True}])
+def test_tables_may_stand_in_host_memory(folders, reference, where):
+    exact_products()
+    _, logits, loss, gradients = reference
+    ours = parity.fast(*folders, device=torch.device("cuda"), **where)
+    decoder = ours.loaded.decoder
+    tied = decoder.embedding_VH is decoder.head_VH
+    assert decoder.embedding_VH.is_cuda == (tied and "head_on_host" not in where)
+    assert decoder.head_VH.is_cuda == ("head_on_host" not in where)
+    assert parity.same_logits(ours.logits(BATCH), logits)
+    our_loss, found = ours.gradients(BATCH)
+    assert our_loss == pytest.approx(loss, rel=1e-5)
+    assert parity.worst(found, gradients) < 1e-4
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["q and v", "only down", "rank 1", "rank 17", "patterns", "one module", "wide sum"])
 def test_the_kernels_compute_any_adapter(bases, tmp_path, name):
     exact_products()

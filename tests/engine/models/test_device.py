@@ -9,7 +9,16 @@ from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import DevicesSection, Recipe
 from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.hardware.probe import probe
-from burnish_engine.models.device import choose_device, choose_precision, choose_threads, lease_name
+from burnish_engine.models.device import (
+    allocator_limit,
+    cap_memory,
+    choose_device,
+    choose_precision,
+    choose_threads,
+    lease_name,
+)
+
+GIB = 2**30
 
 PLAIN = {
     "os": "Linux", "architecture": "x86_64", "python": "3.12", "cpu": "x", "cpu_cores": 8, "ram_total_bytes": 1,
@@ -74,3 +83,67 @@ def test_a_plan_takes_the_precision_that_training_takes():
     """The plan reads the processor's instructions from the system, training asks torch."""
     recipe = Recipe(devices=DevicesSection(kind="cpu"))
     assert choose_target(recipe, probe()).precision == choose_precision("auto", torch.device("cpu"))
+
+
+def test_the_allocator_stays_below_the_card():
+    """What is loaded outside of it later needs room as well; what others hold now they may give back."""
+    card = 8 * GIB
+    assert card - GIB < allocator_limit(7 * GIB, card, spills=False) < card
+    assert allocator_limit(2 * GIB, card, spills=False) == allocator_limit(7 * GIB, card, spills=False)
+
+
+def test_where_the_driver_spills_what_is_free_now_counts():
+    """Windows moves memory instead of failing, so the cap has to be where others begin."""
+    card, free = 8 * GIB, 6 * GIB
+    assert free - GIB < allocator_limit(free, card, spills=True) < free
+    assert allocator_limit(card, card, spills=True) < allocator_limit(card, card, spills=False)
+
+
+def test_a_card_that_is_full_is_left_to_the_plan():
+    assert allocator_limit(0, 8 * GIB, spills=True) > 0
+
+
+def test_a_budget_is_of_the_whole_process():
+    within = allocator_limit(20 * GIB, 24 * GIB, budget=6 * GIB, beside=GIB // 2, spills=False)
+    assert 5 * GIB < within < 6 * GIB - GIB // 2
+    assert allocator_limit(20 * GIB, 24 * GIB, budget=6 * GIB, beside=GIB, spills=False) == within - GIB // 2
+    assert allocator_limit(20 * GIB, 24 * GIB, budget=99 * GIB, spills=False) < 24 * GIB
+    assert allocator_limit(20 * GIB, 24 * GIB, budget=GIB // 4, spills=False) <= 0
+
+
+def test_shared_memory_leaves_the_system_a_tenth():
+    assert allocator_limit(100 * GIB, 120 * GIB, spills=False, integrated=True) == 108 * GIB
+    assert allocator_limit(10 * GIB, 16 * GIB, spills=False, integrated=True) == 12 * GIB
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A card of 8 GiB, 7 of them free, and the share that torch was told to stay below."""
+    told = {}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (7 * GIB, 8 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: object())
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, device: told.update({device: share})
+    )
+    return told
+
+
+def test_torch_is_told_the_cap(card):
+    device = torch.device("cuda", 0)
+    most = cap_memory(device)
+    assert card[device] == most / (8 * GIB) < 1
+    assert cap_memory(device, 4.0) < 4 * GIB
+    assert card[device] < 0.5
+
+
+def test_a_budget_without_room_for_tensors_is_refused(card):
+    with pytest.raises(UsageError, match=r"budget_gib = 0\.5 leaves nothing") as caught:
+        cap_memory(torch.device("cuda", 0), 0.5)
+    assert "memory.budget_gib" in caught.value.remedy
+    assert not card
+
+
+def test_the_cpu_has_no_cap(card):
+    assert cap_memory(torch.device("cpu"), 4.0) == 0
+    assert not card

@@ -1,0 +1,67 @@
+"""Products with a frozen matrix that stays in host memory: its rows pass the device in pieces.
+
+While one is multiplied, the next one is on its way.
+
+Shapes: C rows, V rows of the matrix, H columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+PIECE_BYTES = 64 << 20
+"""Of the matrix on the device at once, twice. A piece takes about 2.5 ms on PCIe 4: longer than its products wait."""
+
+
+class StreamedMatrix:
+    """A matrix in page-locked host memory, and a stream that copies it.
+
+    Args:
+        matrix_VH: It.
+        device: Where products are made.
+        piece_bytes: Of a piece.
+    """
+
+    def __init__(self, matrix_VH: torch.Tensor, device: torch.device, piece_bytes: int = PIECE_BYTES) -> None:
+        self._matrix, self._device = matrix_VH, device
+        rows = max(1, piece_bytes // (matrix_VH.shape[1] * matrix_VH.element_size()))
+        self._spans = [slice(first, min(first + rows, len(matrix_VH))) for first in range(0, len(matrix_VH), rows)]
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def rows_product(self, x_CH: torch.Tensor) -> torch.Tensor:
+        """Product X Mᵀ, `[C, V]`: the same numbers as in one product."""
+        out = x_CH.new_empty(len(x_CH), len(self._matrix))
+        for span, piece in self._pieces(self._spans):
+            torch.mm(x_CH, piece.t(), out=out[:, span])
+        return out
+
+    def columns_product(self, y_CV: torch.Tensor) -> torch.Tensor:
+        """Product Y M, `[C, H]`: the pieces' products are added in fp32."""
+        total = torch.zeros(len(y_CV), self._matrix.shape[1], dtype=torch.float32, device=y_CV.device)
+        for span, piece in self._pieces(self._spans[::-1]):
+            total += y_CV[:, span] @ piece
+        return total.to(y_CV.dtype)
+
+    def _pieces(self, spans: Sequence[slice]) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Spans of rows and these rows on the device."""
+        if self._stream is None:
+            yield from ((span, self._matrix[span]) for span in spans)
+            return
+        coming = self._fetch(spans[0])
+        for number, span in enumerate(spans):
+            piece, arrived = coming
+            if number + 1 < len(spans):
+                coming = self._fetch(spans[number + 1])
+            torch.cuda.current_stream(self._device).wait_event(arrived)
+            yield span, piece
+
+    def _fetch(self, span: slice) -> tuple[torch.Tensor, torch.cuda.Event]:
+        assert self._stream is not None
+        host = self._matrix[span]
+        piece = torch.empty_like(host, device=self._device)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # whose memory this was before
+        with torch.cuda.stream(self._stream):
+            piece.copy_(host, non_blocking=True)
+        return piece, self._stream.record_event()

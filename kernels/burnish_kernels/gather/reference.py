@@ -1,0 +1,10 @@
+"""Rows of a table in plain PyTorch."""
+
+from __future__ import annotations
+
+import torch
+
+
+def gather(table_VH: torch.Tensor, ids_T: torch.Tensor) -> torch.Tensor:
+    """`[T, H]`: the table's rows ids, in that order."""
+    return table_VH.index_select(0, ids_T)

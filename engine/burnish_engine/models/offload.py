@@ -1,7 +1,7 @@
 """What layers keep between forward and backward, moved to host memory and brought back while others compute.
 
-Copies run on a stream of their own and are ordered by events, so that they can be part of a captured graph. A copy out
-has two further layers' time before the device waits for it; a copy back begins `_AHEAD` layers before it is needed.
+Copies run on a stream of their own and are ordered by events, so that they can be part of a captured graph. The device
+waits for a copy out when two more are due; a copy back begins one or two layers before it is needed.
 Host memory is page-locked, which is what lets the copy engines work beside the multiprocessors. Where the system locks
 no more, copies go through pageable memory: slower, and not to be captured. On the CPU the same steps are plain copies.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from burnish_engine.models.decoder_layer import Saved
 
 _IN_FLIGHT = 2  # tensors that may be on their way out before the device waits for the oldest
-_AHEAD = 2  # layers below the one that is being differentiated
+_AHEAD = 1  # layers below the one that is being differentiated whose tensors are on their way back
+_FURTHER_AHEAD = {"gate_up_TJ": 2}  # so wide that the copy takes about as long as a layer
 
 
 @dataclass
@@ -101,9 +102,10 @@ class Offload:
         Args:
             layers: Those still to be differentiated, the next one last.
         """
-        for saved in reversed(layers[-1 - _AHEAD :]):
-            for parked in saved.parked.values() if saved else ():
-                if parked.back is None:
+        furthest = max(_AHEAD, *_FURTHER_AHEAD.values())
+        for distance, saved in enumerate(reversed(layers[-1 - furthest :])):
+            for name, parked in saved.parked.items() if saved else ():
+                if parked.back is None and distance <= _FURTHER_AHEAD.get(name, _AHEAD):
                     self._fetch(parked)
 
     def restore(self, saved: Saved) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 LOG2_E = math.log2(math.e)
 MOST_TILES = 65535
 """Of a grid's second dimension (CUDA C++ Programming Guide, "Compute Capabilities")."""
+LAUNCH_OPERATIONS = 16e12
+"""Most floating-point operations of a launch: a second at 40 % of 40 TFLOP/s. Windows resets a card whose kernel takes
+two ("Timeout Detection and Recovery")."""
 
 
 def launch_forward(
@@ -38,24 +42,24 @@ def launch_forward(
     assert o_TND.shape == q_TND.shape
     assert lse_NT.shape == (heads, rows)
     assert lse_NT.dtype == torch.float32
-    tiles = len(docs.tiles_G4) // 2
-    assert tiles <= MOST_TILES
     constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.forward)
-    kernel._forward[(heads // constants["HEADS"], tiles)](
-        q_TND,
-        k_TMD,
-        v_TMD,
-        o_TND,
-        lse_NT,
-        docs.start_T,
-        docs.tiles_G4,
-        rows,
-        window or 0,
-        *_factors(scale, softcap),
-        **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND),
-        **constants,
-        **_resources(config.forward),
-    )
+    tiles = docs.tiles_G4[: len(docs.tiles_G4) // 2]
+    for part in parts(tiles, rows, q_TND, window, products=2):
+        kernel._forward[(heads // constants["HEADS"], len(part))](
+            q_TND,
+            k_TMD,
+            v_TMD,
+            o_TND,
+            lse_NT,
+            docs.start_T,
+            part,
+            rows,
+            window or 0,
+            *_factors(scale, softcap),
+            **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND),
+            **constants,
+            **_resources(config.forward),
+        )
 
 
 def launch_dq(
@@ -79,28 +83,28 @@ def launch_dq(
     assert do_TND.shape == o_TND.shape == dq_TND.shape == q_TND.shape
     assert lse_NT.shape == delta_NT.shape == (heads, rows)
     assert lse_NT.dtype == delta_NT.dtype == torch.float32
-    tiles = len(docs.tiles_G4) // 2
-    assert tiles <= MOST_TILES
     constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dq)
-    kernel._dq[(heads // constants["HEADS"], tiles)](
-        q_TND,
-        k_TMD,
-        v_TMD,
-        o_TND,
-        do_TND,
-        dq_TND,
-        lse_NT,
-        delta_NT,
-        docs.start_T,
-        docs.tiles_G4,
-        rows,
-        window or 0,
-        scale,
-        *_factors(scale, softcap),
-        **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND, DO=do_TND, DQ=dq_TND),
-        **constants,
-        **_resources(config.dq),
-    )
+    tiles = docs.tiles_G4[: len(docs.tiles_G4) // 2]
+    for part in parts(tiles, rows, q_TND, window, products=3):
+        kernel._dq[(heads // constants["HEADS"], len(part))](
+            q_TND,
+            k_TMD,
+            v_TMD,
+            o_TND,
+            do_TND,
+            dq_TND,
+            lse_NT,
+            delta_NT,
+            docs.start_T,
+            part,
+            rows,
+            window or 0,
+            scale,
+            *_factors(scale, softcap),
+            **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND, DO=do_TND, DQ=dq_TND),
+            **constants,
+            **_resources(config.dq),
+        )
 
 
 def launch_dkdv(
@@ -125,27 +129,47 @@ def launch_dkdv(
     assert dk_TMD.shape == dv_TMD.shape == k_TMD.shape
     assert lse_NT.shape == delta_NT.shape == (heads, rows)
     assert lse_NT.dtype == delta_NT.dtype == torch.float32
-    tiles = len(docs.tiles_G4) // 2
-    assert tiles <= MOST_TILES
-    kernel._dkdv[(k_TMD.shape[1], tiles)](
-        q_TND,
-        k_TMD,
-        v_TMD,
-        do_TND,
-        dk_TMD,
-        dv_TMD,
-        lse_NT,
-        delta_NT,
-        docs.end_T,
-        docs.tiles_G4[tiles:],
-        rows,
-        window or 0,
-        scale,
-        *_factors(scale, softcap),
-        **_strides(Q=q_TND, K=k_TMD, V=v_TMD, DO=do_TND, DK=dk_TMD, DV=dv_TMD),
-        **compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dkdv),
-        **_resources(config.dkdv),
-    )
+    constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dkdv)
+    tiles = docs.tiles_G4[len(docs.tiles_G4) // 2 :]
+    for part in parts(tiles, rows, q_TND, window, products=4):
+        kernel._dkdv[(k_TMD.shape[1], len(part))](
+            q_TND,
+            k_TMD,
+            v_TMD,
+            do_TND,
+            dk_TMD,
+            dv_TMD,
+            lse_NT,
+            delta_NT,
+            docs.end_T,
+            part,
+            rows,
+            window or 0,
+            scale,
+            *_factors(scale, softcap),
+            **_strides(Q=q_TND, K=k_TMD, V=v_TMD, DO=do_TND, DK=dk_TMD, DV=dv_TMD),
+            **constants,
+            **_resources(config.dkdv),
+        )
+
+
+def parts(
+    tiles_G4: torch.Tensor, rows: int, q_TND: torch.Tensor, window: int | None, *, products: int
+) -> Iterator[torch.Tensor]:
+    """The tiles of one kernel in as many launches as keep each short, whatever documents the rows hold.
+
+    Args:
+        tiles_G4: Heaviest first: a share of them takes at most twice its share of the time.
+        rows: T.
+        q_TND: Queries.
+        window: As in `forward`.
+        products: Matrix products that the kernel makes of a pair of blocks.
+    """
+    visible = rows * min(rows, window or rows) / 2
+    operations = 2.0 * products * visible * q_TND.shape[1] * q_TND.shape[2]
+    launches = max(math.ceil(2 * operations / LAUNCH_OPERATIONS), 1)
+    step = min(-(-len(tiles_G4) // launches), MOST_TILES)
+    return (tiles_G4[first : first + step] for first in range(0, len(tiles_G4), step))
 
 
 def compiled_in(

@@ -17,7 +17,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 class Kept:
     """Stands for `decoder_layer.Saved`."""
 
-    wide: torch.Tensor | None
+    gate_up_TJ: torch.Tensor | None
     narrow: torch.Tensor | None
     parked: dict[str, Parked] = field(default_factory=dict)
 
@@ -30,44 +30,46 @@ def made(device, rows=8, layers=6):
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_was_parked_comes_back(device):
     layers = made(device)
-    exact = [(kept.wide.clone(), kept.narrow.clone()) for kept in layers]
+    exact = [(kept.gate_up_TJ.clone(), kept.narrow.clone()) for kept in layers]
     offload = Offload(torch.device(device), 8)
     for index, kept in enumerate(layers):
         if index != 3:
-            offload.park(index, kept, ("wide",))
-            assert kept.wide is None
+            offload.park(index, kept, ("gate_up_TJ",))
+            assert kept.gate_up_TJ is None
     offload.settle()
     for index in reversed(range(6)):
         offload.prefetch(layers)
         kept = layers.pop()
         offload.restore(kept)
-        assert torch.equal(kept.wide, exact[index][0])
+        assert torch.equal(kept.gate_up_TJ, exact[index][0])
         assert torch.equal(kept.narrow, exact[index][1])
         assert not kept.parked
 
 
-def test_only_the_next_two_layers_are_on_their_way_back():
+def test_the_next_layers_are_on_their_way_back():
+    """The wide ones two layers ahead, others one."""
     layers = made(CPU)
     offload = Offload(CPU, 8)
     for index, kept in enumerate(layers):
-        offload.park(index, kept, ("wide", "narrow"))
+        offload.park(index, kept, ("gate_up_TJ", "narrow"))
     offload.prefetch(layers)
-    assert [kept.parked["wide"].back is not None for kept in layers] == [False] * 3 + [True] * 3
+    assert [kept.parked["gate_up_TJ"].back is not None for kept in layers] == [False] * 3 + [True] * 3
+    assert [kept.parked["narrow"].back is not None for kept in layers] == [False] * 4 + [True] * 2
     offload.restore(layers.pop())
     offload.prefetch([None, *layers[1:]])
-    assert [kept.parked["narrow"].back is not None for kept in layers] == [False] * 2 + [True] * 3
+    assert [kept.parked["narrow"].back is not None for kept in layers] == [False] * 3 + [True] * 2
 
 
 def test_places_are_for_the_largest_bucket_and_taken_once():
     offload = Offload(CPU, 16)
     for rows in (8, 16, 8):
         kept = made(CPU, rows)[0]
-        exact = kept.wide.clone()
-        offload.park(0, kept, ("wide",))
+        exact = kept.gate_up_TJ.clone()
+        offload.park(0, kept, ("gate_up_TJ",))
         assert offload.host_bytes == 16 * 5 * 4
         offload.prefetch([kept])
         offload.restore(kept)
-        assert torch.equal(kept.wide, exact)
+        assert torch.equal(kept.gate_up_TJ, exact)
 
 
 class Runtime:
@@ -94,7 +96,7 @@ def test_where_no_more_is_locked_the_rest_is_pageable(monkeypatch, most, lockabl
     offload = Offload(CPU, 8, lockable)
     offload._stream = object()  # as on a GPU
     for layer in range(4):
-        offload._place(layer, "wide", torch.zeros(8, 5))
+        offload._place(layer, "gate_up_TJ", torch.zeros(8, 5))
         assert bool(offload.problem) == (layer >= 2)
     assert words in offload.problem
     assert sum(runtime.locked.values()) == 2 * 160
@@ -108,7 +110,7 @@ def test_where_no_more_is_locked_the_rest_is_pageable(monkeypatch, most, lockabl
 def test_host_memory_is_unlocked_when_it_is_given_up():
     kept = made("cuda")[0]
     offload = Offload(torch.device("cuda"), 8)
-    offload.park(0, kept, ("wide",))
+    offload.park(0, kept, ("gate_up_TJ",))
     offload.settle()
     torch.cuda.synchronize()
     place = next(iter(offload._places.values()))
@@ -137,7 +139,7 @@ def test_copies_run_beside_products():
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         if copies:
-            offload.park(0, kept, ("wide",))
+            offload.park(0, kept, ("gate_up_TJ",))
         if computes:
             compute()
         offload.settle()

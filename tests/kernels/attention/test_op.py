@@ -143,6 +143,41 @@ def test_configurations_agree(kernel, window):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@interpreted
+@pytest.mark.parametrize("window", [None, 21])
+def test_long_work_is_launched_in_parts(monkeypatch, window):
+    """With the same bits; short work is one launch."""
+    from burnish_kernels.attention import launch_kernels
+
+    expected = gradients(*inputs(), docs(), window=window)
+    tiles = docs().tiles_G4
+    half = tiles[: len(tiles) // 2]
+    q = inputs()[0]
+    assert [len(part) for part in launch_kernels.parts(half, ROWS, q, window, products=4)] == [len(half)]
+    monkeypatch.setattr(launch_kernels, "LAUNCH_OPERATIONS", 100_000.0)
+    launches = list(launch_kernels.parts(half, ROWS, q, window, products=4))
+    assert len(launches) > 2
+    assert torch.equal(torch.cat(launches), half)
+    for ours, theirs in zip(gradients(*inputs(), docs(), window=window), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_no_launch_takes_two_seconds_on_a_modest_card():
+    """Even where one document fills a pass of 256k tokens, at 40 % of 40 TFLOP/s."""
+    from burnish_kernels.attention import launch_kernels
+
+    rows, heads, width = 1 << 18, 32, 128
+    tiles = torch.empty(rows // 64, 4, dtype=torch.int32, device="meta")
+    queries = torch.empty(rows, heads, width, device="meta")
+    for products in (2, 3, 4):
+        share = max(len(part) for part in launch_kernels.parts(tiles, rows, queries, None, products=products)) / len(
+            tiles
+        )
+        whole = 2.0 * products * (rows * rows / 2) * heads * width
+        heaviest = share * (2 - share)  # of a triangle, the longest rows first
+        assert whole * heaviest / 16e12 < 2.0
+
+
 def test_huge_scores_overflow_nowhere(way):
     q, k, v, do = inputs()
     for tensor in gradients(300 * q, 300 * k, v, do, docs()):

@@ -17,7 +17,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 class Kept:
     """Stands for `decoder_layer.Saved`."""
 
-    gate_up_TJ: torch.Tensor | None
+    gate_up_TJ: torch.Tensor | None  # noqa: N815  as there
     narrow: torch.Tensor | None
     parked: dict[str, Parked] = field(default_factory=dict)
 

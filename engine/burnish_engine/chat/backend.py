@@ -15,6 +15,10 @@ class ChatBackend(Protocol):
     def name(self) -> str:
         """What to call it on screen."""
 
+    @property
+    def note(self) -> str:
+        """What the person should know of how it runs, a sentence; empty where there is nothing."""
+
     def stream(self, messages: Messages, options: Sampling | None = None) -> ReplyStream:
         """Stream the reply to a conversation; closing the stream stops it.
 

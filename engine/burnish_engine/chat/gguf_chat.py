@@ -25,6 +25,8 @@ class GgufChat:
         SetupError: It cannot be loaded.
     """
 
+    note = ""
+
     def __init__(self, path: Path, *, context: int = CHAT_CONTEXT, threads: int = 0) -> None:
         self._model = GgufModel(path, context=context, threads=threads)
         try:

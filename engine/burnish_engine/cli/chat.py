@@ -7,14 +7,14 @@ from contextlib import closing
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from burnish_engine.chat.backend import ChatBackend
 from burnish_engine.chat.target import FileTarget, find_target
-from burnish_engine.cli.terminal import out
+from burnish_engine.cli.terminal import err, out
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.models.sampling import Sampling
-from burnish_engine.models.source import open_model
 
 
 def chat(
@@ -43,6 +43,8 @@ def chat(
         interactive = prompt is None and sys.stdin.isatty()
         if interactive:
             out.print(f"[dim]{backend.name}. An empty line ends the conversation.[/]")
+        if backend.note:
+            err.print(f"[dim]{escape(backend.note)}[/]")
         for said in prompt or _lines(interactive):
             messages.append({"role": "user", "content": said})
             reply = ""
@@ -76,7 +78,7 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
 
     chosen = choose_device(DevicesSection.model_validate({"kind": device}))
     adapter = found.adapter if found.tuned else None
-    return TorchChat(open_model(found.model), adapter, precision=choose_precision("auto", chosen), device=chosen)
+    return TorchChat(found.open(), adapter, precision=choose_precision("auto", chosen), device=chosen)
 
 
 def _lines(interactive: bool) -> list[str] | _Asking:

@@ -142,3 +142,15 @@ def test_files_that_cannot_be_chatted_with(source, adapter, tmp_path):
         GgufChat(tmp_path / "missing.gguf")
     with pytest.raises(SetupError, match="holds no adapter"):
         TorchChat(source, tmp_path)
+
+
+def test_the_terminal_tells_how_the_model_runs(source, monkeypatch, capsys):
+    from burnish_engine.cli import chat as command
+
+    backend = TorchChat(source)
+    backend.note = "The adapter is [odd], so transformers runs it."
+    monkeypatch.setattr(command, "open_chat", lambda *_args, **_options: backend)
+    assert command.chat("base", prompt=["Hello"], max_tokens=2) == 0
+    told = capsys.readouterr()
+    assert backend.note in " ".join(told.err.split())
+    assert "odd" not in told.out

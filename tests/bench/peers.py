@@ -8,8 +8,8 @@ Every run adds one JSON row to the file; the table at the end holds all rows of 
 in several calls (`--table` only prints it). FlashAttention-2 is taken from the folder in PEERS_FA2, which no run
 without it sees; Burnish has attention of its own. The first peer's passes are recorded in the work folder, and Burnish
 trains on these (`shared_packs` in its rows), so name peers before it. "offload" is what each engine does to save
-memory: Unsloth's and Burnish's offloaded checkpoints, gradient checkpointing in the others. Peak memory of the process
-is NVML's, read from outside.
+memory: Unsloth's offloaded checkpoints, gradient checkpointing in the others, and in Burnish the plan for as much as
+the most frugal of them allocated. Peak memory of the process is NVML's, read from outside.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from random_models import SHAPES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-KEEP = {"none": "rotated", "offload": "attention"}  # ours instead
+KEEP = "rotated"  # ours where nothing is recomputed
+CONTEXT_GIB = 0.75  # of a process beside what its allocator holds
 HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # at half of what the fastest peer takes
 ENGINES = ("burnish", "unsloth", "trl", "liger")
 POLL_S = 0.05
@@ -71,16 +72,31 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     packs = options.work / "packs" / f"{run.tokens}-{options.steps}.npz"
     if run.engine == "burnish":
         burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", run.model]
-        keep = HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP[run.checkpointing])
+        keep = ["--keep", HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP)]
+        if run.checkpointing == "offload":
+            keep = ["--budget-gib", f"{least_of_peers(run, read_rows(options.out)) + CONTEXT_GIB:.3f}"]
         measured = options.steps - options.warm_up  # a peer's steps include those to warm up
         common[common.index("--steps") + 1] = str(measured)
         shared = ["--packs", str(packs)] if packs.is_file() else []
-        return [*burnish, *common, "--keep", keep, *shared, "--json"]
+        return [*burnish, *common, *keep, *shared, "--json"]
     common += ["--checkpointing", run.checkpointing]
     folder = options.work / "models" / run.model
     script = [sys.executable, str(HERE / "peer_step.py"), "--engine", run.engine, "--model", str(folder)]
     common += ["--attention", run.attention, "--documents", str(options.documents)]
     return [*script, *common, *([] if packs.is_file() else ["--record", str(packs)])]
+
+
+def least_of_peers(run: Run, rows: list[dict[str, Any]]) -> float:
+    """What the most frugal peer allocated in the same setting, GiB: all that Burnish may reserve."""
+    same = {name: getattr(run, name) for name in ("model", "method", "tokens", "checkpointing")}
+    found = [
+        row["peak_allocated_gib"]
+        for row in rows
+        if "error" not in row and row["engine"] != "burnish" and same.items() <= row.items()
+    ]
+    if not found:
+        raise SystemExit(f"No peer ran {same} yet: name one before burnish.")
+    return min(found)
 
 
 def environment(run: Run, work: Path) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,17 @@ import numpy as np
 import psutil
 import torch
 
+from burnish_engine.advise.fast_memory import of_plan
+from burnish_engine.advise.fast_speed import FastSpeed
+from burnish_engine.advise.memory_solver import choose_plan, least_bytes, peak_bytes
+from burnish_engine.advise.planned_run import FastRun
+from burnish_engine.advise.workload import Pass
 from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.memory_plan import parse_levels
-from burnish_engine.contract.recipe import AdapterSection, TrainSection
+from burnish_engine.contract.memory_plan import Level, MemoryPlan, parse_levels
+from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
+from burnish_engine.hardware.probe import probe
 from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, Keep
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
@@ -25,6 +31,7 @@ from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.train.engine import StepResult
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_trainer import FastTrainer
+from burnish_engine.train.memory_choice import lockable_memory
 from burnish_engine.train.packed_batch import PackedLayout
 from burnish_engine.train.prefetch import Prefetcher
 from burnish_kernels.attention.op import tile_rows
@@ -52,6 +59,7 @@ class StepOptions:
         packs: File of recorded passes; None: made-up ones.
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
         tables_on_host: Embeddings and head stay in host memory.
+        budget_gib: The memory plan is chosen for so much of the device, instead of the settings above; 0: those.
     """
 
     shape: str
@@ -68,6 +76,7 @@ class StepOptions:
     packs: Path | None = None
     mlp_rows: int = 0
     tables_on_host: bool = False
+    budget_gib: float = 0.0
 
 
 class StepBench:
@@ -79,11 +88,14 @@ class StepBench:
 
     def __init__(self, options: StepOptions) -> None:
         self.options, self.spec = options, shape(options.shape)
+        self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
         exact_products()
         known = family(self.spec.family)
         assert known is not None
         section = AdapterSection(rank=options.rank, alpha=float(options.rank), targets=["all-linear"])
+        rows = -(-options.tokens // 64) * 64
+        self.plan = self._plan(section, rows)
         loaded = build_decoder(
             RandomWeights(self.spec, self.device),
             self.spec,
@@ -92,16 +104,15 @@ class StepBench:
             positions=options.tokens,
             plan=plan_adapter(section, known.modules(self.spec)),
             quantize=options.method == "qlora",
-            embedding_on_host=options.tables_on_host,
-            head_on_host=options.tables_on_host,
+            embedding_on_host=self.plan.embedding_on_host,
+            head_on_host=self.plan.head_on_host,
         )
-        loaded.decoder.tile_feed_forward(options.mlp_rows)
+        loaded.decoder.tile_feed_forward(self.plan.mlp_rows)
         self.model = make_trainable(loaded)
         self.model.adapter.initialize(0)
         self.model.optimizer.write_shadows()
-        rows = -(-options.tokens // 64) * 64
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
-        self.layout = PackedLayout(rows, height, min(options.head_rows, rows))
+        self.layout = PackedLayout(rows, height, min(self.plan.head_rows, rows))
         self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self.keep(), graphs=options.graphs)
         if options.packs is None:
             self.packs = packs(options.tokens, count=20_000)
@@ -111,8 +122,46 @@ class StepBench:
 
     def keep(self) -> list[Keep]:
         """What each layer keeps."""
+        if self.options.budget_gib:
+            return [KEEP_LEVELS[level] for level in self.plan.layers]
         given = self.options.keep
         return [given[min(index, len(given) - 1)] for index in range(self.spec.num_layers)]
+
+    def _plan(self, section: AdapterSection, rows: int) -> MemoryPlan:
+        """The plan for the budget, or as the options say."""
+        options, cuda = self.options, self.device.type == "cuda"
+        if not options.budget_gib:
+            named: dict[Keep, Level] = {keep: level for level, keep in KEEP_LEVELS.items()}
+            return MemoryPlan(
+                layers=tuple(named[keep] for keep in self.keep()),
+                mlp_rows=options.mlp_rows,
+                head_rows=options.head_rows,
+                embedding_on_host=options.tables_on_host,
+                head_on_host=options.tables_on_host,
+            )
+        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(packs(options.tokens), 8)])
+        span = float((lengths**2).sum() / lengths.sum())
+        largest = Pass(options.tokens, options.tokens, rows=rows, longest=int(lengths.max()), span=span)
+        machine, index = probe(), self.device.index or 0
+        run = FastRun(
+            recipe=Recipe(adapter=section),
+            spec=self.spec,
+            largest=largest,
+            cuda=cuda,
+            precision=options.precision,
+            nf4=options.method == "qlora",
+            evaluates=False,
+            gpu=next((gpu for gpu in machine.gpus if cuda and gpu.index == index), None),
+            cpu_cores=machine.cpu_cores,
+        )
+        budget, host = options.budget_gib * GIB, lockable_memory(self.device)
+        plan = choose_plan(run, budget_bytes=budget, host_budget_bytes=host)
+        if plan is None:
+            least = least_bytes(run, host_budget_bytes=host) / GIB
+            raise UsageError(f"No plan takes {options.budget_gib:g} GiB or less.", f"Give at least {least:.3f} GiB.")
+        seconds = float(FastSpeed(run, largest).seconds([of_plan(plan)])[0])
+        self.predicted = {"gib": peak_bytes(run, plan) / GIB, "step_ms": 1000 * seconds}
+        return plan
 
     def prefetcher(self, first: int, count: int) -> Prefetcher:
         """Passes `first` to `first + count`."""
@@ -162,6 +211,8 @@ class StepBench:
             "loss": [results[0].loss, results[-1].loss],
             "grad_norm": [results[0].grad_norm, results[-1].grad_norm],
         }
+        if self.predicted:
+            report |= {"plan": self.plan.model_dump() | {"layers": self.plan.text}, "predicted": self.predicted}
         return report | (self._memory() if cuda else {})
 
     def _mark(self) -> Any:

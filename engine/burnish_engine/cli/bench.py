@@ -90,6 +90,9 @@ def step(
     tables_on_host: Annotated[
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
     ] = False,
+    budget_gib: Annotated[
+        float, typer.Option(min=0.0, help="Choose the memory plan for so much of the device, instead of --keep.")
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -129,6 +132,7 @@ def step(
         packs=packs,
         mlp_rows=mlp_rows,
         tables_on_host=tables_on_host,
+        budget_gib=budget_gib,
     )
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation

@@ -88,6 +88,20 @@ def test_passes_are_full_of_documents_of_natural_length():
     assert int(max(batch.tokens for batch in packs(64, count=50))) <= 64
 
 
+def test_a_budget_chooses_the_plan():
+    """The least memory keeps the least; too little is refused with what it takes."""
+    rich = StepBench(options(tokens=1024, budget_gib=64.0))
+    report = rich.run()
+    assert report["plan"]["layers"] == "products:3"
+    assert report["predicted"]["gib"] < 64
+    with pytest.raises(UsageError, match=r"Give at least \d") as refusal:
+        StepBench(options(tokens=1024, budget_gib=0.01))
+    least = float(refusal.value.remedy.split()[3])
+    poor = StepBench(options(tokens=1024, budget_gib=least + 0.001)).run()
+    assert poor["plan"]["layers"] == "attention:3"
+    assert poor["loss"] == pytest.approx(report["loss"], rel=1e-5)
+
+
 def record(file, passes):
     """Passes of documents as `tests/bench/peer_step.py` writes them."""
     every = [document for documents in passes for document in documents]

@@ -39,6 +39,7 @@ _SECTION_TITLES = {
     "data": "Reading the data",
     "adapter": "Adapter",
     "train": "Training",
+    "memory": "Memory",
     "evaluation": "Watching",
     "export": "Export",
     "target": "On the target",

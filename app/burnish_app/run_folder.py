@@ -34,6 +34,8 @@ def look_into(folder: str) -> RunFolder:
     paths = RunPaths(Path(folder))
     return RunFolder(
         name=paths.root.name,
-        has_adapter=(paths.adapter / "adapter_model.safetensors").is_file(),
+        has_adapter=any(
+            file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
+        ),
         exported=tuple(sorted(path.name for path in paths.export.glob("*.gguf"))),
     )

@@ -20,6 +20,7 @@ _PHASE_WORDS = {
     "": "Starting",
     "loading": "Loading the model",
     "preparing": "Preparing the data",
+    "dry_run": "Trying the longest pass",
     "training": "Training",
     "evaluating": "Reading held-out rows",
     "saving": "Saving",
@@ -119,14 +120,25 @@ def plan_in_words(events: RunState) -> str:
     if plan is None:
         return ""
     memory = f"Memory: predicted {bytes_in_words(plan.memory_bytes)}"
-    if events.last_step is not None:
-        memory += f", measured {bytes_in_words(events.last_step.memory_bytes)}"
+    if measured := measured_bytes(events):
+        memory += f", measured {bytes_in_words(measured)}"
     words = [memory]
     if plan.seconds > 0:
         took = events.ended.seconds if events.ended is not None and events.starts == 1 else 0.0
         time = f"Time: predicted {time_in_words(plan.seconds)}"
         words.append(f"{time}, took {time_in_words(took)}" if took > 0 else time)
     return "   ·   ".join(words)
+
+
+def measured_bytes(events: RunState) -> int:
+    """Peak of memory so far: of the process where that is known, else of what the engine reports; 0 before any step.
+
+    Args:
+        events: As folded so far.
+    """
+    last = events.last_step.held_bytes if events.last_step is not None else 0
+    ended = events.ended.measured if events.ended is not None else None
+    return max(last, ended.process_bytes if ended is not None else 0)
 
 
 def _headline(standing: Standing, summary: RunSummary, events: RunState) -> str:
@@ -177,7 +189,7 @@ def _safe_words(events: RunState) -> str:
 def _held_out_words(events: RunState) -> str:
     losses = events.evaluation_losses.values()
     if len(losses) < 2 or not (math.isfinite(losses[0]) and math.isfinite(losses[-1])):
-        return "The adapter is saved."
+        return "What it learned is saved."
     if losses[-1] < losses[0]:
         return f"Held-out loss fell from {losses[0]:.3f} to {losses[-1]:.3f}: it learned what carries over to new rows."
     return (

@@ -27,8 +27,9 @@ def hardware_busy(window):
     window.page("hardware").shown()
 
 
-def _hardware(window, checkup):
+def _hardware(window, checkup, what_fits=None):
     page = window.page("hardware")
+    page._fits_found(result(what_fits=what_fits or facts.what_fits()))
     page._checked(result(checkup=checkup))
     page._checking.hide()
     page.checkup_file.unlink()
@@ -49,7 +50,30 @@ def hardware_pair(window):
 
 @scene("hardware-cpu")
 def hardware_cpu(window):
-    _hardware(window, facts.checkup(facts.machine()))
+    _hardware(window, facts.checkup(facts.machine()), facts.what_fits_on_a_processor())
+
+
+@scene("hardware-fits")
+def hardware_fits(window):
+    _hardware(window, facts.checkup(facts.machine(facts.gpu())))
+    page = window.page("hardware")
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
+
+
+@scene("hardware-fitsnone")
+def hardware_fits_none(window):
+    _hardware(window, facts.checkup(facts.machine(facts.gpu())), facts.what_fits_nowhere())
+    page = window.page("hardware")
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
+
+
+@scene("hardware-fitsbusy")
+def hardware_fits_busy(window):
+    page = window.page("hardware")
+    page._found(result(machine=facts.machine(facts.gpu())))
+    page._fits.set_progress("Qwen3 4B Instruct 2507", 2, 7)
 
 
 @scene("hardware-failed")

@@ -1,5 +1,7 @@
 import pytest
 from app import page_facts as facts
+from app.conftest import to_plain
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
 pytestmark = pytest.mark.gui
@@ -70,3 +72,110 @@ def test_a_failure_is_told_in_place(qtbot, answers, window):
     qtbot.waitUntil(lambda: page.status == "attention")
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page._check_button.isEnabled()
+
+
+def cell(page, title, method, column):
+    """A cell of the table of what fits, by its row."""
+    models = page._fits.models
+    role = Qt.ItemDataRole.AccessibleTextRole
+    for row in range(models.rowCount()):
+        if (models.index(row, 0).data(role), models.index(row, 1).data(role)) == (title, method):
+            return models.index(row, column)
+    raise AssertionError(f"{title} as {method} is not listed")
+
+
+def test_what_fits_is_worked_out_in_the_background_and_shown(qtbot, answers, window):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.set(
+        "what_fits", {"type": "progress", "what": "Qwen3 8B", "done": 3, "total": 6}, {"sleep": 0.3},
+        {"type": "result", "what_fits": facts.what_fits().model_dump(mode="json")},
+    )  # fmt: skip
+    page = window.page("hardware")
+    qtbot.waitUntil(lambda: "Working out what fits: Qwen3 8B  50 %" in words(page))
+    qtbot.waitUntil(page._fits.table.isVisible)
+    assert "Working out" not in words(page)
+    assert "With the 21.9 GiB free now on the NVIDIA GeForce RTX 4090 and 48.0 GiB of free" in words(page)
+    assert "Largest as LoRA: 2,347 tokens/s" in words(page)
+    assert "Llama 3.3 70B does not fit." in words(page)
+    assert "Predicted, not measured" in words(page)
+    assert cell(page, "Qwen3 8B", "QLoRA", 2).data() == "17,728"
+    assert cell(page, "Qwen3 8B", "QLoRA", 4).data() == "21.6 GiB, memory"
+
+
+def test_what_limits_a_row_is_said_in_full_on_hover(qtbot, answers, window):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("what_fits", what_fits=facts.what_fits())
+    page = window.page("hardware")
+    qtbot.waitUntil(page._fits.table.isVisible)
+    hint = Qt.ItemDataRole.ToolTipRole
+    assert cell(page, "Qwen3 0.6B", "LoRA", 2).data(hint).endswith("it was made for 40,960 tokens.")
+    assert "39 rows of 2,048 tokens" in cell(page, "Qwen3 0.6B", "LoRA", 5).data(hint)
+    assert "Limited by system memory." in cell(page, "Qwen3 0.6B", "LoRA", 5).data(hint)
+    assert "Larger passes were not looked at" in cell(page, "Qwen3 0.6B", "QLoRA", 5).data(hint)
+    assert "Limited by memory." in cell(page, "Qwen3 8B", "LoRA", 5).data(hint)
+    assert cell(page, "Qwen3 32B", "QLoRA", 5).data() == "–"
+    assert "Not even one row" in cell(page, "Qwen3 32B", "QLoRA", 5).data(hint)
+
+
+def test_a_model_s_name_stands_once(qtbot, answers, window):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("what_fits", what_fits=facts.what_fits())
+    page = window.page("hardware")
+    qtbot.waitUntil(page._fits.table.isVisible)
+    assert cell(page, "Qwen3 0.6B", "LoRA", 0).data() == "Qwen3 0.6B"
+    assert cell(page, "Qwen3 0.6B", "QLoRA", 0).data() == ""
+
+
+@pytest.mark.parametrize("width_px", [1000, 1280, 1920])
+def test_nothing_of_the_table_is_cut(qtbot, answers, window, width_px):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("what_fits", what_fits=facts.what_fits())
+    window.resize(width_px, 800)
+    page = window.page("hardware")
+    qtbot.waitUntil(page._fits.table.isVisible)
+    table = page._fits.table
+    header, metrics = table.horizontalHeader(), table.fontMetrics()
+    assert header.length() <= max(table.viewport().width(), 900)
+    for column in range(1, header.count()):
+        heading = table.model().headerData(column, Qt.Orientation.Horizontal)
+        texts = [*heading.split("\n"), *(table.model().index(row, column).data() for row in range(11))]
+        widest = max(metrics.horizontalAdvance(text) for text in texts)
+        assert widest + 16 <= header.sectionSize(column), heading
+    assert table.height() >= header.height() + table.verticalHeader().length()
+
+
+def test_a_failure_to_work_it_out_is_told_in_its_card(qtbot, answers, window):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.failure("what_fits", "The catalog cannot be read.", "Reinstall Burnish.")
+    page = window.page("hardware")
+    qtbot.waitUntil(lambda: "The catalog cannot be read. Reinstall Burnish." in words(page))
+    assert page.shown_banner is None
+    answers.result("what_fits", what_fits=facts.what_fits())
+    page._look()
+    qtbot.waitUntil(page._fits.table.isVisible)
+    assert "cannot be read" not in words(page)
+
+
+def test_where_nothing_fits_there_is_no_table(qtbot, answers, window):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("what_fits", what_fits=facts.what_fits_nowhere())
+    page = window.page("hardware")
+    qtbot.waitUntil(lambda: "None of the usual models trains with the 21.9 GiB" in words(page))
+    assert not page._fits.table.isVisible()
+    assert "Qwen3 8B, Qwen3 14B, Mistral Small 24B, Qwen3 32B and Llama 3.3 70B do not fit." in words(page)
+
+
+def test_looking_again_asks_again_and_keeps_what_is_shown_meanwhile(qtbot, answers, window):
+    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("what_fits", what_fits=facts.what_fits())
+    page = window.page("hardware")
+    qtbot.waitUntil(page._fits.table.isVisible)
+    answers.set(
+        "what_fits", {"sleep": 0.3}, {"type": "result", "what_fits": to_plain(facts.what_fits_on_a_processor())}
+    )
+    page._look()
+    qtbot.waitUntil(lambda: page.client.is_open(page._fits_request))
+    assert page._fits.table.isVisible()
+    qtbot.waitUntil(lambda: "48.0 GiB of system memory" in words(page))
+    assert page._fits.models.rowCount() == 2
+    assert "Speed:" not in words(page)

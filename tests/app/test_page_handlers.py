@@ -22,6 +22,7 @@ def quiet_collector():
 def test_pages_stay_within_the_budget(qtbot, qapp, answers, window, bench, quiet_collector):
     answers.result("machine", machine=facts.pair())
     answers.result("doctor", checkup=facts.checkup(facts.pair()))
+    answers.result("what_fits", what_fits=facts.what_fits())
     answers.result("model", model=facts.model_facts())
     answers.result("models", models=facts.catalog() * 6)
     long_row = [("word " * 4000, False), ("learned " * 4000, True)]

@@ -7,6 +7,7 @@ from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, fold_all, summary
 
 from burnish_app.run_state import RunState
 from burnish_app.run_words import STANDING_WORDS, describe, plan_in_words
+from burnish_engine.contract.events import Measured
 from burnish_engine.contract.state import Standing
 
 
@@ -35,6 +36,16 @@ def test_what_was_predicted_stands_beside_what_was_measured():
     assert plan_in_words(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time: predicted 65 s"
     assert "predicted 5.9 GiB, measured 6.1 GiB" in plan_in_words(fold_all(RunState(), during))
     assert "Time: predicted 65 s, took 66 s" in plan_in_words(fold_all(RunState(), after))
+
+
+def test_the_whole_process_is_what_counts_as_measured():
+    """The context and the kernels were predicted too; torch's tensors alone would look better than it was."""
+    held = [
+        event.model_copy(update={"process_bytes": 7 * 2**30}) if event.type == "step" else event for event in events(9)
+    ]
+    assert "predicted 5.9 GiB, measured 7.0 GiB" in plan_in_words(fold_all(RunState(), held))
+    end = FINISHED.model_copy(update={"measured": Measured(process_bytes=8 * 2**30)})
+    assert "measured 8.0 GiB" in plan_in_words(fold_all(RunState(), events(600, ended=end)))
 
 
 def test_an_interrupted_run_without_a_checkpoint_does_not_claim_a_safe_step():

@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import sys
 import weakref
+from types import SimpleNamespace
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +19,7 @@ from burnish_engine.models.decoder_layer import KEEP_LEVELS
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
 from burnish_engine.models.lora_adapter import plan_adapter
+from burnish_engine.models.offload import _IN_FLIGHT, Offload, Parked
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.packed_batch import PackedLayout
@@ -86,18 +88,53 @@ def launch_nothing(monkeypatch):
                     monkeypatch.setattr(module, attribute, lambda *_args, **_options: None)
 
 
-def peak_of_a_pass(monkeypatch, name, section, *, rows, head_rows, level, dtype=torch.bfloat16):
-    """Most bytes alive in a captured pass: weights, adapter, optimizer and everything of the pass."""
+class NowhereOffload(Offload):
+    """Holds tensors on the device as long as copies of a GPU would; there is no host memory."""
+
+    def __init__(self):
+        super().__init__(META, rows=0)
+
+    def park(self, layer, saved, names):
+        for name in names:
+            tensor = getattr(saved, name)
+            while len(self._leaving) >= _IN_FLIGHT:
+                self._leaving.popleft()
+            self._leaving.append((None, tensor))
+            setattr(saved, name, None)
+            saved.parked[name] = Parked(SimpleNamespace(shape=tensor.shape, dtype=tensor.dtype))
+            del tensor
+
+    def settle(self):
+        self._leaving.clear()
+
+    def _fetch(self, parked):
+        parked.back = torch.empty(parked.host.shape, dtype=parked.host.dtype, device=META)
+
+
+def peak_of_a_pass(monkeypatch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16):
+    """Most bytes alive in a captured pass: weights, adapter, optimizer and everything of the pass.
+
+    Args:
+        monkeypatch: Of the test.
+        name: Of the shape.
+        section: The adapter.
+        rows: Of the pass.
+        head_rows: Of a chunk of the head.
+        layers: Level of each layer.
+        mlp_rows: Tokens that pass the feed-forward at once; 0: all.
+        dtype: What is computed in.
+    """
     launch_nothing(monkeypatch)
     spec = shape(name)
     plan = plan_adapter(section, family(spec.family).modules(spec))
     with LiveBytes() as live:
         loaded = build_decoder(NoWeights(spec), spec, dtype=dtype, device=META, positions=rows, plan=plan)
         model = make_trainable(loaded)
+        loaded.decoder.tile_feed_forward(mlp_rows)
         layout = PackedLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)
         inputs = torch.zeros(layout.size, dtype=torch.int32, device=META)
-        keep = [KEEP_LEVELS[level]] * spec.num_layers
-        program = PassProgram(model, layout, inputs, keep, torch.zeros(1, device=META))
+        keep = [KEEP_LEVELS[level] for level in layers]
+        program = PassProgram(model, layout, inputs, keep, torch.zeros(1, device=META), offload=NowhereOffload())
         program._forward()
         program._head_chunk()
         program._backward()

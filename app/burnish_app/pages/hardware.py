@@ -1,4 +1,4 @@
-"""What have I got? The machine at once, the check-up with real kernels in the background."""
+"""What have I got, and what fits on it? The machine at once, check-up and predictions in the background."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from burnish_app.widgets.card import Card, EmptyState
 from burnish_app.widgets.gpu_card import GpuCard
 from burnish_app.widgets.layouts import clear, fact_line
 from burnish_app.widgets.text import Value, body, caption, set_look, title
+from burnish_app.widgets.what_fits_card import WhatFitsCard
 from burnish_app.words import as_sentence, bytes_in_words, plural
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.files import read_with_retry, write_atomic
 from burnish_engine.contract.machine import Checkup, MachineFacts
-from burnish_engine.contract.protocol import DoctorRequest, Failure, MachineRequest, Result
+from burnish_engine.contract.protocol import DoctorRequest, Failure, MachineRequest, Result, WhatFitsRequest
 
 _LOG = logging.getLogger(__name__)
 _ON_THE_CPU = (
@@ -34,7 +35,7 @@ _ON_THE_CPU = (
 
 
 class HardwarePage(Page):
-    """GPUs, links, processor, memory and disk; whether everything that training needs really runs."""
+    """GPUs, links, processor, memory and disk; whether all that training needs really runs, and what fits."""
 
     key, title, question = "hardware", "Hardware", "What have I got?"
 
@@ -45,14 +46,20 @@ class HardwarePage(Page):
         self._checked_at = 0.0
         self._machine_request = ""
         self._doctor_request = ""
+        self._fits_request = ""
         self._busy = BusyLine("Looking at this machine ...", can_cancel=False)
         self._checking = BusyLine("Checking that training works here ...", can_cancel=True)
         self._checking.cancel.connect(lambda: self.client.cancel(self._doctor_request))
-        self._content = QVBoxLayout()
-        self._content.setSpacing(2 * UNIT)
+        self._content, self._rest = QVBoxLayout(), QVBoxLayout()
+        self._fits = WhatFitsCard()  # stays while what is around it is shown anew
+        self._fits.hide()
+        for layout in (self._content, self._rest):
+            layout.setSpacing(2 * UNIT)
         self.column.addWidget(self._busy)
         self.column.addWidget(self._checking)
         self.column.addLayout(self._content)
+        self.column.addWidget(self._fits)
+        self.column.addLayout(self._rest)
         self._busy.hide()
         self._checking.hide()
         self.add_secondary("Look again", self._look)
@@ -102,6 +109,26 @@ class HardwarePage(Page):
         self._busy.hide()
         self._machine = result.machine
         self._show()
+        self._ask_what_fits()
+
+    def _ask_what_fits(self) -> None:
+        if self._machine is None or self.client.is_open(self._fits_request):
+            return
+        self._fits.show_busy()
+        self._fits.show()
+        self._fits_request = self.client.send(
+            WhatFitsRequest,
+            owner=self,
+            on_result=self._fits_found,
+            on_failure=lambda failure: self._fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
+            on_progress=lambda progress: self._fits.set_progress(progress.what, progress.done, progress.total),
+            on_canceled=self._fits.hide,
+        )
+
+    def _fits_found(self, result: Result) -> None:
+        self._fits.setVisible(result.what_fits is not None)
+        if result.what_fits is not None:
+            self._fits.show_answer(result.what_fits)
 
     def _look_failed(self, failure: Failure) -> None:
         self._busy.hide()
@@ -138,6 +165,7 @@ class HardwarePage(Page):
     def _show(self) -> None:
         machine = self._machine
         clear(self._content)
+        clear(self._rest)
         self._show_status()
         if machine is None:
             return
@@ -158,14 +186,14 @@ class HardwarePage(Page):
             card = Card()
             card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
             self._content.addWidget(card)
-        self._content.addWidget(_host_card(machine))
+        self._rest.addWidget(_host_card(machine))
         if machine.links:
-            self._content.addWidget(_links_card(machine))
+            self._rest.addWidget(_links_card(machine))
         if self._checkup is not None and self._checkup.settings is not None and machine.gpus:
             card = Card("How a run would use it")
             for reason in self._checkup.settings.reasons:
                 card.body.addWidget(body(reason))
-            self._content.addWidget(card)
+            self._rest.addWidget(card)
 
     def _save(self, checkup: Checkup) -> None:
         try:

@@ -13,7 +13,8 @@ from burnish_app.words import bytes_in_words, count_in_words, time_in_words
 from burnish_engine.contract.advice import Plan
 
 _TIGHT = 0.9
-"""Share of the free memory from which a plan that fits is called tight: predictions are right to a few percent."""
+"""Share of the free memory from which a plan that fits is called tight: predictions are right to a few percent. Where
+the engine makes the most of the memory, it is what that leaves free by default."""
 
 
 class FitCard(Card):
@@ -90,7 +91,8 @@ def verdict(plan: Plan) -> str:
     """Whether it fits, in two or three words."""
     if not plan.fits:
         return "It does not fit."
-    return "It fits, barely." if plan.memory_bytes > _TIGHT * plan.memory_free_bytes else "It fits."
+    room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
+    return "It fits, barely." if plan.memory_bytes > room else "It fits."
 
 
 def plan_in_a_line(plan: Plan) -> str:

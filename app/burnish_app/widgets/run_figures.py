@@ -70,7 +70,7 @@ class RunFigures(Card):
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_in_words(speed) if math.isfinite(speed) else "–")
         last = state.last_step
-        size, _, unit = bytes_in_words(last.memory_bytes).partition(" ") if last else ("–", "", "")
+        size, _, unit = bytes_in_words(last.held_bytes).partition(" ") if last else ("–", "", "")
         self.memory.set(size, unit)
         planned = plan_in_words(state)
         if self.plan.text() != planned:

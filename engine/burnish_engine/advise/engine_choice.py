@@ -10,7 +10,7 @@ from typing import Any
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.machine import GpuFacts
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe import Recipe, why_plain
 from burnish_engine.models.families import why_not_fast
 from burnish_engine.models.spec import decoder_spec
 from burnish_kernels.registry import CAPABILITIES
@@ -54,6 +54,7 @@ def choose_engine(
     if reason and asked == "fast":
         raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
     if asked == "plain" or reason:
+        check_optimizer(recipe)
         why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
         if recipe.model.quantize != "none":
             raise UsageError(
@@ -66,6 +67,20 @@ def choose_engine(
             )
         return EngineChoice(fast=False, note=f"{reason}; the plain one trains this, more slowly." if reason else "")
     return EngineChoice(fast=True, nf4=in_4_bits(recipe, config))
+
+
+def check_optimizer(recipe: Recipe) -> None:
+    """Refuse an optimizer whose library is not here.
+
+    Raises:
+        UsageError: It is not.
+    """
+    name = recipe.train.optimizer
+    if name != "adamw" and importlib.util.find_spec("bitsandbytes") is None:
+        raise UsageError(
+            f'train.optimizer = "{name}" needs bitsandbytes, which is not installed.',
+            'Set train.optimizer = "adamw", or set Burnish up again.',
+        )
 
 
 def in_4_bits(recipe: Recipe, config: Config | None) -> bool:
@@ -83,10 +98,9 @@ def why_not(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Con
     reason = why_not_fast(dict(config), known, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    if recipe.adapter.method == "dora":
-        return "The fast engine does not do DoRA"
-    if gpu is None:
-        return ""
+    reason = why_plain(recipe)
+    if reason or gpu is None:
+        return reason
     major, minor = gpu.compute_capability or (8, 0)
     if 10 * major + minor < min(CAPABILITIES):
         return f"{gpu.name} is older than Burnish's kernels are made for"

@@ -1,173 +1,311 @@
-"""Predicts the memory peak of a run on the fast engine, tensor by tensor. Loads no torch.
+"""Predicts the memory peak of a run on the fast engine with a memory plan, tensor by tensor. Loads no torch.
 
-What is kept between forward and backward, and what else lives at the worst moment, is read off `models.decoder_layer`
-and `train.fast_pass`; tests hold it to the bytes of the real tensors. Only the constants at the top were measured.
+A pass is walked through layer by layer: on the way up what layers keep piles up, on the way down it goes again, and at
+each layer its own work comes on top. What a layer takes is in `fast_layer`, when copies free or fill memory is that of
+`models.offload`; tests hold all of it to the bytes of the real tensors. Only the constants at the top were measured.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeAlias
 
-from burnish_engine.advise.fast_shape import frozen_weights, head_rows, is_fused, stacks
-from burnish_engine.advise.shape import BYTES_OF, MIB, adapter_parameters
-from burnish_engine.advise.workload import Pass
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.advise.fast_layer import LayerBytes, LayerShape, evaluated_bytes, layer_bytes
+from burnish_engine.advise.fast_shape import frozen_weights
+from burnish_engine.advise.planned_run import FastRun
+from burnish_engine.advise.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
+from burnish_engine.advise.transfers import AHEAD, FURTHEST, IN_FLIGHT
 from burnish_engine.contract.advice import MemoryPart
-from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.contract.recipe import AdapterSection, Recipe
-
-Level = Literal["products", "narrow", "attention"]
-"""What is kept of a layer: see `models.decoder_layer.KEEP_LEVELS`."""
+from burnish_engine.contract.memory_plan import LEVELS, MemoryPlan
 
 # One H100, torch 2.11, six configurations: what torch holds is 0.6 to 1.9 % more than the tensors in use, and the
 # process 0.74 GiB more than torch.
 _POOL_SHARE, _POOL_BYTES = 0.01, 32 * MIB
-_CONTEXT_BYTES = 760 * MIB
+# Where tensors of one size come and go for those that move to host memory, the allocator finds no place for as much
+# again: at least one tensor, in the least lucky of five mixes of a 4 B two.
+_MOVED_SHARE = 1.0
+CONTEXT_BYTES = 760 * MIB
+"""What the process holds on a GPU beside torch's tensors."""
 _LIBRARIES_BYTES = 600 * MIB
-_LAYERS_NOT_RETURNED = 3.5  # as many layers' tensors glibc keeps after they were freed: four runs of a 135 M
-_PARTS = 792  # programs, each with sums for the columns of a tile: see burnish_kernels.swiglu.adapted.tiles
+_LAYERS_NOT_RETURNED = 4.8  # as many layers' tensors glibc keeps after they were freed: four runs of a 135 M
 _SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
+_INPUT_BYTES = 26  # of a token in a pass's static buffer: see train.packed_batch
+_PIECE_BYTES = 64 * MIB  # of a head in host memory, twice on the device: see models.streamed_matrix
+
+Levels: TypeAlias = npt.NDArray[np.int8]
+"""[plans, layers], numbers of levels in `LEVELS`."""
+Bytes: TypeAlias = npt.NDArray[np.float64]
 
 
-def fast_memory(
-    recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bool, precision: str, nf4: bool, evaluates: bool
-) -> list[MemoryPart]:
-    """Components of the peak on the training device, which sum up to what the process holds at its worst moment.
+class Pieces(NamedTuple):
+    """What a memory plan decides beside the layers; see `MemoryPlan`."""
+
+    mlp_rows: int
+    head_rows: int
+    embedding_on_host: bool = False
+    head_on_host: bool = False
+
+
+class Peaks(NamedTuple):
+    """Bytes beside all that is there all the time, of several plans.
+
+    Attributes:
+        activations: What all layers keep on the device, and what lives through a whole pass.
+        passing: The most of what layers keep and work with at once, whatever the head takes.
+    """
+
+    activations: Bytes
+    passing: Bytes
+
+
+class FastMemory:
+    """The memory of one run, for any number of plans.
 
     Args:
-        recipe: The run.
-        spec: The base model's shape.
-        largest: Its largest pass.
-        cuda: An NVIDIA GPU; else the CPU.
-        precision: What the base model computes in.
-        nf4: Whether the frozen weights stand in 4 bits.
-        evaluates: Whether held-out rows are looked at during training.
+        run: The run.
     """
-    width, adapter = BYTES_OF[precision], recipe.adapter
-    rows, trained = largest.static_rows, adapter_parameters(spec, adapter)
-    level: Level = "attention" if recipe.train.recompute else "products"
-    weights = frozen_weights(spec, adapter, precision, nf4=nf4)
-    parts = [
-        MemoryPart(name="base weights", bytes=weights.stored, note=f"NF4, the rest {precision}" if nf4 else precision),
-        MemoryPart(name="adapter", bytes=trained * 4, note=f"{trained:,} weights, fp32"),
-        MemoryPart(name="gradients", bytes=trained * 4, note="fp32"),
-        MemoryPart(name="optimizer", bytes=trained * 8, note="AdamW, two moments, fp32"),
-    ]
-    if nf4:
-        parts.append(MemoryPart(name="unpacked weights", bytes=weights.scratch, note="one matrix of each shape"))
-    kept = rows * (spec.num_layers * kept_bytes(spec, adapter, width, level) + pass_bytes(spec, width))
-    how = "layer inputs and attention, the rest is computed again" if recipe.train.recompute else "what products need"
-    parts.append(MemoryPart(name="activations", bytes=kept, note=f"{rows:,} tokens a pass, {how}"))
-    # The head's pass and a layer's backward pass are never at work at the same time.
-    head = head_bytes(spec, min(largest.supervised, rows), width, cuda=cuda)
-    layer = rows * backward_bytes(spec, adapter, width, level, cuda=cuda) + parts_bytes(spec, adapter, cuda=cuda)
-    if not cuda:
-        layer += max(_cpu_attention_bytes(spec, largest), rows * spec.intermediate_size * 16)
-    if head >= layer:
-        parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised:,} learned tokens"))
-    else:
-        parts.append(MemoryPart(name="backward pass of a layer", bytes=layer))
-    forward = rows * forward_bytes(spec, adapter, width)
-    if not cuda:
-        slack = int(_LAYERS_NOT_RETURNED * forward)
-        parts.append(MemoryPart(name="allocator", bytes=slack, note="fragmentation"))
-        return [*parts, MemoryPart(name="libraries", bytes=_LIBRARIES_BYTES, note="torch, tokenizers")]
-    if evaluates:  # captured passes keep their memory, so this comes on top
-        size = max(forward, rows * 2 * spec.hidden_size * width + head)
-        parts.append(MemoryPart(name="evaluation", bytes=size, note="held-out rows, beside the captured passes"))
-    slack = int(_POOL_SHARE * sum(part.bytes for part in parts)) + _POOL_BYTES
-    parts.append(MemoryPart(name="allocator", bytes=slack, note="fragmentation, cuBLAS workspace"))
-    return [*parts, MemoryPart(name="CUDA context", bytes=_CONTEXT_BYTES, note="driver, kernels, graphs")]
+
+    def __init__(self, run: FastRun) -> None:
+        self.run = run
+        self._width = BYTES_OF[run.precision]
+        self._shape = LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda)
+        self._weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
+        self._rows = run.largest.static_rows
+        self._layers: dict[int, list[LayerBytes]] = {}
+
+    def layer(self, mlp_rows: int) -> list[LayerBytes]:
+        """What a layer takes at each of `LEVELS`."""
+        if mlp_rows not in self._layers:
+            self._layers[mlp_rows] = [layer_bytes(self._shape, level, self._rows, mlp_rows) for level in LEVELS]
+        return self._layers[mlp_rows]
+
+    def totals(self, levels: Levels, pieces: Pieces) -> Bytes:
+        """What the process holds of the device at its worst moment, of several plans."""
+        found = self.peaks(levels, pieces.mlp_rows)
+        most = np.maximum(found.activations + self.head_bytes(pieces), found.passing)
+        most = np.maximum(most, self._evaluation(pieces))
+        return self._with_overhead(most + self._standing(pieces) + self._unlucky(levels, pieces))
+
+    def peaks(self, levels: Levels, mlp_rows: int) -> Peaks:
+        """Walk through a pass with several plans."""
+        layers = self.layer(mlp_rows)
+        kept, parked = _of(levels, [one.kept for one in layers]), _of(levels, [sum(one.parked) for one in layers])
+        if not self.run.cuda:  # the host's memory is the device's
+            kept, parked = kept + parked, np.zeros_like(parked)
+        above = np.cumsum(kept, axis=1)
+        below = above - kept
+        forward = below + _of(levels, [one.forward for one in layers]) + _leaving(levels, layers)
+        forward[:, 1:] += _of(levels[:, :-1], [one.leaves_stream for one in layers])
+        backward = below + _of(levels, [one.backward for one in layers])
+        for distance in range(1, FURTHEST + 1):
+            there = parked[:, :-distance]
+            backward[:, distance:] += np.where(AHEAD[levels[:, :-distance]] >= distance, there, 0.0)
+        backward += self._whole_pass + self._on_cpu(mlp_rows)
+        return Peaks(above[:, -1] + self._whole_pass, np.maximum(forward.max(axis=1), backward.max(axis=1)))
+
+    def host_bytes(self, levels: Levels, pieces: Pieces) -> Bytes:
+        """Memory of the host that several plans take beside the device's, page-locked where that is possible."""
+        if not self.run.cuda:
+            return np.zeros(len(levels))
+        parked = _of(levels, [sum(one.parked) for one in self.layer(pieces.mlp_rows)]).sum(axis=1)
+        return parked + self._tables_on_host(pieces)
+
+    def least_totals(self, counts: Bytes, pieces: Pieces) -> Bytes:
+        """A bound from below of `totals`, from how many layers there are of each level.
+
+        Args:
+            counts: [plans, levels].
+            pieces: What else the plans decide.
+        """
+        layers = self.layer(pieces.mlp_rows)
+        kept = np.array([one.kept for one in layers], dtype=np.float64)
+        working = np.array([one.backward for one in layers], dtype=np.float64) - kept
+        # The topmost layer is differentiated while everything is kept; it keeps the most, as the others go first.
+        order = np.argsort(kept, kind="stable")[::-1]
+        topmost = order[np.argmax(counts[:, order] > 0, axis=1)]
+        top = np.maximum(self.head_bytes(pieces), working[topmost] + self._on_cpu(pieces.mlp_rows))
+        most = np.maximum(counts @ kept + self._whole_pass + top, self._evaluation(pieces))
+        return self._with_overhead(most + self._standing(pieces))
+
+    def least_host_bytes(self, counts: Bytes, pieces: Pieces) -> Bytes:
+        """`host_bytes` from how many layers there are of each level; arguments as in `least_totals`."""
+        parked = np.array([sum(one.parked) for one in self.layer(pieces.mlp_rows)], dtype=np.float64)
+        return counts @ parked + self._tables_on_host(pieces)
+
+    def least_workspace(self, mlp_rows: int) -> float:
+        """What a layer works with beside what it keeps, at least: a smaller chunk of the head saves nothing."""
+        return min(one.backward - one.kept for one in self.layer(mlp_rows)) + self._on_cpu(mlp_rows)
+
+    def parts(self, plan: MemoryPlan) -> list[MemoryPart]:
+        """Components of the peak with a plan, which sum up to what the process holds at its worst moment."""
+        run, weights = self.run, self._weights
+        levels, pieces = of_plan(plan)
+        found = self.peaks(levels, pieces.mlp_rows)
+        activations, head = int(found.activations[0]), self.head_bytes(pieces)
+        workspace, evaluation = int(found.passing[0]) - activations, self._evaluation(pieces)
+        trained = self._trained
+        stored = weights.stored - weights.tables - self._tables_on_host(pieces)
+        parts = [MemoryPart(name="base weights", bytes=stored, note=self._weights_note(pieces))]
+        if run.nf4:
+            parts.append(MemoryPart(name="quantization tables", bytes=weights.tables, note="scales of NF4"))
+            parts.append(MemoryPart(name="unpacked weights", bytes=weights.scratch, note="one matrix of each shape"))
+        parts += [
+            MemoryPart(name="adapter", bytes=trained * 4, note=f"{trained:,} weights, fp32"),
+            MemoryPart(name="gradients", bytes=trained * 4, note="fp32"),
+            MemoryPart(name="optimizer", bytes=trained * 8, note="AdamW, two moments, fp32"),
+        ]
+        if evaluation > activations + max(head, workspace):
+            parts.append(MemoryPart(name="evaluation", bytes=evaluation, note="held-out rows, more than a pass takes"))
+            return [*parts, *self._overhead(parts, levels, pieces)]
+        counts = Counter(plan.layers)
+        kept = f"{self._rows:,} tokens; " + ", ".join(f"{counts[one]} {one}" for one in LEVELS if counts[one])
+        parts.append(MemoryPart(name="activations", bytes=activations, note=kept))
+        # The head and a layer are never at work at the same time.
+        if head >= workspace:
+            note = f"{run.largest.supervised:,} learned tokens, {pieces.head_rows:,} at once"
+            parts.append(MemoryPart(name="head and loss", bytes=head, note=note))
+        else:
+            note = "of one layer" + (f", {pieces.mlp_rows:,} tokens at once" if pieces.mlp_rows else "")
+            parts.append(MemoryPart(name="workspace", bytes=workspace, note=note))
+        return [*parts, *self._overhead(parts, levels, pieces)]
+
+    def _weights_note(self, pieces: Pieces) -> str:
+        note = f"NF4, the rest {self.run.precision}" if self.run.nf4 else self.run.precision
+        away = {"embeddings": pieces.embedding_on_host, "head": pieces.head_on_host}
+        names = " and ".join(name for name, there in away.items() if there)
+        return f"{note}; {names} in host memory" if names else note
+
+    @cached_property
+    def _whole_pass(self) -> int:
+        """What lives through a whole pass: its inputs, the last hidden state, its sum, its gradient, and rotations."""
+        spec = self.run.spec
+        tables = [rope.partial for rope in (spec.rope, spec.local_rope) if rope is not None]
+        token = 3 * spec.hidden_size * self._width + 4 + _INPUT_BYTES
+        return self._rows * (token + sum(4 * int(spec.head_dim * partial) for partial in tables))
+
+    @cached_property
+    def _trained(self) -> int:
+        return adapter_parameters(self.run.spec, self.run.recipe.adapter)
+
+    @cached_property
+    def embedding_bytes(self) -> int:
+        """Of the token embeddings."""
+        return embedding_parameters(self.run.spec) * self._width
+
+    def head_bytes(self, pieces: Pieces) -> int:
+        """Logits of a chunk, which become their own gradient, and the gradient of its rows.
+
+        The CPU's cross entropy has two more copies in fp32. A head in host memory comes in pieces, and the gradient is
+        their sum in fp32.
+        """
+        spec = self.run.spec
+        token = spec.vocab_size * (self._width + (0 if self.run.cuda else 8)) + spec.hidden_size * self._width
+        if not pieces.head_on_host:
+            return pieces.head_rows * token
+        return pieces.head_rows * (token + 4 * spec.hidden_size) + 2 * min(_PIECE_BYTES, self.embedding_bytes)
+
+    def _tables_on_host(self, pieces: Pieces) -> int:
+        """Embeddings and head that are not on the device; where they are one matrix, they are there together."""
+        if self.run.spec.tied_embeddings:
+            return self.embedding_bytes if pieces.embedding_on_host and pieces.head_on_host else 0
+        return self.embedding_bytes * (int(pieces.embedding_on_host) + int(pieces.head_on_host))
+
+    def _standing(self, pieces: Pieces) -> float:
+        """What is there all the time."""
+        return self._weights.stored + self._weights.scratch + 16 * self._trained - self._tables_on_host(pieces)
+
+    def _evaluation(self, pieces: Pieces) -> int:
+        """Looking at held-out rows, in the memory that passes take by turns with it."""
+        if not self.run.evaluates:
+            return 0
+        head = self._rows * 2 * self.run.spec.hidden_size * self._width + self.head_bytes(pieces)
+        return max(evaluated_bytes(self._shape, self._rows, pieces.mlp_rows), head)
+
+    def _unlucky(self, levels: Levels, pieces: Pieces) -> Bytes:
+        """Memory that the allocator cannot use where tensors move."""
+        if not self.run.cuda:
+            return np.zeros(len(levels))
+        largest = _of(levels, [max(one.parked, default=0) for one in self.layer(pieces.mlp_rows)]).max(axis=1)
+        return _MOVED_SHARE * largest
+
+    def _overhead(self, parts: list[MemoryPart], levels: Levels, pieces: Pieces) -> list[MemoryPart]:
+        """What is no tensor, beside all that is."""
+        if not self.run.cuda:
+            return [
+                MemoryPart(name="fragmentation", bytes=self._cpu_slack, note="freed, and kept by the allocator"),
+                MemoryPart(name="libraries", bytes=_LIBRARIES_BYTES, note="torch, tokenizers"),
+            ]
+        unlucky = int(self._unlucky(levels, pieces)[0])
+        loose = unlucky + int(_POOL_SHARE * (unlucky + sum(part.bytes for part in parts)))
+        return [
+            MemoryPart(name="graph pools", bytes=_POOL_BYTES, note="captured passes, cuBLAS workspace"),
+            MemoryPart(name="fragmentation", bytes=loose, note="of the allocator"),
+            MemoryPart(name="CUDA context", bytes=CONTEXT_BYTES, note="driver, kernels, graphs"),
+        ]
+
+    def _with_overhead(self, sizes: Bytes) -> Bytes:
+        if not self.run.cuda:
+            return sizes + self._cpu_slack + _LIBRARIES_BYTES
+        return sizes * (1 + _POOL_SHARE) + _POOL_BYTES + CONTEXT_BYTES
+
+    def _on_cpu(self, mlp_rows: int) -> int:
+        """What plain operations make beside a layer's own tensors: attention's scores, or the activation in fp32."""
+        if self.run.cuda:
+            return 0
+        largest, spec = self.run.largest, self.run.spec
+        longest = min(largest.longest or largest.tokens, largest.tokens)
+        spans = [(longest, longest), (largest.tokens - longest, min(largest.span or longest, longest))]
+        # Scores and their exponentials that autograd keeps of all documents of a pass, fp32.
+        pairs = sum(tokens * min(span, (span + _SCORE_BLOCK) / 2) for tokens, span in spans)
+        return max(int(8 * spec.num_heads * pairs), (mlp_rows or self._rows) * spec.intermediate_size * 16)
+
+    @cached_property
+    def _cpu_slack(self) -> int:
+        return int(_LAYERS_NOT_RETURNED * evaluated_bytes(self._shape, self._rows, 0))
 
 
-def kept_bytes(spec: DecoderSpec, adapter: AdapterSection, width: int, level: Level) -> int:
-    """What a layer keeps of one token between forward and backward, bytes.
-
-    Args:
-        spec: The model's shape.
-        adapter: Its ranks are kept too.
-        width: Bytes of a number.
-        level: What is kept.
-    """
-    hidden, made = spec.hidden_size, stacks(spec, adapter)
-    qkv, o, gate_up, down = made["qkv"], made["o"], made["gate_up"], made["down"]
-    numbers = hidden + o.inputs + o.rank + down.rank  # the stream, attention's output, the down projection's xA
-    singles = 1 + spec.num_heads  # the norm's inverse, attention's log-sum-exp; fp32 whatever the width
-    sandwich = int(spec.sandwich_norms)  # norms after attention and feed-forward keep their input
-    numbers, singles = numbers + sandwich * hidden, singles + sandwich
-    if level != "attention":
-        numbers += qkv.outputs + qkv.rank + (1 + sandwich) * hidden  # also the stream between the halves
-        singles += 1 + sandwich
-    if level == "products":
-        numbers += gate_up.outputs + gate_up.rank
-    return numbers * width + singles * 4
+def of_plan(plan: MemoryPlan) -> tuple[Levels, Pieces]:
+    """A plan as it is counted with."""
+    levels = np.array([[LEVELS.index(level) for level in plan.layers]], dtype=np.int8)
+    return levels, Pieces(plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host)
 
 
-def pass_bytes(spec: DecoderSpec, width: int) -> int:
-    """What lives of one token through a whole pass: the last hidden state, its sum, its gradient, and its rotation."""
-    tables = [rope.partial for rope in (spec.rope, spec.local_rope) if rope is not None]
-    return 3 * spec.hidden_size * width + 4 + sum(4 * int(spec.head_dim * partial) for partial in tables)
+@lru_cache(maxsize=4)
+def memory_of(run: FastRun) -> FastMemory:
+    """The memory of a run."""
+    return FastMemory(run)
 
 
-def head_bytes(spec: DecoderSpec, supervised: int, width: int, *, cuda: bool) -> int:
-    """Logits of a chunk, which become their own gradient, and the gradient of its rows.
-
-    The CPU's cross entropy has two more copies in fp32.
-    """
-    logit = width + (0 if cuda else 8)
-    return head_rows(supervised, cuda=cuda) * (spec.vocab_size * logit + spec.hidden_size * width)
+def fast_memory(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
+    """Components of the peak on the training device; see `FastMemory.parts`."""
+    return memory_of(run).parts(plan)
 
 
-def backward_bytes(spec: DecoderSpec, adapter: AdapterSection, width: int, level: Level, *, cuda: bool) -> int:
-    """What lives of one token at the widest moment of a layer's backward pass beside all that is kept, bytes.
-
-    It is inside the feed-forward, when its gradients and, where it is written out, its activation are there;
-    attention, whose own gradients are narrower, comes when these are gone.
-    """
-    hidden, wide, made = spec.hidden_size, spec.intermediate_size, stacks(spec, adapter)
-    qkv, gate_up, down = made["qkv"], made["gate_up"], made["down"]
-    numbers = hidden + max(stack.rank for stack in made.values())  # the stream's gradient
-    numbers += wide + gate_up.outputs + gate_up.rank  # of the activation, and of gate and up
-    numbers += 0 if is_fused(made, adapter, cuda=cuda) else wide  # the activation itself
-    singles = 0
-    if spec.sandwich_norms:
-        numbers += hidden + down.rank
-    if level == "narrow":
-        numbers += hidden + gate_up.outputs + gate_up.rank
-    if level == "attention":  # the layer from its start, without attention itself
-        numbers += 3 * hidden + qkv.outputs + qkv.rank + gate_up.outputs + gate_up.rank
-        numbers += _rotated(spec) + (hidden if spec.sandwich_norms else 0)
-        singles += 2 if spec.sandwich_norms else 1
-    return numbers * width + singles * 4
+def host_bytes(run: FastRun, plan: MemoryPlan) -> int:
+    """Host memory that a plan takes, page-locked where that is possible."""
+    return int(memory_of(run).host_bytes(*of_plan(plan))[0])
 
 
-def parts_bytes(spec: DecoderSpec, adapter: AdapterSection, *, cuda: bool) -> int:
-    """Partial sums of the fused activation's backward pass, for as many programs as fill a card; fp32."""
-    made = stacks(spec, adapter)
-    if not is_fused(made, adapter, cuda=cuda):
-        return 0
-    widest = max(made["gate_up"].widest, made["down"].widest)
-    columns = _PARTS * (128 if widest <= 32 else 64)
-    return 4 * columns * (made["gate_up"].rank + made["down"].rank)
+def _of(levels: Levels, by_level: list[int]) -> Bytes:
+    """A figure for each layer."""
+    return np.array(by_level, dtype=np.float64)[levels]
 
 
-def forward_bytes(spec: DecoderSpec, adapter: AdapterSection, width: int) -> int:
-    """What lives of one token at the widest moment of a layer's forward pass that keeps nothing, bytes."""
-    hidden, made = spec.hidden_size, stacks(spec, adapter)
-    qkv, o, gate_up, down = made["qkv"], made["o"], made["gate_up"], made["down"]
-    numbers = 7 * hidden + (2 * hidden if spec.sandwich_norms else 0)  # streams, both norms' outputs, two outputs
-    numbers += qkv.outputs + qkv.rank + _rotated(spec) + o.inputs + o.rank
-    numbers += gate_up.outputs + gate_up.rank + down.inputs + down.rank
-    return numbers * width + 4 * (spec.num_heads + 2 + 2 * spec.sandwich_norms)
-
-
-def _rotated(spec: DecoderSpec) -> int:
-    """Queries and keys that are no longer where the projection put them: those that were normalized."""
-    return (spec.num_heads + spec.num_kv_heads) * spec.head_dim if spec.qk_norm else 0
-
-
-def _cpu_attention_bytes(spec: DecoderSpec, largest: Pass) -> int:
-    """Scores and their exponentials that autograd keeps of all documents of a pass, fp32."""
-    longest = min(largest.longest or largest.tokens, largest.tokens)
-    spans = [(longest, longest), (largest.tokens - longest, min(largest.span or longest, longest))]
-    pairs = sum(tokens * min(span, (span + _SCORE_BLOCK) / 2) for tokens, span in spans)
-    return int(8 * spec.num_heads * pairs)
+def _leaving(levels: Levels, layers: list[LayerBytes]) -> Bytes:
+    """Bytes of the last tensors of layers below that are still on their way out when a layer runs forward."""
+    found = np.zeros(levels.shape)
+    each = max(len(one.parked) for one in layers)
+    sizes = np.array([[*one.parked, *[0] * each][:each] for one in layers], dtype=np.float64)
+    tensors = sizes[levels].reshape(len(levels), -1)
+    places = np.arange(tensors.shape[1])
+    latest = np.maximum.accumulate(np.where(tensors > 0, places, -1), axis=1)  # the last one up to each place
+    here = latest[:, each - 1 : -1 : each] if each else latest
+    for _ in range(IN_FLIGHT if each else 0):
+        found[:, 1:] += np.where(here >= 0, np.take_along_axis(tensors, np.maximum(here, 0), axis=1), 0.0)
+        before = np.take_along_axis(latest, np.maximum(here - 1, 0), axis=1)
+        here = np.where(here > 0, before, -1)
+    return found

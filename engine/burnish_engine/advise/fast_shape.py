@@ -9,7 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from burnish_engine.advise.shape import BYTES_OF, adapted, linear_shapes, parameters, projection_parameters
+from burnish_engine.advise.shape import (
+    BYTES_OF,
+    adapted,
+    embedding_parameters,
+    linear_shapes,
+    parameters,
+    projection_parameters,
+)
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.recipe import AdapterSection
 
@@ -59,12 +66,21 @@ class Weights:
     """Frozen weights on the device, bytes.
 
     Attributes:
-        stored: All weights, with the adapters' copies in the compute dtype.
+        matrices: The layers' matrices with the adapters' copies in the compute dtype, and the norms.
+        tables: Scales of NF4, apart from the packed weights.
+        embedding: Token embeddings, and the head where it is a matrix of its own.
         scratch: What NF4 is unpacked into: one matrix of each shape.
     """
 
-    stored: int
+    matrices: int
+    tables: int
+    embedding: int
     scratch: int
+
+    @property
+    def stored(self) -> int:
+        """All but the scratch."""
+        return self.matrices + self.tables + self.embedding
 
 
 def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
@@ -89,19 +105,29 @@ def is_fused(made: dict[str, Stack], adapter: AdapterSection, *, cuda: bool) -> 
 def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> Weights:
     """What the frozen weights take."""
     width, made = BYTES_OF[precision], stacks(spec, adapter).values()
-    outside = (parameters(spec) - projection_parameters(spec)) * width
+    embedding = embedding_parameters(spec) * (1 if spec.tied_embeddings else 2) * width
+    outside = (parameters(spec) - projection_parameters(spec)) * width - embedding
     if not nf4:
-        return Weights(outside + spec.num_layers * sum(_aligned(stack.elements) for stack in made) * width, 0)
-    packed = spec.num_layers * sum(stack.outputs * stack.inputs for stack in made) * NF4_BYTES
+        matrices = spec.num_layers * sum(_aligned(stack.elements) for stack in made) * width
+        return Weights(outside + matrices, 0, embedding, 0)
+    count = spec.num_layers * sum(stack.outputs * stack.inputs for stack in made)
     shadows = spec.num_layers * sum(_aligned(stack.shadows) for stack in made) * width
     unlike = {(stack.outputs + stack.rank, stack.inputs + stack.rank): stack.elements for stack in made}
-    return Weights(outside + math.ceil(packed) + shadows, sum(unlike.values()) * width)
+    tables = math.ceil(count * (NF4_BYTES - 0.5))
+    return Weights(outside + -(-count // 2) + shadows, tables, embedding, sum(unlike.values()) * width)
 
 
-def head_rows(supervised: int, *, cuda: bool) -> int:
-    """Rows of one chunk of the head, as `train.fast_engine.head_rows` has it."""
-    chunks = -(-max(supervised, 1) // (_HEAD_ROWS if cuda else _HEAD_ROWS_CPU))
-    return -(-max(supervised, 1) // chunks // _HEAD_STEP) * _HEAD_STEP
+def head_rows(supervised: int, *, cuda: bool, divided: int = 1) -> int:
+    """Rows of a chunk of the head, as `train.memory_choice.head_rows` has them.
+
+    Args:
+        supervised: Most learned tokens of a pass.
+        cuda: A GPU; else the CPU.
+        divided: So many times as many chunks as it takes at least.
+    """
+    rows = max(supervised, 1)
+    chunks = -(-rows // (_HEAD_ROWS if cuda else _HEAD_ROWS_CPU)) * divided
+    return -(-rows // chunks // _HEAD_STEP) * _HEAD_STEP
 
 
 def _aligned(elements: int) -> int:

@@ -1,11 +1,15 @@
-"""Finds the passes that a device has room for: row length, tokens a pass, and whether to recompute. Loads no torch."""
+"""Finds the passes that a device has room for: row length and tokens a pass. Loads no torch.
+
+The fast engine's memory plan makes the most of the memory whatever the passes; the plain engine can recompute, or not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
-from burnish_engine.advise.engine_choice import Config, in_4_bits
+from burnish_engine.advise.engine_choice import Config, choose_engine, in_4_bits
 from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.plan import choose_target, plan_run
 from burnish_engine.advise.shape import BYTES_OF, parameters
@@ -16,7 +20,8 @@ from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import DevicesSection, ExportSection, Recipe
 
 COMFORTABLE_SHARE = 0.9
-"""Share of the free memory that a suggested run may be predicted to take: predictions err and other programs live."""
+"""Share of the free memory that a suggested run of the plain engine may be predicted to take: predictions err and other
+programs live. The fast engine's plans leave a margin of their own."""
 
 _BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 _SHORTEST_ROWS = 256  # rows are not cut below this to make a model fit
@@ -85,7 +90,7 @@ def fit_passes(
     search = _Search(recipe, spec, machine, dataset, config)
     tight: Fit | None = None
     for length in _lengths(recipe.data.max_length):
-        for recompute in (False, True):
+        for recompute in (False,) if search.fast else (False, True):
             fitting = search.fitting(length, most_tokens, recompute=recompute)
             comfortable = [fit for fit in fitting if fit.comfortable]
             if comfortable:
@@ -105,7 +110,8 @@ def least_fit(
 ) -> Fit:
     """The smallest passes, whether they fit or not."""
     length = min(recipe.data.max_length, _SHORTEST_ROWS)
-    return _Search(recipe, spec, machine, dataset, config).with_passes(length, length, recompute=True)
+    search = _Search(recipe, spec, machine, dataset, config)
+    return search.with_passes(length, length, recompute=not search.fast)
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,13 @@ class _Search:
     machine: MachineFacts
     dataset: DatasetFacts | None
     config: Config | None
+
+    @cached_property
+    def fast(self) -> bool:
+        """Whether the fast engine would train it."""
+        device = choose_target(self.recipe, self.machine)
+        gpu = device.gpu(self.machine)
+        return choose_engine(self.recipe, self.spec, gpu, device.precision, self.config).fast
 
     def fitting(self, length: int, most_tokens: int, *, recompute: bool) -> list[Fit]:
         """All passes with that row length that fit."""
@@ -151,8 +164,9 @@ class _Search:
             }
         )
         facts = facts_for_recipe(tried, self.dataset)
-        plan = plan_run(tried, self.spec, self.machine, dataset=facts, config=self.config)
-        comfortable = plan.memory_bytes <= COMFORTABLE_SHARE * plan.memory_free_bytes
+        plan = plan_run(tried, self.spec, self.machine, dataset=facts, config=self.config, quick=True)
+        room = plan.memory_budget_bytes or COMFORTABLE_SHARE * plan.memory_free_bytes
+        comfortable = plan.memory_bytes <= room
         return Fit(tried, plan, comfortable, coverage=min(1.0, length / wanted_length(self.dataset, None)))
 
 
@@ -169,7 +183,8 @@ def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, confi
     free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
     precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
     if in_4_bits(recipe, config):
-        return frozen_weights(spec, recipe.adapter, precision, nf4=True).stored < free
+        weights = frozen_weights(spec, recipe.adapter, precision, nf4=True)
+        return weights.matrices + weights.tables < free  # embeddings and head may stand in host memory
     return parameters(spec) * BYTES_OF[precision] < free
 
 

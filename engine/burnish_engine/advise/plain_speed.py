@@ -8,7 +8,14 @@ A pass takes the longer of two things: what the host needs to start its kernels,
 from __future__ import annotations
 
 from burnish_engine.advise.planned_run import Device
-from burnish_engine.advise.shape import adapted, adapter_parameters, embedding_parameters, projection_parameters
+from burnish_engine.advise.shape import (
+    adapted,
+    adapter_parameters,
+    embedding_parameters,
+    parameters,
+    projection_parameters,
+)
+from burnish_engine.advise.trained_bytes import optimizer_bytes
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.machine import MachineFacts
@@ -27,6 +34,11 @@ _RECOMPUTED_TRAFFIC = 1.4
 # branch and the casts around it), hidden states (norms, residuals), rotated heads without and with their norms, the
 # feed-forward's width, and logits.
 _INPUT, _OUTPUT, _HIDDEN, _HEADS, _NORMED_HEADS, _WIDE, _LOGIT = 40, 75, 180, 40, 120, 30, 40
+_UPDATED = 30  # bytes a weight: its gradient summed, scaled and read, the master read and written, its copy written
+_PAGED = (
+    60  # times the bytes of paged moments, as pages go over the link, some forty times slower than memory, and back
+)
+_CPU_GB_S = 8.0  # of memory traffic, single operations one after the other
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0}  # oneDNN on AVX-512 cores, run alone; about half with AVX2
 
 
@@ -44,13 +56,15 @@ def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Machine
     gpu = device.gpu(machine)
     if gpu is None:
         operations += _attention_operations(recipe, spec, one)
-        return operations / (_CPU_GFLOPS_PER_CORE[device.precision] * 1e9 * max(machine.cpu_cores, 1))
+        computing = operations / (_CPU_GFLOPS_PER_CORE[device.precision] * 1e9 * max(machine.cpu_cores, 1))
+        return computing + _update_traffic(recipe, spec) / (_CPU_GB_S * 1e9)
     rates = facts_for(gpu)
     # Without tensor cores for it, fp32 runs at about an eighth of the dense bf16 rate.
     peak = rates.bf16_tflops * 1e12 * (0.125 if device.precision == "fp32" else 1.0)
     moved = one.tokens * sum(_traffic(recipe, spec, layer) for layer in spec.layers)
     moved *= _RECOMPUTED_TRAFFIC if recipe.train.recompute else 1.0
     moved += one.supervised * spec.vocab_size * _LOGIT
+    moved += _update_traffic(recipe, spec)
     attention = _attention_operations(recipe, spec, one)
     busy = operations / (peak * _GEMM_SHARE) + attention / (peak * _ATTENTION_SHARE)
     busy += moved / (rates.bandwidth_gb_s * 1e9 * _MEMORY_SHARE)
@@ -64,13 +78,26 @@ def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Machine
 def _operations(recipe: Recipe, spec: DecoderSpec, one: Pass) -> float:
     """Floating-point operations of a pass outside attention, each multiply-add counted twice.
 
-    A frozen weight costs 2 forward and 2 backward a token (no gradient of its own), an adapter weight 2 and 4;
-    recomputing adds a forward pass.
+    A frozen weight costs 2 forward and 2 backward a token (no gradient of its own), a trained one 2 and 4; recomputing
+    adds a forward pass.
     """
     repeats = 2 if recipe.train.recompute else 1
+    if recipe.adapter.method == "full":
+        return (
+            one.tokens * projection_parameters(spec) * (2 * repeats + 4)
+            + one.supervised * embedding_parameters(spec) * 6
+        )
     layers = projection_parameters(spec) * (2 * repeats + 2)
     adapters = adapter_parameters(spec, recipe.adapter) * (2 * repeats + 4)
     return one.tokens * (layers + adapters) + one.supervised * embedding_parameters(spec) * 4
+
+
+def _update_traffic(recipe: Recipe, spec: DecoderSpec) -> float:
+    """Bytes that clipping and the update move, for one pass: masters, gradients and moments, read and written."""
+    if recipe.adapter.method != "full":
+        return 0.0  # part of what was measured of a pass
+    state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=True)
+    return (parameters(spec) * _UPDATED + 2 * state.device + _PAGED * state.host) / recipe.train.accumulation
 
 
 def _attention_operations(recipe: Recipe, spec: DecoderSpec, one: Pass) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from burnish_engine.advise.calibrate import Corrected, corrected
 from burnish_engine.advise.engine_choice import Config, choose_engine
 from burnish_engine.advise.fast_memory import fast_memory
 from burnish_engine.advise.fast_speed import fast_seconds
@@ -12,10 +13,12 @@ from burnish_engine.advise.gguf_size import predicted_file_bytes
 from burnish_engine.advise.plain_memory import plain_memory
 from burnish_engine.advise.plain_speed import plain_seconds
 from burnish_engine.advise.plan_words import in_gib, notes_on, problems_of
+from burnish_engine.advise.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.planned_run import Device, PlannedRun
-from burnish_engine.advise.shape import BYTES_OF, GIB, adapter_parameters, parameters
+from burnish_engine.advise.shape import BYTES_OF, parameters
+from burnish_engine.advise.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.workload import Pass, static_rows, token_span
-from burnish_engine.contract.advice import MemoryPart, Plan
+from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
@@ -24,8 +27,8 @@ from burnish_engine.hardware.gpu_table import facts_for
 
 _SUPERVISED_UNKNOWN = 0.6  # share of learned tokens where the dataset was not looked at
 _FILL_UNKNOWN = 0.9
+_ABOUT = 1.01  # what past runs correct is known no better
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
-_LOADING_BYTES = 2 * GIB  # libraries and buffers
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ def plan_run(
     config: Config | None = None,
     download_bytes: int = 0,
     weights_bytes: int | None = None,
+    quick: bool = False,
 ) -> Plan:
     """Predict what a run takes.
 
@@ -58,6 +62,7 @@ def plan_run(
         config: The model's config.json, where it is here.
         download_bytes: What has to be downloaded first.
         weights_bytes: Size of the checkpoint on disk where known; else 2 bytes a weight.
+        quick: Many runs are compared: do not look for the very best use of memory.
 
     Raises:
         UsageError: The recipe names a GPU that this machine does not have, or asks for what its engine does not do.
@@ -66,17 +71,26 @@ def plan_run(
     engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
     run = PlannedRun(recipe, spec, machine, device, engine, dataset)
     work = _work(recipe, dataset)
-    memory = _memory(run, work)
-    total = sum(part.bytes for part in memory)
     free, whole, name = _memory_of(machine, device)
-    trained = adapter_parameters(spec, recipe.adapter)
-    host = _host_bytes(run, weights_bytes) if device.cuda else 0
-    disk = _disk_bytes(recipe, spec, trained) + download_bytes
-    speed = work.average.tokens / _seconds(run, work.average)
+    choice = choose_memory(run, work.largest, free, quick=quick) if engine.fast else None
+    found = _predicted(run, work, choice)
+    total = sum(part.bytes for part in found.parts)
+    memory, speed = found.parts, found.tokens_per_s
+    trained = trained_parameters(spec, recipe.adapter)
+    locked = choice.locked_bytes if choice else 0
+    host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
+    disk = _disk_bytes(recipe, spec) + download_bytes
     problems = problems_of(run, memory, free, name)
-    if host > machine.ram_free_bytes:
+    if not problems and choice is not None and recipe.memory.budget_gib and total > _ABOUT * choice.budget_bytes:
         problems.append(
-            f"Loading needs about {in_gib(host)} of system memory and {in_gib(machine.ram_free_bytes)} is free. "
+            f"This run needs about {in_gib(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB. "
+            f"Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and "
+            "data.max_length."
+        )
+    if host > machine.ram_free_bytes:
+        what = f"Loading, and {in_gib(locked)} that layers keep there, need" if locked else "Loading needs"
+        problems.append(
+            f"{what} about {in_gib(host)} of system memory and {in_gib(machine.ram_free_bytes)} is free. "
             "Close other programs."
         )
     if disk > machine.disk_free_bytes:
@@ -90,19 +104,23 @@ def plan_run(
         memory_bytes=total,
         memory_free_bytes=free,
         memory_total_bytes=whole,
+        memory_budget_bytes=choice.budget_bytes if choice else 0,
+        memory_plan=choice.plan if choice else None,
         host_bytes=host,
+        locked_bytes=locked,
         host_free_bytes=machine.ram_free_bytes,
         disk_bytes=disk,
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
-        notes=notes_on(run),
+        notes=[*notes_on(run), *found.notes],
         trainable_parameters=trained,
         steps=work.steps,
         tokens=work.tokens,
         tokens_per_s=speed,
         seconds=work.tokens / speed if work.tokens is not None else None,
-        speed_source=_speed_source(device.gpu(machine)),
+        speed_source=_speed_source(device.gpu(machine), found.speed_runs),
+        basis=found.basis,
     )
 
 
@@ -144,33 +162,22 @@ def choose_target(recipe: Recipe, machine: MachineFacts) -> Device:
     return Device(cuda=True, index=wanted, precision=precision)
 
 
-def _memory(run: PlannedRun, work: _Work) -> list[MemoryPart]:
-    """Components of the peak, by the engine that would run."""
-    cuda, precision, data = run.device.cuda, run.device.precision, run.recipe.data
-    if run.engine.fast:
-        held = run.dataset.validation_rows if run.dataset else data.validation_files or data.validation_share
-        return fast_memory(
-            run.recipe,
-            run.spec,
-            work.largest,
-            cuda=cuda,
-            precision=precision,
-            nf4=run.engine.nf4,
-            evaluates=bool(held),
-        )
-    passes = work.steps * run.recipe.train.accumulation if work.steps is not None else None
-    return plain_memory(run.recipe, run.spec, work.largest, cuda=cuda, precision=precision, passes=passes)
+def _predicted(run: PlannedRun, work: _Work, choice: MemoryChoice | None) -> Corrected:
+    """Components of the peak and the speed, by the engine that would run, corrected by past runs."""
+    recipe, spec, average = run.recipe, run.spec, work.average
+    if choice is not None:
+        parts, seconds = fast_memory(choice.run, choice.plan), fast_seconds(choice.run, average, choice.plan)
+    else:
+        cuda, precision = run.device.cuda, run.device.precision
+        passes = work.steps * recipe.train.accumulation if work.steps is not None else None
+        parts = plain_memory(recipe, spec, work.largest, cuda=cuda, precision=precision, passes=passes)
+        seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
+    return corrected(run, parts, average.tokens / seconds)
 
 
-def _seconds(run: PlannedRun, average: Pass) -> float:
-    """Predicted time of a pass."""
-    if run.engine.fast:
-        return fast_seconds(run.recipe, run.spec, average, run.machine, run.device, nf4=run.engine.nf4)
-    return plain_seconds(run.recipe, run.spec, average, run.machine, run.device)
-
-
-def _speed_source(gpu: GpuFacts | None) -> str:
-    return f"estimated from {facts_for(gpu).source}" if gpu else "estimated"
+def _speed_source(gpu: GpuFacts | None, runs: int) -> str:
+    estimated = f"estimated from {facts_for(gpu).source}" if gpu else "estimated"
+    return f"{estimated}, corrected by {runs} runs here" if runs else estimated
 
 
 def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _Work:
@@ -228,13 +235,17 @@ def _memory_of(machine: MachineFacts, device: Device) -> tuple[int, int, str]:
 def _host_bytes(run: PlannedRun, weights_bytes: int | None) -> int:
     """System memory at the worst moment of loading: the plain engine reads the whole model into it."""
     if run.engine.fast:
-        return _LOADING_BYTES
-    return max(parameters(run.spec) * BYTES_OF[run.device.precision], weights_bytes or 0) + _LOADING_BYTES
+        return LOADING_BYTES
+    recipe = run.recipe
+    paged = optimizer_bytes(run.spec, recipe.adapter, recipe.train.optimizer, cuda=run.device.cuda).host
+    return paged + max(parameters(run.spec) * BYTES_OF[run.device.precision], weights_bytes or 0) + LOADING_BYTES
 
 
-def _disk_bytes(recipe: Recipe, spec: DecoderSpec, trained: int) -> int:
-    """Checkpoints with optimizer state, the adapter, exported files and the 16-bit file they are made from."""
-    checkpoints = (recipe.train.keep_checkpoints + _CHECKPOINT_COPIES_ASIDE) * trained * 12
+def _disk_bytes(recipe: Recipe, spec: DecoderSpec) -> int:
+    """Checkpoints with optimizer state, what was trained, exported files and the 16-bit file they are made from."""
+    trained = trained_parameters(spec, recipe.adapter)
+    state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=False).total
+    checkpoints = (recipe.train.keep_checkpoints + _CHECKPOINT_COPIES_ASIDE) * (trained * 4 + state)
     files = 0
     for quant in recipe.export.quants:
         try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from burnish_engine.advise.fast_shape import frozen_weights
+from burnish_engine.advise.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.planned_run import PlannedRun
 from burnish_engine.advise.shape import GIB, MIB
 from burnish_engine.contract.advice import MemoryPart
+from burnish_engine.contract.memory_plan import AUTO
+from burnish_engine.contract.recipe import idle_note
 
-_GPU_MARGIN_BYTES = 256 * MIB  # what the desktop may take while a run is going on
-_CPU_MARGIN_BYTES = 512 * MIB
-_GROWS_WITH_TOKENS = {"activations", "head and loss", "backward pass of a layer", "evaluation", "allocator"}
+_GROWS_WITH_TOKENS = {
+    "activations", "head and loss", "backward pass of a layer", "workspace", "evaluation", "allocator", "fragmentation",
+}  # fmt: skip
 
 
 def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str) -> list[str]:
@@ -21,7 +24,7 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
         free: Bytes free on its device.
         name: Of the device.
     """
-    margin = _GPU_MARGIN_BYTES if run.device.cuda else _CPU_MARGIN_BYTES
+    margin = MARGIN_BYTES[run.device.cuda]
     total = sum(part.bytes for part in memory)
     if total + margin <= free:
         return []
@@ -36,11 +39,21 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
     if fixed + margin > free:
         way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
         rest = in_gib(fixed - weights)
+        if run.recipe.adapter.method == "full":
+            smaller = "" if run.recipe.train.optimizer != "adamw" else ', or train.optimizer = "adamw8bit"'
+            return [
+                f"{need}; training every weight takes {rest} beside the {in_gib(weights)} that are computed with. Set "
+                f'adapter.method = "lora"{smaller}, or choose a smaller model.'
+            ]
         return [f"{need}; the base weights take {in_gib(weights)} and what is trained {rest}. {way} adapter.rank."]
     largest = max(memory, key=lambda part: part.bytes)
     text = f"{need}; the largest part is {largest.name} ({in_gib(largest.bytes)})."
-    train = run.recipe.train
-    hints = [] if train.recompute else ["set train.recompute = true"]
+    train, layers = run.recipe.train, run.recipe.memory.layers
+    hints = []
+    if run.engine.fast:  # a plan that is left to choose is the smallest already
+        hints += [] if layers == AUTO else [f'set memory.layers = "{AUTO}" (now {layers!r})']
+    elif not train.recompute:
+        hints.append("set train.recompute = true")
     hints.append(f"lower train.micro_batch_tokens (now {train.micro_batch_tokens:,}) and data.max_length")
     hints += [f"set {in_4_bits}"] if in_4_bits else []
     hints.append("close programs that use the memory")
@@ -50,6 +63,7 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
 def notes_on(run: PlannedRun) -> list[str]:
     """What else a person should know."""
     notes = [run.engine.note] if run.engine.note else []
+    notes += [note] if (note := idle_note(run.recipe.adapter)) else []
     if run.engine.nf4 and not run.device.cuda:
         notes.append(
             "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "

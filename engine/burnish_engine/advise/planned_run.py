@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_engine.advise.engine_choice import EngineChoice
+from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
@@ -48,3 +49,30 @@ class PlannedRun:
     device: Device
     engine: EngineChoice
     dataset: DatasetFacts | None
+
+
+@dataclass(frozen=True, eq=False)
+class FastRun:
+    """A run of the fast engine as its memory and its speed are predicted from. Equal only to itself.
+
+    Attributes:
+        recipe: Its recipe; what `memory` pins stays.
+        spec: The base model's shape.
+        largest: Its largest pass.
+        cuda: An NVIDIA GPU; else the CPU.
+        precision: What the base model computes in: "fp32", "bf16" or "fp16".
+        nf4: Whether the frozen weights stand in 4 bits.
+        evaluates: Whether held-out rows are looked at during training.
+        gpu: Facts of the GPU; None where they are not known, or on the CPU.
+        cpu_cores: Physical ones.
+    """
+
+    recipe: Recipe
+    spec: DecoderSpec
+    largest: Pass
+    cuda: bool
+    precision: str
+    nf4: bool
+    evaluates: bool = True
+    gpu: GpuFacts | None = None
+    cpu_cores: int = 1

@@ -66,7 +66,9 @@ def linear_shapes(spec: DecoderSpec, layer: LayerSpec) -> dict[str, tuple[int, i
 
 
 def adapted(spec: DecoderSpec, layer: LayerSpec, adapter: AdapterSection) -> dict[str, tuple[int, int]]:
-    """The linear maps of a layer that get an adapter."""
+    """The linear maps of a layer that get an adapter; none where every weight is trained."""
+    if adapter.method == "full":
+        return {}
     shapes = linear_shapes(spec, layer)
     if "all-linear" in adapter.targets:
         return shapes

@@ -12,17 +12,11 @@ import numpy as np
 import psutil
 import torch
 
-from burnish_engine.advise.fast_memory import of_plan
-from burnish_engine.advise.fast_speed import FastSpeed
-from burnish_engine.advise.memory_solver import choose_plan, least_bytes, peak_bytes
-from burnish_engine.advise.planned_run import FastRun
-from burnish_engine.advise.workload import Pass
 from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.memory_plan import Level, MemoryPlan, parse_levels
-from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
-from burnish_engine.hardware.probe import probe
+from burnish_engine.contract.recipe import AdapterSection, TrainSection
 from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, Keep
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
@@ -31,7 +25,7 @@ from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.train.engine import StepResult
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_trainer import FastTrainer
-from burnish_engine.train.memory_choice import lockable_memory
+from burnish_engine.train.memory_choice import plan_within
 from burnish_engine.train.packed_batch import PackedLayout
 from burnish_engine.train.prefetch import Prefetcher
 from burnish_kernels.attention.op import tile_rows
@@ -95,7 +89,7 @@ class StepBench:
         assert known is not None
         section = AdapterSection(rank=options.rank, alpha=float(options.rank), targets=["all-linear"])
         rows = -(-options.tokens // 64) * 64
-        self.plan = self._plan(section, rows)
+        self.plan = self._plan(section)
         loaded = build_decoder(
             RandomWeights(self.spec, self.device),
             self.spec,
@@ -127,9 +121,9 @@ class StepBench:
         given = self.options.keep
         return [given[min(index, len(given) - 1)] for index in range(self.spec.num_layers)]
 
-    def _plan(self, section: AdapterSection, rows: int) -> MemoryPlan:
+    def _plan(self, section: AdapterSection) -> MemoryPlan:
         """The plan for the budget, or as the options say."""
-        options, cuda = self.options, self.device.type == "cuda"
+        options = self.options
         if not options.budget_gib:
             named: dict[Keep, Level] = {keep: level for level, keep in KEEP_LEVELS.items()}
             return MemoryPlan(
@@ -140,28 +134,18 @@ class StepBench:
                 head_on_host=options.tables_on_host,
             )
         lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(packs(options.tokens), 8)])
-        span = float((lengths**2).sum() / lengths.sum())
-        largest = Pass(options.tokens, options.tokens, rows=rows, longest=int(lengths.max()), span=span)
-        machine, index = probe(), self.device.index or 0
-        run = FastRun(
-            recipe=Recipe(adapter=section),
-            spec=self.spec,
-            largest=largest,
-            cuda=cuda,
+        chosen = plan_within(
+            options.budget_gib * GIB,
+            section,
+            self.spec,
+            lengths.tolist(),
+            self.device,
+            tokens=options.tokens,
             precision=options.precision,
             nf4=options.method == "qlora",
-            evaluates=False,
-            gpu=next((gpu for gpu in machine.gpus if cuda and gpu.index == index), None),
-            cpu_cores=machine.cpu_cores,
         )
-        budget, host = options.budget_gib * GIB, lockable_memory(self.device)
-        plan = choose_plan(run, budget_bytes=budget, host_budget_bytes=host)
-        if plan is None:
-            least = least_bytes(run, host_budget_bytes=host) / GIB
-            raise UsageError(f"No plan takes {options.budget_gib:g} GiB or less.", f"Give at least {least:.3f} GiB.")
-        seconds = float(FastSpeed(run, largest).seconds([of_plan(plan)])[0])
-        self.predicted = {"gib": peak_bytes(run, plan) / GIB, "step_ms": 1000 * seconds}
-        return plan
+        self.predicted = {"gib": chosen.peak_bytes / GIB, "step_ms": 1000 * chosen.seconds}
+        return chosen.plan
 
     def prefetcher(self, first: int, count: int) -> Prefetcher:
         """Passes `first` to `first + count`."""

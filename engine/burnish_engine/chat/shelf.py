@@ -10,7 +10,6 @@ from burnish_engine.chat.backend import ChatBackend
 from burnish_engine.chat.device import undisturbing_device
 from burnish_engine.chat.gguf_chat import GgufChat
 from burnish_engine.chat.target import FileTarget, ModelTarget
-from burnish_engine.models.source import open_model
 
 if TYPE_CHECKING:
     from burnish_engine.chat.torch_chat import TorchChat
@@ -66,7 +65,7 @@ class Shelf:
         from burnish_engine.models.device import choose_precision
 
         device, training = undisturbing_device(target.devices)
-        source = open_model(target.model)
+        source = target.open()
         adapter = _stamp(target.adapter / "adapter_model.safetensors") if target.adapter else None
         key = _Key(_stamp(source.folder / "config.json"), adapter, str(device))
         backend: TorchChat

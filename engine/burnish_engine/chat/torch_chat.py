@@ -55,7 +55,7 @@ class TorchChat:
         device = device or torch.device("cpu")
         fast, self.note = load_for_generation(source, adapter, precision, device)
         self._speaker: DecoderSpeaker | PlainSpeaker | None = fast or _plain(source, adapter, precision, device)
-        self._base_name = source.name
+        self._base_name = f"{source.name} (tuned)" if source.trained else source.name
         self._has_adapter = self._adapted = adapter is not None
         self._context = source.spec.max_context if source.spec is not None else None
 

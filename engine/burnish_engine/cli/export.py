@@ -16,10 +16,10 @@ from burnish_engine.contract.errors import ExitCode, FidelityError, UsageError
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import GgufType, Recipe
-from burnish_engine.models.source import open_model
+from burnish_engine.models.source import ModelSource, open_model, open_trained
 from burnish_engine.runs.export_job import ExportReporter
 from burnish_engine.runs.held_out import load_held_out
-from burnish_engine.runs.store import adapter_of, open_run, read_recipe
+from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of
 
 Kind = Literal["gguf", "safetensors", "adapter", "ollama"]
 
@@ -47,7 +47,7 @@ def export(
     if json and to not in ("gguf", "ollama"):
         raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
     paths = open_run(run)
-    adapter_of(paths)
+    (adapter_of if to == "adapter" else trained_of)(paths)
     recipe = read_recipe(paths)
     quants = _types(quant, recipe) if to in ("gguf", "ollama") else []
     folder = out_dir or paths.export
@@ -83,13 +83,21 @@ def _trial(paths: RunPaths, to: Kind, written: Path, report: FidelityReport | No
 
 
 def _export_folder(paths: RunPaths, recipe: Recipe, target: Path, bar: _ProgressBar) -> Path:
-    """The adapter, or base and adapter merged, as a folder."""
+    """The adapter, or the trained model (with an adapter: merged into the base), as a folder."""
     from burnish_engine.export.folders import export_adapter, export_safetensors
 
     if target.name == "adapter":
         return export_adapter(adapter_of(paths), target)
-    source = open_model(recipe.model.path)
-    return export_safetensors(source, adapter_of(paths), target, progress=bar.show, cancelled=bar.cancelled)
+    source, adapter = _trained(paths, recipe)
+    return export_safetensors(source, adapter, target, progress=bar.show, cancelled=bar.cancelled)
+
+
+def _trained(paths: RunPaths, recipe: Recipe) -> tuple[ModelSource, Path | None]:
+    """What the run trained: base and adapter, or a model and no adapter."""
+    trained = trained_of(paths)
+    if trained == paths.model:
+        return open_trained(trained, recipe.model.path), None
+    return open_model(recipe.model.path), trained
 
 
 def _export_files(
@@ -105,12 +113,12 @@ def _export_files(
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.report import read_report
 
-    source = open_model(recipe.model.path)
+    source, adapter = _trained(paths, recipe)
     ids, chats = load_held_out(paths)
     try:
         return export_gguf(
             source,
-            adapter_of(paths),
+            adapter,
             folder,
             name or recipe.name or f"{source.name}-tuned",
             quants,
@@ -147,13 +155,13 @@ def verify(
 
     paths = open_run(against)
     recipe = read_recipe(paths)
-    source = open_model(recipe.model.path)
+    source, adapter = _trained(paths, recipe)
     ids, chats = load_held_out(paths)
     with _ProgressBar(quiet=json) as bar:
         report = verify_file(
             file,
             source,
-            adapter_of(paths),
+            adapter,
             held_out=ids,
             probe_chats=chats[:3],
             progress=bar.show,

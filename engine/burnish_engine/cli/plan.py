@@ -1,4 +1,4 @@
-"""`burnish plan`: what a run will take, and whether it fits, before anything is loaded."""
+"""`burnish plan`: what a run will take, and whether it fits, before anything is loaded; or what would fit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from burnish_engine.cli.fitting import answer_what_fits
 from burnish_engine.cli.terminal import duration, err, out, print_json, size
 from burnish_engine.contract.advice import Plan
-from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe import Recipe
@@ -21,19 +22,40 @@ _ROUGH = "steps and training time are unknown or rough"
 
 
 def plan(
-    recipe: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe (TOML). Without one: what fits on this card.", show_default=False)
+    ] = None,
     skip_data: Annotated[
         bool,
         typer.Option("--skip-data", help="Do not read the dataset; steps and training time stay unknown or rough."),
     ] = False,
+    model: Annotated[
+        str,
+        typer.Option(help="Without a recipe: what fits with this model, by its name in `burnish models` or a folder."),
+    ] = "",
+    gpu_gib: Annotated[
+        float,
+        typer.Option(
+            "--gpu-gib", help="Without a recipe: for a card of that memory, all of it free.", show_default=False
+        ),
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Predict what a run will take, and whether it fits.
+    """Predict what a run will take, and whether it fits; without a recipe, what fits on this card.
 
-    Memory by component, disk, speed and training time, against what is free now. No model is loaded.
+    With a recipe: memory by component, disk, speed and training time, against what is free now. Without one: the
+    largest model, the longest row and the biggest pass, each with its speed. No model is loaded.
     """
+    if recipe is None:
+        return answer_what_fits(model, gpu_gib, skip_data=skip_data, json=json)
     from burnish_engine.advise.gather import plan_recipe
 
+    if model or gpu_gib:
+        option = "--model" if model else "--gpu-gib"
+        raise UsageError(
+            f"{option} asks what would fit, and the recipe {recipe} is a run that stands.",
+            f"Leave out {option} or the recipe.",
+        )
     parsed = load_recipe(recipe)
     unread = _why_unread(parsed, skip=skip_data)
     result = plan_recipe(parsed, dataset=None if unread else _look_at_data(parsed))

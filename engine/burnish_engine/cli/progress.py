@@ -16,6 +16,7 @@ from burnish_engine.contract.events import (
     Event,
     PhaseChanged,
     PlanMade,
+    RunEnded,
     RunStarted,
     SampleDone,
     StepDone,
@@ -25,6 +26,7 @@ from burnish_engine.contract.events import (
 _PHASES = {
     "loading": "opening the model",
     "preparing": "reading the data and loading the model",
+    "dry_run": "dry run of the longest pass",
     "training": "training",
     "evaluating": "evaluating",
     "saving": "saving",
@@ -82,6 +84,8 @@ class RunProgress:
             self._bar.console.print(line)
         if isinstance(event, PlanMade):
             self._plan = event
+        elif isinstance(event, RunEnded) and event.measured:
+            self._peak_bytes = max(self._peak_bytes, event.measured.process_bytes)
         elif isinstance(event, RunStarted):
             self._bar.update(self._bar_task(), total=event.total_steps, completed=event.resumed_from_step or 0)
 
@@ -92,9 +96,7 @@ class RunProgress:
 
     def memory_line(self) -> str:
         """The predicted and the measured peak of memory; empty where one is not known."""
-        if self._plan is None or not self._peak_bytes:
-            return ""
-        return f"Memory: predicted {size(self._plan.memory_bytes)}, measured {size(self._peak_bytes)}."
+        return memory_words(self._plan, self._peak_bytes)
 
     def note(self, line: str) -> None:
         """A line above the bar."""
@@ -126,14 +128,26 @@ class RunProgress:
     def _step(self, event: StepDone) -> None:
         detail = (
             f"loss {event.loss:.3f}  {event.tokens_per_s:,.0f} tok/s  "
-            f"{size(event.memory_bytes)}  {duration(event.eta_s)} left"
+            f"{size(event.held_bytes)}  {duration(event.eta_s)} left"
         )
-        self._peak_bytes = max(self._peak_bytes, event.memory_bytes)
+        self._peak_bytes = max(self._peak_bytes, event.held_bytes)
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
         now = time.monotonic()
         if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.eta_s == 0):
             self._line_said = now
             out.print(f"step {event.step}  {detail}")
+
+
+def memory_words(plan: PlanMade | None, peak_bytes: int) -> str:
+    """The predicted and the measured peak of memory; empty where one is not known.
+
+    Args:
+        plan: What was predicted.
+        peak_bytes: Measured; 0: not known.
+    """
+    if plan is None or not peak_bytes:
+        return ""
+    return f"Memory: predicted {size(plan.memory_bytes)}, measured {size(peak_bytes)}."
 
 
 def _line(event: Event) -> str:

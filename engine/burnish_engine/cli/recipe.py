@@ -14,7 +14,7 @@ from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_model_name
-from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe
+from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, idle_note
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
@@ -54,8 +54,10 @@ def _as_written(file: Path, folder: Path) -> str:
 @app.command()
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
     """Say whether a recipe is right, and if not, what is wrong."""
-    load_recipe(path)
+    recipe = load_recipe(path)
     out.print(f"{path} is a valid recipe.")
+    if note := idle_note(recipe.adapter):
+        out.print(f"note: {note}")
 
 
 @app.command()

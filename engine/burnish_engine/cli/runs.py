@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,12 @@ import typer
 from rich.table import Table
 
 from burnish_engine.cli import compare
+from burnish_engine.cli.progress import memory_words
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.cli.train import carry_out
 from burnish_engine.contract.commands import CommandName
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.events import CommandDone, EvaluationDone, StepDone, Warned
+from burnish_engine.contract.events import CommandDone, EvaluationDone, Event, PlanMade, RunEnded, StepDone, Warned
 from burnish_engine.runs import actions, lease
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
@@ -57,17 +59,20 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
 def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show where a run stands, its losses and its warnings."""
     summary = summarize(open_run(run))
+    events = list(read_events(summary.paths.events))
+    predicted, measured = _memory(events)
     if json:
         import json as json_module
 
-        print_json(json_module.dumps(_as_dict(summary), indent=1))
+        memory = {"predicted_bytes": predicted.memory_bytes if predicted else None, "measured_bytes": measured or None}
+        print_json(json_module.dumps({**_as_dict(summary), **memory}, indent=1))
         return
     state = summary.state
     out.print(f"[bold]{state.run}[/]: {summary.standing}, step {state.step} of {state.total_steps}")
     if state.message:
         out.print(state.message)
     steps: dict[int, float] = {}
-    for event in read_events(summary.paths.events):
+    for event in events:
         if isinstance(event, StepDone):
             steps[event.step] = event.loss
         elif isinstance(event, EvaluationDone):
@@ -76,6 +81,8 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
             out.print(f"note: {event.message}")
     for step in sorted(steps)[:: max(1, len(steps) // 10)]:
         out.print(f"step {step}: loss {steps[step]:.4f}")
+    if memory_line := memory_words(predicted, measured):
+        out.print(memory_line)
     out.print(f"Folder: {summary.paths.root}")
 
 
@@ -177,6 +184,19 @@ def _command(run: str, name: CommandName) -> int:
         time.sleep(0.2)
     out.print(f"{paths.root.name} has not answered yet; it takes commands between steps.")
     return ExitCode.DONE
+
+
+def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
+    """What the run was last predicted to take, and the peak measured since, bytes; 0: not known."""
+    plan, peak = None, 0
+    for event in events:
+        if isinstance(event, PlanMade):
+            plan, peak = event, 0
+        elif isinstance(event, StepDone):
+            peak = max(peak, event.held_bytes)
+        elif isinstance(event, RunEnded) and event.measured:
+            peak = max(peak, event.measured.process_bytes)
+    return plan, peak
 
 
 def _as_dict(summary: RunSummary) -> dict[str, object]:

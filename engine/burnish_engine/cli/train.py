@@ -14,7 +14,7 @@ from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
-from burnish_engine.runs.store import create_run, read_recipe, read_state
+from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
 
 _REFUSALS = (
     ExitCode.USAGE,
@@ -90,10 +90,11 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE
     run = escape(typed_run(paths))
+    if outcome.exit_code in (ExitCode.DONE, ExitCode.STOPPED) and (memory := progress.memory_line()):
+        out.print(memory)
     if outcome.exit_code is ExitCode.DONE:
-        if memory := progress.memory_line():
-            out.print(memory)
-        out.print(f"Done. The adapter is in {escape(str(paths.adapter))}")
+        what = "model" if trains_whole_model(paths) else "adapter"
+        out.print(f"Done. The {what} is in {escape(str(paths.root / what))}")
         out.print(f"Next: burnish chat {run}   or   burnish export {run} --quant Q8_0")
     elif outcome.exit_code is ExitCode.STOPPED:
         out.print(f"{outcome.message} Go on with: burnish runs resume {run}")

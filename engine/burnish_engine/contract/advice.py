@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.machine import ParallelSettings
+from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe import GgufType
 
 
@@ -45,6 +46,19 @@ class MemoryPart(_Advice):
     note: str = ""
 
 
+class PlanBasis(_Advice):
+    """A prediction before past runs corrected it. What a run really took is compared with this."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)  # it is part of events, which newer versions may extend
+
+    device: str = Field(description="The device by name and size; runs on equal ones are comparable.")
+    engine: Literal["fast", "plain"]
+    kind: str = Field(description='What it computes in and trains, such as "bf16", "nf4 bf16" or "full bf16".')
+    memory: dict[str, int] = Field(description="Components of the peak on the training device, bytes.")
+    tokens_per_s: float
+    runs: int = Field(default=0, description="Past runs on this device that corrected the plan.")
+
+
 class Plan(_Advice):
     """What a run will take, against what is free now."""
 
@@ -53,7 +67,16 @@ class Plan(_Advice):
     memory_bytes: int = Field(description="Predicted peak: the sum of the parts.")
     memory_free_bytes: int = Field(description="Free on that device now.")
     memory_total_bytes: int
+    memory_budget_bytes: int = Field(
+        default=0, description="What the fast engine may take: as the recipe says, else what is free less a margin."
+    )
+    memory_plan: MemoryPlan | None = Field(
+        default=None, description="How the fast engine would use the memory; None: another engine trains."
+    )
     host_bytes: int = Field(default=0, description="Predicted host memory beside a GPU; 0 on the CPU.")
+    locked_bytes: int = Field(
+        default=0, description="Of it, page-locked for what layers keep there, and for embeddings and head."
+    )
     host_free_bytes: int = 0
     disk_bytes: int = Field(description="Checkpoints, adapter and exported files (and a download, where needed).")
     disk_free_bytes: int
@@ -67,6 +90,7 @@ class Plan(_Advice):
     seconds: float | None = Field(default=None, description="Predicted training time; None where not known.")
     speed_source: str = Field(default="", description='Where the speed comes from: "measured here" or "estimated".')
     settings: ParallelSettings | None = None
+    basis: PlanBasis | None = Field(default=None, description="The same before past runs on this device corrected it.")
 
 
 class Choice(_Advice):

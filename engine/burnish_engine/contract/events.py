@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
+from burnish_engine.contract.advice import PlanBasis
+
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -55,7 +57,7 @@ class PhaseChanged(_Event):
     """What the engine is doing now."""
 
     type: Literal["phase"] = "phase"
-    phase: Literal["loading", "preparing", "training", "evaluating", "saving", "paused"]
+    phase: Literal["loading", "preparing", "dry_run", "training", "evaluating", "saving", "paused"]
     detail: str = ""
 
 
@@ -82,6 +84,7 @@ class PlanMade(_Event):
     tokens_per_s: Number
     seconds: Number = Field(description="Predicted training time.")
     fits: bool
+    basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
 
 
 class StepDone(_Event):
@@ -99,7 +102,16 @@ class StepDone(_Event):
     supervised_tokens_per_s: Number
     step_s: Number = Field(description="Wall time of the step, seconds.")
     memory_bytes: int = Field(description="Peak device memory so far (CUDA), or the process's resident memory (CPU).")
+    process_bytes: int = Field(
+        default=0,
+        description="Peak so far of all that the process holds of the device, context included; 0 where not known.",
+    )
     eta_s: Number = Field(description="Predicted time to the end of training, seconds.")
+
+    @property
+    def held_bytes(self) -> int:
+        """What to compare a prediction with: of the whole process where that is known, else of torch's tensors."""
+        return self.process_bytes or self.memory_bytes
 
 
 class EvaluationDone(_Event):
@@ -149,6 +161,19 @@ class Warned(_Event):
     message: str
 
 
+class Measured(BaseModel):
+    """What a run really took in one process."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    process_bytes: int = Field(
+        default=0, description="Peak of all that the process held of the device, context included; 0 where not known."
+    )
+    allocated_bytes: int = Field(default=0, description="Peak of torch's tensors on a GPU; else 0.")
+    reserved_bytes: int = Field(default=0, description="Peak of what torch's allocator held of a GPU; else 0.")
+    tokens_per_s: float | None = Field(default=None, description="Median over the steps; None after too few.")
+
+
 class RunEnded(_Event):
     """The run will not go on in this process."""
 
@@ -158,6 +183,7 @@ class RunEnded(_Event):
     step: int
     message: str = ""
     seconds: Number = 0.0
+    measured: Measured | None = Field(default=None, description="What it took in this process.")
 
 
 Event = Annotated[

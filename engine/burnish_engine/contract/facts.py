@@ -151,7 +151,10 @@ class FidelityReport(_Facts):
     mismatch_examples: list[str] = []
     files: list[QuantFidelity]
     passed: bool
-    adapter_sha256: str = Field(default="", description="SHA-256 of the adapter's weights; empty for a base model.")
+    adapter_sha256: str = Field(
+        default="",
+        description="SHA-256 of the adapter's weights, or of all where all were trained; empty for a base model.",
+    )
     conversion_kl: float | None = Field(
         default=None, description="Mean KL(trained model || 16-bit file before quantizing), nats; None: not measured."
     )

@@ -50,6 +50,11 @@ def runs_dir() -> Path:
     return user_data_dir() / "runs"
 
 
+def past_runs_file() -> Path:
+    """File with what past runs took, which predictions are corrected by."""
+    return user_data_dir() / "past-runs.json"
+
+
 _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 
 
@@ -144,6 +149,11 @@ class RunPaths:
     def adapter(self) -> Path:
         """The trained adapter in PEFT format."""
         return self.root / "adapter"
+
+    @property
+    def model(self) -> Path:
+        """The trained model, where every weight was trained: a folder that transformers loads."""
+        return self.root / "model"
 
     @property
     def export(self) -> Path:

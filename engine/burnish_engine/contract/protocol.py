@@ -16,6 +16,7 @@ from burnish_engine.contract.facts import DatasetFacts, FidelityReport
 from burnish_engine.contract.machine import Checkup, MachineFacts
 from burnish_engine.contract.recipe import GgufType, TargetSection
 from burnish_engine.contract.state import RunStateFile, Standing
+from burnish_engine.contract.what_fits import WhatFits
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 8 * 2**20
@@ -86,6 +87,17 @@ class EstimateRequest(_Request):
 
     method: Literal["estimate"] = "estimate"
     recipe: str
+
+
+class WhatFitsRequest(_Request):
+    """The largest models that train here, how long rows and how big passes, how fast; progress in models.
+
+    Result: `what_fits`.
+    """
+
+    method: Literal["what_fits"] = "what_fits"
+    model: str = Field(default="", description="Only this one. Empty: the usual sizes and the largest.")
+    gpu_gib: float = Field(default=0.0, ge=0.0, le=4096.0, description="For a card of that memory. 0: as it is now.")
 
 
 class SuggestRequest(_Request):
@@ -203,6 +215,7 @@ Request = Annotated[
     | InspectRequest
     | PreviewRequest
     | EstimateRequest
+    | WhatFitsRequest
     | SuggestRequest
     | ChatRequest
     | FreeRequest
@@ -308,6 +321,7 @@ class Result(_Line):
     dataset: DatasetFacts | None = None
     preview: Preview | None = None
     plan: Plan | None = None
+    what_fits: WhatFits | None = None
     suggestion: Suggestion | None = None
     reply: Reply | None = None
     runs: list[RunSummary] | None = None

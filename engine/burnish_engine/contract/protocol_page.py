@@ -23,8 +23,20 @@ from burnish_engine.contract.protocol import (
     request_classes,
 )
 from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.what_fits import ModelReach, Reach, WhatFits
 
-_PARTS: tuple[type[BaseModel], ...] = (ChatMessage, ChatOptions, TargetSection, RunSummary, ExportJob, Preview, Reply)
+_PARTS: tuple[type[BaseModel], ...] = (
+    ChatMessage,
+    ChatOptions,
+    TargetSection,
+    RunSummary,
+    ExportJob,
+    Preview,
+    Reply,
+    WhatFits,
+    ModelReach,
+    Reach,
+)
 
 _INTRODUCTION = f"""# The protocol of `burnish serve`
 

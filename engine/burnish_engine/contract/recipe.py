@@ -83,7 +83,7 @@ class AdapterSection(_Section):
     method: Literal["lora", "rslora", "dora", "full"] = _field(
         "lora",
         "lora: Hu et al. 2021. rslora: scale alpha / sqrt(rank), Kalajdzievski 2023. dora: magnitude and direction, "
-        "Liu et al. 2024. full: no adapter; every weight of the model is trained, which takes 10 to 16 bytes a weight "
+        "Liu et al. 2024. full: no adapter; every weight of the model is trained, which takes 10 to 18 bytes a weight "
         "and a learning rate some ten times lower; rank, alpha, dropout and targets do not apply.",
     )
     rank: int = _field(16, "Rank of the update.", unit="dimensions", ge=1, le=256)
@@ -131,9 +131,9 @@ class TrainSection(_Section):
     )
     optimizer: Literal["adamw", "adamw8bit", "paged_adamw8bit"] = _field(
         "adamw",
-        "adamw: two fp32 moments, 8 bytes a trained weight. adamw8bit: moments in 8 bits (bitsandbytes, Dettmers et al. "
-        "2022), 2 bytes. paged_adamw8bit: these in host memory, brought to the GPU page by page; on a processor the "
-        "same as adamw8bit. Both 8-bit ones train on the plain engine.",
+        "adamw: two fp32 moments, 8 bytes a trained weight. adamw8bit: moments in 8 bits, 2 bytes (bitsandbytes, "
+        "Dettmers et al. 2022). paged_adamw8bit: these in host memory, brought to the GPU page by page; on a processor "
+        "the same as adamw8bit. Both 8-bit ones train on the plain engine.",
     )
     engine: Literal["auto", "fast", "plain"] = _field(
         "auto",
@@ -269,8 +269,19 @@ def idle_note(adapter: AdapterSection) -> str:
     ]
     if not changed:
         return ""
-    are = "do not apply" if len(changed) > 1 else "does not apply"
-    return f'With adapter.method = "full" every weight is trained: {" and ".join(changed)} {are}.'
+    named = f"{', '.join(changed[:-1])} and {changed[-1]} do" if len(changed) > 1 else f"{changed[0]} does"
+    return f'With adapter.method = "full" every weight is trained: {named} not apply.'
+
+
+def why_plain(recipe: Recipe) -> str:
+    """Why only the plain engine trains what the recipe asks for, as the first half of a sentence; else empty."""
+    if recipe.adapter.method == "dora":
+        return "The fast engine does not do DoRA"
+    if recipe.adapter.method == "full":
+        return 'The fast engine trains adapters only, not every weight (adapter.method = "full")'
+    if recipe.train.optimizer != "adamw":
+        return f'The fast engine does not do train.optimizer = "{recipe.train.optimizer}"'
+    return ""
 
 
 def sections() -> dict[str, type[BaseModel]]:

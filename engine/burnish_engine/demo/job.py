@@ -276,7 +276,7 @@ def _report(
         steps=len(steps),
         trained_tokens=sum(step.tokens for step in steps),
         tokens_per_s=sum(step.tokens for step in steps) / sum(step.step_s for step in steps),
-        peak_memory_bytes=max(step.memory_bytes for step in steps),
+        peak_memory_bytes=max(step.held_bytes for step in steps),
         losses=[(step.step, step.loss) for step in steps],
         held_out_loss_base=before,
         held_out_loss_tuned=after,

@@ -113,7 +113,7 @@ def export_gguf(
         truth = _Truth(tokenizer, expected, reference)
         run = _Run(plan, aside, safe_name(name, "model"), truth, threads, stages, cancelled)
         checked = run.check_all(base, wanted)
-        digest = weights.adapter.digest if weights.adapter else ""
+        digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference.probes)
         stop_if(cancelled, "The export")
         progress("Done", 1.0)
@@ -234,7 +234,7 @@ def verify_file(
     made = read_back(gguf, quant)
     try_file(gguf)
     tokenizer = load_tokenizer(source)
-    digest = read_adapter(adapter).digest if adapter is not None else ""
+    digest = read_adapter(adapter).digest if adapter is not None else source.trained_digest
     probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
     reference = compute_reference(
         source, adapter, tokenizer, held_out, probes, device=device, progress=progress, cancelled=cancelled

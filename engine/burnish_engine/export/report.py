@@ -111,7 +111,7 @@ def build_report(
     Args:
         source: The base model.
         architecture: The files' `general.architecture`.
-        digest: SHA-256 of the adapter, or an empty string.
+        digest: SHA-256 of the adapter, or of the weights where all were trained; or an empty string.
         checked: What was found.
         probes: Conversations the trained model was asked.
     """

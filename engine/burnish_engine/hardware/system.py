@@ -15,11 +15,10 @@ import psutil
 from burnish_engine.contract.machine import HostFacts
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.hardware.cpu import usable_cores
+from burnish_engine.hardware.host_memory import host_memory, is_wsl
 from burnish_engine.hardware.sleep import read_sleep
 
 _CPUINFO = Path("/proc/cpuinfo")
-_KERNEL_VERSION = Path("/proc/version")
-_CGROUP = Path("/sys/fs/cgroup")
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 _CONTAINER_GROUPS = re.compile(r"docker|kubepods|containerd|lxc|podman")
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -36,7 +35,7 @@ class SystemFacts(HostFacts):
 
 def read_system() -> SystemFacts:
     """This machine as it is now."""
-    total, free = _memory()
+    total, free = host_memory()
     container = in_container()
     sleep_after_s, sleep_note = (
         (None, "The host decides when this system sleeps.") if container else read_sleep(on_battery=_on_battery())
@@ -62,7 +61,7 @@ def in_container() -> bool | None:
     """Whether this is a container or the Windows subsystem for Linux; None where there is no telling (not Linux)."""
     if not sys.platform.startswith("linux"):
         return False if os.name == "nt" else None
-    if any(mark.exists() for mark in _CONTAINER_MARKS) or "microsoft" in _read(_KERNEL_VERSION).lower():
+    if any(mark.exists() for mark in _CONTAINER_MARKS) or is_wsl():
         return True
     return _CONTAINER_GROUPS.search(_read(Path("/proc/1/cgroup"))) is not None
 
@@ -74,18 +73,6 @@ def process_name(pid: int) -> str:
     with suppress(psutil.Error, OSError, ValueError):
         return psutil.Process(pid).name()
     return ""
-
-
-def _memory() -> tuple[int, int]:
-    """(total, free) bytes of memory, within the limit of a container (kernel docs, cgroup-v2, memory.max)."""
-    memory = psutil.virtual_memory()
-    with suppress(OSError, ValueError):
-        limit = int((_CGROUP / "memory.max").read_text(encoding="ascii"))  # "max" where there is none
-        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
-        cache = re.search(r"^inactive_file (\d+)$", _read(_CGROUP / "memory.stat"), flags=re.MULTILINE)
-        used -= int(cache[1]) if cache else 0
-        return min(memory.total, limit), max(0, min(memory.available, limit - used))
-    return memory.total, memory.available
 
 
 def _free_disk() -> int:

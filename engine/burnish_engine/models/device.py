@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import psutil
 import torch
 
@@ -9,7 +12,29 @@ from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.hardware.cpu import usable_cores
+from burnish_engine.hardware.host_memory import is_wsl
 from burnish_engine.hardware.probe import probe
+
+_MIB, _GIB = 2**20, 2**30
+_CONTEXT_BYTES = (
+    480 * _MIB
+)  # what a context takes before any kernel; an H100 was seen to take 0.74 GiB with all of them
+_LATER_BYTES = 128 * _MIB  # kernels and graphs that come after the cap is set, outside the allocator
+_DESKTOP_BYTES = 256 * _MIB
+"""What Windows' desktop and browser may take more of the card while a run goes on: WDDM makes room for whoever is in
+the foreground by moving others' memory to the system's, and ours is the largest."""
+_SYSTEM_BYTES, _SYSTEM_SHARE = 4 * _GIB, 0.1  # left to everything else where GPU and system share one memory
+_LEAST_BYTES = 64 * _MIB
+
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator",
+    "CUDA error: out of memory",  # outside torch's allocator, as for page-locked memory
+    "CUDA driver error: out of memory",
+    "Triton Error [CUDA]: out of memory",  # a kernel's code could not be loaded
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # of a handle that there was no memory for
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 
 
 def choose_device(devices: DevicesSection, machine: MachineFacts | None = None) -> torch.device:
@@ -90,6 +115,67 @@ def choose_threads(asked: int) -> int:
     return asked or usable_cores()
 
 
+def cap_memory(device: torch.device, budget_gib: float = 0.0, beside: Callable[[], int | None] = lambda: None) -> int:
+    """Keep torch's allocator below what the card has, so that too large a run raises instead of crawling.
+
+    Args:
+        device: Where to train; nothing is done on the CPU.
+        budget_gib: The recipe's `memory.budget_gib`: most that the process may take; 0: no limit of its own.
+        beside: Bytes that the process holds beside torch's allocator now; None where that is not known.
+
+    Returns:
+        Most bytes that the allocator may hold; 0 on the CPU.
+
+    Raises:
+        UsageError: The budget is less than the process takes without any tensor.
+    """
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)  # makes the context where there is none yet
+    shared = bool(getattr(torch.cuda.get_device_properties(device), "is_integrated", False))
+    context = beside()
+    most = allocator_limit(
+        free + torch.cuda.memory_reserved(device),
+        total,
+        budget=round(budget_gib * _GIB),
+        beside=context,
+        spills=sys.platform == "win32" or is_wsl(),
+        integrated=shared,
+    )
+    if most <= 0:
+        raise UsageError(
+            f"memory.budget_gib = {budget_gib:g} leaves nothing for tensors: the CUDA context and kernels take about "
+            f"{((context or _CONTEXT_BYTES) + _LATER_BYTES) / _GIB:.1f} GiB.",
+            "Raise memory.budget_gib, or set it to 0 for all that is free.",
+        )
+    torch.cuda.set_per_process_memory_fraction(min(1.0, most / total), device)
+    return most
+
+
+def allocator_limit(
+    free: int, total: int, *, budget: int = 0, beside: int | None = None, spills: bool, integrated: bool = False
+) -> int:
+    """Most bytes that the allocator may hold; 0 or less where a budget leaves nothing.
+
+    Args:
+        free: Bytes that are free on the device, the allocator's own included.
+        total: Bytes of the device.
+        budget: Most that the process may take; 0: no limit of its own.
+        beside: Bytes that the process holds beside the allocator now, where that is known.
+        spills: The driver puts into system memory what does not fit (Windows, WSL2).
+        integrated: The GPU's memory is the system's.
+    """
+    most = total - _LATER_BYTES
+    if integrated:
+        most = total - max(_SYSTEM_BYTES, int(_SYSTEM_SHARE * total))
+    elif spills:  # elsewhere the driver refuses by itself, and what others give back may be used
+        most = min(most, free - _LATER_BYTES - _DESKTOP_BYTES)
+    most = max(most, _LEAST_BYTES)  # a full card is the plan's to refuse, not ours
+    if budget:
+        most = min(most, budget - (_CONTEXT_BYTES if beside is None else beside) - _LATER_BYTES)
+    return most
+
+
 def memory_bytes(device: torch.device) -> int:
     """Peak device memory (CUDA: allocator's peak; CPU: this process's resident memory now)."""
     if device.type == "cuda":
@@ -98,7 +184,11 @@ def memory_bytes(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch or Python ran out of memory; on the CPU torch says so in words only."""
+    """Whether torch, Python or a library below them ran out of memory; most say so in words only."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    if not isinstance(error, RuntimeError):
+        return False
+    # What ends a capture after that raises an error of its own.
+    before = error.__cause__ or error.__context__
+    return any(words in str(error) for words in _OUT_OF_MEMORY) or (before is not None and is_out_of_memory(before))

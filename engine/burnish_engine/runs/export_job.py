@@ -16,7 +16,7 @@ from burnish_engine.contract.files import cannot_write, read_with_retry, write_a
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.protocol import ExportJob
 from burnish_engine.runs.process import is_alive, own_identity, start_detached
-from burnish_engine.runs.store import adapter_of
+from burnish_engine.runs.store import trained_of
 
 _WRITE_S = 0.25
 _ASK_S = 0.2
@@ -64,10 +64,10 @@ def start_export(paths: RunPaths, to: str, quants: Sequence[str], name: str = ""
         name: What to call the model; empty: the run's name.
 
     Raises:
-        UsageError: The run has no adapter yet, or is being exported.
+        UsageError: The run has nothing trained yet, or is being exported.
         NoSpaceError: The run folder cannot be written.
     """
-    adapter_of(paths)
+    trained_of(paths)
     if is_exporting(paths):
         raise _busy(paths)
     arguments = ["export", str(paths.root), "--to", to]

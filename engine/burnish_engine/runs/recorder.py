@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.events import Event, RunEnded
+from burnish_engine.contract.events import Event, PlanMade, RunEnded
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.process import own_identity
@@ -25,11 +25,15 @@ class Recorder:
     Args:
         paths: The run folder, which this process must own.
         listener: Called with every event after it was written, on the caller's thread.
+
+    Attributes:
+        plan: What the run was predicted to take; None until that is known.
     """
 
     def __init__(self, paths: RunPaths, listener: Listener | None = None) -> None:
         self._paths = paths
         self._listener = listener
+        self.plan: PlanMade | None = None
         self._lock = threading.Lock()
         self._events = EventWriter(paths.events)
         pid, created = own_identity()
@@ -50,6 +54,8 @@ class Recorder:
 
     def emit(self, event: Event) -> None:
         """Append an event, then tell the listener."""
+        if isinstance(event, PlanMade):
+            self.plan = event
         self._tell(self._events.write(event))
 
     def update(self, **changes: Any) -> None:

@@ -102,14 +102,45 @@ def adapter_of(paths: RunPaths) -> Path:
     """The folder of the run's trained adapter.
 
     Raises:
-        UsageError: There is none yet.
+        UsageError: There is none yet, or the run trains the whole model.
     """
+    if trains_whole_model(paths):
+        raise UsageError(
+            f'The run {paths.root.name} trained every weight (adapter.method = "full"), so it has no adapter.',
+            f"Take the model: burnish export {paths.root.name} --to safetensors, or --to gguf.",
+        )
     if not (paths.adapter / "adapter_model.safetensors").is_file():
         raise UsageError(
             f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
             f"Wait for it, or finish it: burnish runs resume {paths.root.name}",
         )
     return paths.adapter
+
+
+def trained_of(paths: RunPaths) -> Path:
+    """The folder of what the run trained: its adapter, or the whole model.
+
+    Raises:
+        UsageError: There is none yet.
+    """
+    if not trains_whole_model(paths):
+        return adapter_of(paths)
+    if not has_trained_model(paths):
+        raise UsageError(
+            f"The run {paths.root.name} has no model yet; it is saved at the end and when a run is stopped.",
+            f"Wait for it, or finish it: burnish runs resume {paths.root.name}",
+        )
+    return paths.model
+
+
+def has_trained_model(paths: RunPaths) -> bool:
+    """Whether the run trained a whole model and saved it."""
+    return (paths.model / "model.safetensors").is_file()
+
+
+def trains_whole_model(paths: RunPaths) -> bool:
+    """Whether the run trains every weight instead of an adapter."""
+    return paths.model.is_dir() or (paths.recipe.is_file() and read_recipe(paths).adapter.method == "full")
 
 
 def read_recipe(paths: RunPaths) -> Recipe:

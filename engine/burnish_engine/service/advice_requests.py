@@ -1,4 +1,4 @@
-"""Requests for advice: which model, which recipe."""
+"""Requests for advice: what fits here, which model, which recipe."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from burnish_engine.advise.catalog import EMBEDDED, catalog, find_model, models_here, search
 from burnish_engine.advise.rank import rank
 from burnish_engine.advise.suggest import ChosenModel, Wish, chosen_model, suggest
+from burnish_engine.advise.what_fits import what_fits
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.errors import SetupError
@@ -18,6 +19,7 @@ from burnish_engine.contract.protocol import (
     ModelsRequest,
     Result,
     SuggestRequest,
+    WhatFitsRequest,
 )
 from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, TrainSection
 from burnish_engine.contract.recipe_file import dump_recipe
@@ -30,7 +32,7 @@ _UNCUT_TOKENS = 1_048_576  # the schema's longest row: lengths are wanted as the
 
 
 class AdviceRequests:
-    """Rank models, suggest recipes.
+    """Say what fits, rank models, suggest recipes.
 
     Args:
         machine: Probes the machine.
@@ -48,6 +50,12 @@ class AdviceRequests:
         here = models_here(catalog()) | {EMBEDDED}
         found = rank(self._machine.facts(), search(request.query, catalog()), request.target, here=here)
         return Result(id=request.id, models=found)
+
+    def what_fits(self, request: WhatFitsRequest, job: Job) -> Result:
+        """How far this machine goes with the usual models, or with one."""
+        only = self._chosen(request.model, job) if request.model else None
+        found = what_fits(self._machine.facts(), catalog(), only=only, gpu_gib=request.gpu_gib, progress=job.progress)
+        return Result(id=request.id, what_fits=found)
 
     def suggest(self, request: SuggestRequest, job: Job) -> Result:
         """A model and a recipe with reasons."""

@@ -58,6 +58,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "machine": live.machine,
         "model": live.model,
         "models": advice.models,
+        "what_fits": advice.what_fits,
         "suggest": advice.suggest,
         "fetch": live.fetch,
         "inspect": live.inspect,

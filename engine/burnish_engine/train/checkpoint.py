@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Position:
         layout: How rows are laid out in a pass.
         device: Type of the device, cpu or cuda.
         engine: Which engine trains, fast or plain; a run goes on with the same.
+        plan: `Engine.memory_plan`, as it is when this is saved; a run goes on with it.
     """
 
     step: int
@@ -58,10 +59,11 @@ class Position:
     layout: str
     device: str
     engine: str = "plain"
+    plan: str = ""
 
 
 def save_adapter(engine: Engine, folder: Path) -> None:
-    """Write the adapter in PEFT format, replacing an older one file by file so that the folder is always loadable."""
+    """Write what was trained, replacing an older one file by file so that the folder is always loadable."""
     aside = folder.with_name(folder.name + _PARTIAL)
 
     def write() -> None:
@@ -90,10 +92,11 @@ def save_checkpoint(folder: Path, engine: Engine, position: Position, device: to
     def write() -> None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        engine.save_adapter(aside / "adapter")
+        engine.save_adapter(aside / engine.trains)
         save_file(engine.optimizer_tensors(), aside / "optimizer.safetensors")
         save_file(_torch_rng(device), aside / "rng.safetensors")
-        state = {"v": CHECKPOINT_VERSION, **asdict(position), "python_rng": _python_rng(), "numpy_rng": _numpy_rng()}
+        there = replace(position, plan=engine.memory_plan)  # it may have become smaller while this was written
+        state = {"v": CHECKPOINT_VERSION, **asdict(there), "python_rng": _python_rng(), "numpy_rng": _numpy_rng()}
         write_atomic(aside / "state.json", json.dumps(state) + "\n")
         hashes = {path.relative_to(aside).as_posix(): _sync_and_hash(path) for path in _files(aside)}
         if target.exists():
@@ -104,6 +107,31 @@ def save_checkpoint(folder: Path, engine: Engine, position: Position, device: to
 
     _guarded(target, write)
     return target
+
+
+def try_saving(folder: Path, engine: Engine) -> None:
+    """Write an adapter among the checkpoints, and delete it again.
+
+    Raises:
+        NoSpaceError: It could not be written.
+    """
+    aside = folder / f".dry-run{_PARTIAL}"
+
+    def write() -> None:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        engine.save_adapter(aside / engine.trains)
+
+    try:
+        _guarded(folder, write)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def trained_folder(checkpoint: Path) -> Path:
+    """Where a checkpoint keeps what was trained: the adapter, or the whole model."""
+    model = checkpoint / "model"
+    return model if model.is_dir() else checkpoint / "adapter"
 
 
 def find_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
@@ -145,8 +173,32 @@ def read_position(checkpoint: Path) -> Position:
     return Position(**{name: state[name] for name in Position.__dataclass_fields__ if name in state})
 
 
+def refuse_changes(position: Position, dataset_hash: str, recipe_hash: str, recipe: Path) -> None:
+    """A run goes on only with what it was started with.
+
+    Args:
+        position: Of the checkpoint.
+        dataset_hash: Of the data now.
+        recipe_hash: Of the recipe now.
+        recipe: Where that lies.
+
+    Raises:
+        UsageError: One of them is another.
+    """
+    if position.dataset_hash != dataset_hash:
+        raise UsageError(
+            "The training data is not what this run was started with (its files changed since).",
+            "Put the files back as they were, or start a new run.",
+        )
+    if position.recipe_hash != recipe_hash:
+        raise UsageError(
+            f"The recipe in {recipe} was changed after the run started.",
+            "Put it back as it was, or start a new run with the changed recipe.",
+        )
+
+
 def restore_training(checkpoint: Path, engine: Engine, device: torch.device) -> None:
-    """Put optimizer state and all random generators back. The engine must already carry the checkpoint's adapter."""
+    """Put optimizer state and all random generators back. The engine must already carry what `trained_folder` holds."""
     engine.restore_optimizer(load_file(checkpoint / "optimizer.safetensors"))
     state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
     rng = load_file(checkpoint / "rng.safetensors")

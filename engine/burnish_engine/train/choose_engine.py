@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
+from burnish_engine.advise.engine_choice import check_optimizer
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.models.source import ModelSource
 from burnish_engine.train.engine import Engine
 from burnish_engine.train.fast_engine import FastEngine, why_not
 from burnish_engine.train.plain_engine import PlainEngine
+from burnish_engine.train.smaller_plan import read_plan
 from burnish_engine.train.stream import BatchStream
 
 
@@ -27,6 +29,7 @@ def make_engine(
     adapter: Path | None = None,
     name: str | None = None,
     layout: str | None = None,
+    plan: str = "",
 ) -> Engine:
     """Load the model into an engine.
 
@@ -37,9 +40,10 @@ def make_engine(
         tokenizer: For replies.
         precision: "fp32", "bf16" or "fp16".
         device: Where to train.
-        adapter: Folder of the adapter to go on with; None starts a new one.
+        adapter: Folder of what was trained so far (adapter or whole model), to go on with; None starts anew.
         name: The engine of the run so far; None chooses.
         layout: How rows were laid out so far.
+        plan: How to use memory, as `Engine.memory_plan` said it, or `SMALLEST`; empty for as the engine chooses.
 
     Raises:
         UsageError: The recipe asks for what the engine that it asks for, or is left with, does not do.
@@ -50,14 +54,27 @@ def make_engine(
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if name else remedy)
     if asked == "plain" or reason:
+        check_optimizer(recipe)
         _check_plain(recipe, precision, reason)
         plain = PlainEngine(
-            source, recipe, stream, tokenizer, precision=precision, device=device, adapter=adapter, layout=layout
+            source,
+            recipe,
+            stream,
+            tokenizer,
+            precision=precision,
+            device=device,
+            adapter=adapter,
+            layout=layout,
+            plan=plan,
         )
         if reason and name is None:
             plain.notes.insert(0, f"{reason}; the plain one trains this, more slowly.")
         return plain
-    return FastEngine(source, recipe, stream, tokenizer, precision=precision, device=device, adapter=adapter)
+    assert source.spec is not None
+    memory = read_plan(plan, source.spec)
+    return FastEngine(
+        source, recipe, stream, tokenizer, precision=precision, device=device, adapter=adapter, plan=memory
+    )
 
 
 def _check_plain(recipe: Recipe, precision: str, reason: str) -> None:

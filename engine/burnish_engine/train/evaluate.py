@@ -28,9 +28,11 @@ def held_out_loss(
     was_training = model.training
     model.eval()
     total, count = 0.0, 0
-    for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
-        if batch.supervised_tokens:
-            total += float(summed_loss(model, batch, device, layout))
-            count += batch.supervised_tokens
-    model.train(was_training)
+    try:
+        for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
+            if batch.supervised_tokens:
+                total += float(summed_loss(model, batch, device, layout))
+                count += batch.supervised_tokens
+    finally:
+        model.train(was_training)
     return (total / count if count else float("nan")), count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.memory_plan import MemoryPlan
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe import Recipe, why_plain
+from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
+from burnish_engine.hardware.host_memory import host_memory
 from burnish_engine.models.decoder_generate import DecoderSpeaker
 from burnish_engine.models.decoder_layer import KEEP_LEVELS
 from burnish_engine.models.decoder_load import load_decoder
@@ -22,7 +24,7 @@ from burnish_engine.models.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource
-from burnish_engine.train.engine import StepResult
+from burnish_engine.train.engine import StepResult, Trained
 from burnish_engine.train.fast_evaluate import held_out_loss
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_trainer import FastTrainer
@@ -30,6 +32,7 @@ from burnish_engine.train.memory_choice import choose_memory_plan, head_rows, lo
 from burnish_engine.train.packed_batch import PackedLayout, buckets
 from burnish_engine.train.prefetch import Prefetcher
 from burnish_engine.train.schedule import learning_rate
+from burnish_engine.train.smaller_plan import smaller_plan, what_changed
 from burnish_engine.train.stream import BatchStream
 from burnish_kernels.attention.op import tile_rows
 
@@ -39,9 +42,7 @@ def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
     reason = why_not_fast(source.config, source.spec, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    if recipe.adapter.method == "dora":
-        return "The fast engine does not do DoRA"
-    return device_problem(device)
+    return why_plain(recipe) or device_problem(device)
 
 
 class FastEngine:
@@ -55,13 +56,14 @@ class FastEngine:
         precision: "fp32", "bf16" or "fp16".
         device: Where to train.
         adapter: Folder of the adapter to go on with; None starts a new one.
-        plan: How to use memory; None decides from what is free once the weights are there.
+        plan: How to use memory; None decides from what is free.
 
     Attributes:
         plan: What was decided.
     """
 
     name = "fast"
+    trains: Trained = "adapter"
     layout = "packed"
 
     def __init__(
@@ -93,13 +95,17 @@ class FastEngine:
             self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
+        nf4 = recipe.model.quantize == "nf4" or source.stored_quantized
+        plan = plan or choose_memory_plan(recipe, spec, stream, device, precision=precision, nf4=nf4)
         loaded = load_decoder(
             source,
             dtype=DTYPES[precision],
             device=device,
             positions=max(section.micro_batch_tokens, 64),
             plan=adapters,
-            quantize=recipe.model.quantize == "nf4" or source.stored_quantized,
+            quantize=nf4,
+            embedding_on_host=plan.embedding_on_host,
+            head_on_host=plan.head_on_host,
         )
         self.model = make_trainable(loaded)
         if adapter:
@@ -107,7 +113,7 @@ class FastEngine:
         else:
             self.model.adapter.initialize(section.seed)
         self.model.optimizer.write_shadows()
-        self.use_plan(plan or choose_memory_plan(recipe, stream, self.model))
+        self.use_plan(plan)
         self._speaker = DecoderSpeaker(loaded.decoder, declared_ends(source))
 
     def use_plan(self, plan: MemoryPlan) -> None:
@@ -119,8 +125,55 @@ class FastEngine:
         decoder.tile_feed_forward(plan.mlp_rows)
         self._layouts = self._make_layouts(plan.head_rows)
         keep = [KEEP_LEVELS[level] for level in plan.layers]
-        lockable = lockable_memory() if device.type == "cuda" else None
+        lockable = lockable_memory(device)
         self._trainers.append(FastTrainer(self.model, self._recipe.train, self._layouts, keep, lockable=lockable))
+
+    @property
+    def memory_plan(self) -> str:
+        """See `Engine`."""
+        return self.plan.model_dump_json()
+
+    @property
+    def locked_bytes(self) -> int:
+        """See `Engine`."""
+        return sum(trainer.offload.host_bytes for trainer in self._trainers if trainer.offload)
+
+    def shrink(self) -> str:
+        """See `Engine`."""
+        rows, spec = max(layout.rows for layout in self._layouts), self.model.loaded.decoder.spec
+        kept = rows * (spec.hidden_size + spec.num_heads * spec.head_dim) * spec.num_layers
+        on_host = kept * self.model.loaded.decoder.dtype.itemsize
+        old, new = self.plan, smaller_plan(self.plan, rows, to_host=on_host < host_memory()[1])
+        if new is None:
+            return ""
+        self.use_plan(new)
+        return what_changed(old, new)
+
+    @property
+    def loading_plan(self) -> str:
+        """See `Engine`."""
+        smaller = self.plan.model_copy(update={"embedding_on_host": True, "head_on_host": True})
+        return "" if smaller == self.plan or self.model.device.type == "cpu" else smaller.model_dump_json()
+
+    @property
+    def state_bytes(self) -> int:
+        """See `Engine`."""
+        return 3 * self.model.optimizer.param.nbytes
+
+    def snapshot(self) -> Callable[[], None]:
+        """See `Engine`."""
+        optimizer = self.model.optimizer
+        with self._trainer.on_stream():
+            weights = optimizer.param.to("cpu", copy=True)
+            state = {name: value.clone() for name, value in self.model.state().items()}  # on the CPU they are it
+
+        def put_back() -> None:
+            with self._trainer.on_stream():
+                optimizer.param.copy_(weights)
+                self.model.restore(state)
+                optimizer.write_shadows()
+
+        return put_back
 
     @property
     def _trainer(self) -> FastTrainer:
@@ -141,11 +194,15 @@ class FastEngine:
             for rows in pass_buckets(section, self._stream)
         ]
 
-    def start(self, step: int, total_steps: int, total_micro_batches: int) -> None:
+    def start(
+        self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
+    ) -> None:
         """See `Engine`."""
         section = self._recipe.train
+        self.close()
+        self._trainer.begin_anew()
         self._prefetcher = Prefetcher(
-            self._stream,
+            self._stream if source is None else source,
             self._layouts,
             first=step * section.accumulation,
             total=total_micro_batches,
@@ -172,7 +229,7 @@ class FastEngine:
         longest = max((len(document) for document in documents), default=0)
         if longest > layout.rows:  # training's passes may all be shorter than the budget
             layout = replace(layout, rows=buckets(budget, packed=True, most=longest)[-1])
-        with self._trainer.on_stream():
+        with self._trainer.on_stream(), self._trainer.idle_memory():
             return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.rows), layout)
 
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:

@@ -18,8 +18,9 @@ import torch
 
 from burnish_engine.contract.recipe import TrainSection
 from burnish_engine.models.decoder_layer import Keep
+from burnish_engine.models.device import is_out_of_memory
 from burnish_engine.models.offload import Offload
-from burnish_engine.train.engine import StepResult
+from burnish_engine.train.engine import StepResult, whole_update
 from burnish_engine.train.fast_model import TrainableDecoder
 from burnish_engine.train.fast_pass import LossOptions, PassProgram
 from burnish_engine.train.packed_batch import PackedLayout
@@ -111,6 +112,16 @@ class FastTrainer:
         """Results that have arrived since, in order; with `wait`, those of all queued steps."""
         return self._results.collect(wait=wait)
 
+    def begin_anew(self) -> None:
+        """Wait for what is queued, and drop its results and what an unfinished step left."""
+        for _ in self.results(wait=True):
+            pass
+        if self.stream:
+            torch.cuda.synchronize(self.model.device)  # also for what another trainer of this model queued
+        with self.on_stream():
+            self.model.optimizer.grad.zero_()
+            self._loss_sum.zero_()
+
     def _pass(self, prefetcher: Prefetcher, batch: HostBatch) -> None:
         program = self._programs[batch.layout]
         prefetcher.upload(batch, self._inputs)
@@ -135,7 +146,8 @@ class FastTrainer:
         elif self._update_graph:
             self._update_graph.replay()
         else:
-            optimizer.step()
+            with whole_update():
+                optimizer.step()
         self._results.push(facts, optimizer.status, self._loss_sum)
         self._loss_sum.zero_()
 
@@ -144,7 +156,14 @@ class FastTrainer:
 
         Outside it, the first pass of each further bucket would need as much memory again.
         """
-        if self._pool is None or program.captured or not self._wants_graphs:
+        return _nothing() if program.captured else self.idle_memory()
+
+    def idle_memory(self) -> AbstractContextManager[object]:
+        """What is allocated within takes the captured passes' memory, which is idle between steps.
+
+        Everything has to be freed again before the next step, and the work has to be on `stream`.
+        """
+        if self._pool is None or not self._wants_graphs:
             return _nothing()
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
         return torch.cuda.use_mem_pool(pool, self.model.device)
@@ -163,7 +182,9 @@ class FastTrainer:
                 with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
                     self.model.optimizer.step()
                 self._update_graph = graph
-        except (RuntimeError, torch.OutOfMemoryError) as error:
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             self._wants_graphs = False
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.problem = (

@@ -6,6 +6,7 @@ import psutil
 
 from burnish_engine.advise.gather import plan_recipe
 from burnish_engine.advise.plan import refuse_unfit
+from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.events import PlanMade, Warned
 from burnish_engine.contract.facts import DatasetFacts
@@ -15,7 +16,7 @@ from burnish_engine.hardware.probe import probe
 from burnish_engine.runs.recorder import Recorder
 
 
-def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyway: bool = False) -> None:
+def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyway: bool = False) -> Plan | None:
     """Plan the run with its real dataset, record the prediction, and refuse what does not fit.
 
     Args:
@@ -23,6 +24,9 @@ def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyw
         dataset: Its prepared data.
         recorder: Gets the prediction as an event.
         anyway: Only warn.
+
+    Returns:
+        The plan, which the run is to keep to; None where none could be made.
 
     Raises:
         DoesNotFitError: It does not fit.
@@ -32,7 +36,7 @@ def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyw
         plan = plan_recipe(recipe, dataset=dataset, machine=_machine_for_this_process())
     except (SetupError, UsageError) as error:  # a shape we cannot read: training may work all the same
         recorder.emit(Warned(code="plan", message=str(error)))
-        return
+        return None
     recorder.emit(
         PlanMade(
             memory_bytes=plan.memory_bytes,
@@ -40,13 +44,14 @@ def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyw
             tokens_per_s=plan.tokens_per_s,
             seconds=plan.seconds or 0.0,
             fits=plan.fits,
+            basis=plan.basis,
         )
     )
-    if plan.fits:
-        return
-    if not anyway:
-        refuse_unfit(plan)
-    recorder.emit(Warned(code="plan", message=" ".join(plan.problems)))
+    if not plan.fits:
+        if not anyway:
+            refuse_unfit(plan)
+        recorder.emit(Warned(code="plan", message=" ".join(plan.problems)))
+    return plan
 
 
 def _machine_for_this_process() -> MachineFacts:

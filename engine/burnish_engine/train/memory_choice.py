@@ -2,38 +2,163 @@
 
 from __future__ import annotations
 
-from burnish_engine.contract.memory_plan import AUTO, MemoryPlan, parse_levels
-from burnish_engine.contract.recipe import Recipe, TrainSection
-from burnish_engine.train.fast_model import TrainableDecoder
-from burnish_engine.train.packed_batch import buckets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from burnish_engine.advise.fast_memory import of_plan
+from burnish_engine.advise.fast_speed import FastSpeed
+from burnish_engine.advise.memory_solver import choose_plan, least_bytes, least_plan, peak_bytes, usable_bytes
+from burnish_engine.advise.planned_run import FastRun
+from burnish_engine.advise.shape import GIB, MIB
+from burnish_engine.advise.workload import Pass
+from burnish_engine.contract.errors import DoesNotFitError
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
+from burnish_engine.hardware.host_memory import host_memory, lockable_bytes
+from burnish_engine.hardware.probe import probe
+from burnish_engine.train.packed_batch import BUCKET_MULTIPLE, buckets
 from burnish_engine.train.stream import BatchStream
 
 _HEAD_ROWS = 4096
 """Most rows of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take memory."""
 _HEAD_ROWS_CPU = 256
 _HEAD_STEP = 256
+_CONTEXT_BYTES = 760 * MIB  # of this process on the GPU by now, which the plan counts too
 
 
-def choose_memory_plan(recipe: Recipe, stream: BatchStream, model: TrainableDecoder) -> MemoryPlan:
-    """The plan to start with, for a model whose weights, adapter and optimizer are on the device already."""
-    spec, device = model.loaded.decoder.spec, model.device
-    section, pinned = recipe.train, recipe.memory
+def choose_memory_plan(
+    recipe: Recipe, spec: DecoderSpec, stream: BatchStream, device: torch.device, *, precision: str, nf4: bool
+) -> MemoryPlan:
+    """The plan to start with, before anything is loaded; the smallest there is where none is predicted to fit.
+
+    Args:
+        recipe: The run; what its `memory` pins stays.
+        spec: The model's shape.
+        stream: The run's passes.
+        device: Where to train.
+        precision: "fp32", "bf16" or "fp16".
+        nf4: Whether the frozen weights will stand in 4 bits.
+    """
+    run = _fast_run(recipe, spec, largest_pass(recipe.train, stream), device, precision=precision, nf4=nf4)
+    host = lockable_memory(device)
+    budget = usable_bytes(_free_bytes(device), cuda=run.cuda)
+    if recipe.memory.budget_gib:
+        budget = int(recipe.memory.budget_gib * GIB)
+    found = choose_plan(run, budget_bytes=budget, host_budget_bytes=host)
+    return found or least_plan(run, host_budget_bytes=host)
+
+
+@dataclass(frozen=True)
+class BudgetPlan:
+    """The fastest plan within a budget.
+
+    Attributes:
+        plan: It.
+        peak_bytes: What the process is predicted to hold.
+        seconds: Predicted time of a pass.
+    """
+
+    plan: MemoryPlan
+    peak_bytes: int
+    seconds: float
+
+
+def plan_within(
+    budget_bytes: float,
+    adapter: AdapterSection,
+    spec: DecoderSpec,
+    lengths: Sequence[int],
+    device: torch.device,
+    *,
+    tokens: int,
+    precision: str,
+    nf4: bool,
+) -> BudgetPlan:
+    """The plan for passes of documents of some lengths, all learned from; nothing is evaluated.
+
+    Args:
+        budget_bytes: What the process may hold of the device.
+        adapter: The adapter.
+        spec: The model's shape.
+        lengths: Of documents, tokens.
+        device: Where to train.
+        tokens: Of a pass.
+        precision: "fp32", "bf16" or "fp16".
+        nf4: Whether the frozen weights stand in 4 bits.
+
+    Raises:
+        DoesNotFitError: No plan takes so little.
+    """
+    largest = Pass(
+        tokens=tokens,
+        supervised=tokens,
+        rows=-(-tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE,
+        longest=max(lengths),
+        span=sum(length * length for length in lengths) / sum(lengths),
+    )
+    run = _fast_run(Recipe(adapter=adapter), spec, largest, device, precision=precision, nf4=nf4)
+    run = replace(run, evaluates=False)
+    host = lockable_memory(device)
+    plan = choose_plan(run, budget_bytes=budget_bytes, host_budget_bytes=host)
+    if plan is None:
+        least = least_bytes(run, host_budget_bytes=host) / GIB
+        raise DoesNotFitError(f"No plan takes {budget_bytes / GIB:g} GiB or less.", f"Give at least {least:.3f} GiB.")
+    seconds = float(FastSpeed(run, largest).seconds([of_plan(plan)])[0])
+    return BudgetPlan(plan, peak_bytes(run, plan), seconds)
+
+
+def _fast_run(
+    recipe: Recipe, spec: DecoderSpec, largest: Pass, device: torch.device, *, precision: str, nf4: bool
+) -> FastRun:
+    cuda, machine = device.type == "cuda", probe()
+    index = (device.index or 0) if cuda else None
+    return FastRun(
+        recipe=recipe,
+        spec=spec,
+        largest=largest,
+        cuda=cuda,
+        precision=precision,
+        nf4=nf4,
+        gpu=next((gpu for gpu in machine.gpus if gpu.index == index), None),
+        cpu_cores=machine.cpu_cores,
+    )
+
+
+def largest_pass(section: TrainSection, stream: BatchStream) -> Pass:
+    """The run's largest pass."""
     rows = pass_buckets(section, stream)[-1]
-    head = pinned.head_rows or head_rows(min(stream.most_supervised, rows), cpu=device.type == "cpu")
-    text = pinned.layers
-    if text == AUTO:
-        text = "attention" if section.recompute else "products"
-    return MemoryPlan(layers=parse_levels(text, spec.num_layers), mlp_rows=pinned.mlp_rows, head_rows=head)
+    return Pass(
+        tokens=min(stream.most_tokens, rows),
+        supervised=min(stream.most_supervised, rows),
+        rows=rows,
+        longest=stream.longest_document,
+        span=stream.span,
+    )
 
 
-def pass_buckets(section: TrainSection, stream: BatchStream) -> list[int]:
+def pass_buckets(section: TrainSection, stream: BatchStream) -> tuple[int, ...]:
     """Rows of the buckets that a run's passes fall into."""
     return buckets(section.micro_batch_tokens, section.pack, stream.most_tokens)
 
 
-def lockable_memory() -> int | None:
-    """Bytes of host memory that may be page-locked; None: as the system allows."""
-    return None
+def lockable_memory(device: torch.device) -> int:
+    """Bytes of host memory that may be page-locked for what layers keep; 0 on the CPU."""
+    if device.type != "cuda":
+        return 0
+    return lockable_bytes(integrated=bool(torch.cuda.get_device_properties(device).is_integrated))
+
+
+def _free_bytes(device: torch.device) -> int:
+    """What this process may take altogether: what is free, and what it has."""
+    if device.type != "cuda":
+        import psutil
+
+        return host_memory()[1] + int(psutil.Process().memory_info().rss)
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
 
 
 def head_rows(supervised: int, *, cpu: bool = False) -> int:

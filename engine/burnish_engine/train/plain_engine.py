@@ -1,27 +1,36 @@
-"""The plain engine: transformers for the base model, PEFT for the adapter, one waiting step after another."""
+"""The plain engine: transformers for the model, PEFT for an adapter, one waiting step after another.
+
+With `adapter.method = "full"` there is no adapter: every weight is trained.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe import Recipe, idle_note
+from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models import plain
 from burnish_engine.models.generate import generate_replies
 from burnish_engine.models.precision import exact_products
 from burnish_engine.models.sampling import Reply
-from burnish_engine.models.source import ModelSource
-from burnish_engine.train.engine import StepResult
+from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.train.engine import SMALLEST, StepResult, Trained, whole_update
 from burnish_engine.train.evaluate import held_out_loss
 from burnish_engine.train.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
 from burnish_engine.train.plain_step import Layout, choose_layout, summed_loss
+from burnish_engine.train.random_state import hold_random
 from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream
+from burnish_engine.train.whole_model import WholeModel
+
+_RECOMPUTE = "recompute"
+"""The one smaller plan: activations are computed again in the backward pass."""
 
 
 class PlainEngine:
@@ -34,8 +43,9 @@ class PlainEngine:
         tokenizer: For replies.
         precision: "fp32" or "bf16".
         device: Where to train.
-        adapter: Folder of the adapter to go on with; None starts a new one.
+        adapter: Folder of what was trained so far (the adapter, or the whole model) to go on with; None starts anew.
         layout: Of the run so far; None finds out.
+        plan: How to use memory; empty for as the recipe says.
     """
 
     name = "plain"
@@ -51,14 +61,19 @@ class PlainEngine:
         device: torch.device,
         adapter: Path | None = None,
         layout: str | None = None,
+        plan: str = "",
     ) -> None:
         self._recipe, self._stream, self._tokenizer, self._device = recipe, stream, tokenizer, device
         exact_products()
         self.notes: list[str] = []
-        base = plain.load_base(source, precision, device)
-        skipped = plain.skipped_targets(base, recipe.adapter)
-        if skipped:
-            self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
+        self._whole: WholeModel | None = None
+        if recipe.adapter.method == "full":
+            # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.
+            self._whole = WholeModel(open_model(str(adapter)) if adapter else source, precision, device)
+            base = self._whole.model
+        else:
+            base = plain.load_base(source, precision, device)
+        self._tell_idle_settings(base, recipe)
         self._layout: Layout = "padded"
         if layout is None:
             self._layout = choose_layout(base, base.config.vocab_size, device, recipe.train.pack)
@@ -66,33 +81,90 @@ class PlainEngine:
             self._layout = "packed"
         if recipe.train.pack and self._layout == "padded":
             self.notes.append("This architecture carries state from one packed row into the next, so rows are padded.")
-        if adapter:
+        if self._whole:
+            self.model = base
+        elif adapter:
             self.model = plain.load_adapter(base, adapter, trainable=True)
         else:
             self.model = plain.attach_adapter(base, recipe.adapter, recipe.train.seed)
-        if recipe.train.recompute:
-            self.model.enable_input_require_grads()
-            base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.memory_plan = ""
+        if recipe.train.recompute or plan in (_RECOMPUTE, SMALLEST):
+            self.shrink()
         self.model.train()
-        self._parameters = plain.trainable_parameters(self.model)
-        self._optimizer = make_optimizer(recipe.train, self._parameters)
+        self._parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)
+        self._optimizer = make_optimizer(recipe.train, self._parameters, whole=self._whole is not None)
         self._results: list[StepResult] = []
+
+    @property
+    def trains(self) -> Trained:
+        """See `Engine`."""
+        return "model" if self._whole else "adapter"
 
     @property
     def layout(self) -> str:
         """See `Engine`."""
         return self._layout
 
-    def start(self, step: int, total_steps: int, total_micro_batches: int) -> None:
+    @property
+    def locked_bytes(self) -> int:
+        """See `Engine`."""
+        return 0
+
+    def start(
+        self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
+    ) -> None:
         """See `Engine`."""
         self._step, self._total_steps, self._total = step, total_steps, total_micro_batches
+        self._source = self._stream if source is None else source
+        self._drop_gradients()
+        self._results.clear()
 
     def queue_step(self) -> None:
         """See `Engine`."""
+        put_back = hold_random(self._device)
+        try:
+            self._do_step()
+        except BaseException:
+            self._drop_gradients()
+            put_back()
+            raise
+
+    def shrink(self) -> str:
+        """See `Engine`."""
+        if self.memory_plan == _RECOMPUTE:
+            return ""
+        self.memory_plan = _RECOMPUTE
+        self.model.enable_input_require_grads()
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return "activations are computed again in the backward pass, slower by about a third"
+
+    loading_plan = ""
+
+    @property
+    def state_bytes(self) -> int:
+        """See `Engine`."""
+        return 3 * sum(value.nbytes for _, value in self._parameters)
+
+    def snapshot(self) -> Callable[[], None]:
+        """See `Engine`."""
+        values = [value.detach().to("cpu", copy=True) for _, value in self._parameters]
+        moments = optimizer_tensors(self._optimizer, self._parameters, copy=True)
+
+        @torch.no_grad()
+        def put_back() -> None:
+            for (_, value), before in zip(self._parameters, values, strict=True):
+                value.copy_(before)
+            if self._whole:
+                self._whole.publish()
+            self.restore_optimizer(moments)
+
+        return put_back
+
+    def _do_step(self) -> None:
         began = time.perf_counter()
         section = self._recipe.train
         first = self._step * section.accumulation
-        batches = [self._stream[index] for index in range(first, min(first + section.accumulation, self._total))]
+        batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
         supervised = sum(batch.supervised_tokens for batch in batches)
         total = 0.0
         for batch in batches:
@@ -108,8 +180,11 @@ class PlainEngine:
         if supervised and taken:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+            with whole_update():
+                self._optimizer.step()
+                if self._whole:
+                    self._whole.publish()
+        self._drop_gradients()
         self._step += 1
         self._results.append(
             StepResult(
@@ -141,6 +216,9 @@ class PlainEngine:
 
     def save_adapter(self, folder: Path) -> None:
         """See `Engine`."""
+        if self._whole:
+            self._whole.save(folder)
+            return
         self.model.save_pretrained(str(folder), safe_serialization=True)
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's model-card form, empty
 
@@ -154,6 +232,17 @@ class PlainEngine:
 
     def close(self) -> None:
         """See `Engine`."""
+
+    def _tell_idle_settings(self, base: Any, recipe: Recipe) -> None:
+        if self._whole:
+            self.notes += [note] if (note := idle_note(recipe.adapter)) else []
+        elif skipped := plain.skipped_targets(base, recipe.adapter):
+            self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
+
+    def _drop_gradients(self) -> None:
+        self._optimizer.zero_grad()
+        if self._whole:
+            self._whole.drop_gradients()
 
     def _clip(self, max_norm: float) -> float:
         values = [value for _, value in self._parameters if value.grad is not None]

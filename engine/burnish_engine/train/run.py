@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
 from burnish_engine.contract.events import RunEnded
@@ -16,9 +17,11 @@ from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
 from burnish_engine.train.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.commands import Ending
+from burnish_engine.train.recovery import in_short
 from burnish_engine.train.session import Session
 
-_OUTCOMES: dict[Ending, str] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
+HowEnded = Literal["finished", "stopped", "suspended", "failed"]
+_OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def _carried_out(
     began = time.perf_counter()
     recorder = Recorder(paths, listener)
 
-    def end(outcome: str, code: ExitCode, message: str = "") -> Outcome:
+    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> Outcome:
+        taken = session.measure.taken() if session.measure else None
         recorder.end(
             RunEnded(
                 outcome=outcome,
@@ -82,8 +86,11 @@ def _carried_out(
                 step=session.step,
                 message=message,
                 seconds=time.perf_counter() - began,
+                measured=taken,
             )
         )
+        if session.measure and taken and outcome != "failed":
+            session.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
         return Outcome(code, session.step, message)
 
     try:
@@ -121,12 +128,11 @@ def _kept(paths: RunPaths) -> str:
 
 
 def _does_not_fit(session: Session, error: BaseException) -> DoesNotFitError:
-    section = session.recipe.train
-    found = str(error).split(". ", maxsplit=1)[0] or type(error).__name__
+    tokens = session.recipe.train.micro_batch_tokens
     return DoesNotFitError(
-        f"Out of memory at step {session.step} with {section.micro_batch_tokens} tokens a pass ({found}).",
-        f"Lower train.micro_batch_tokens (and data.max_length){'' if section.recompute else ', or set '}"
-        f"{'' if section.recompute else 'train.recompute = true'}; then start again.",
+        f"Out of memory at step {session.step} with {tokens} tokens a pass ({in_short(error)}), and there is no "
+        "smaller plan left.",
+        "Lower train.micro_batch_tokens (and data.max_length); then start again.",
     )
 
 

@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-import platform
-import random
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from burnish_engine.contract.errors import DivergedError, UsageError
-from burnish_engine.contract.events import (
-    CheckpointSaved,
-    DataReady,
-    EvaluationDone,
-    PhaseChanged,
-    RunStarted,
-    SampleDone,
-    StepDone,
-    Warned,
-)
+from burnish_engine.contract.errors import DivergedError
+from burnish_engine.contract.events import CheckpointSaved, EvaluationDone, PhaseChanged, SampleDone, StepDone, Warned
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import recipe_hash
-from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.prepare import Prepared, prepare
-from burnish_engine.models.device import choose_precision, choose_threads, describe, lease_name, memory_bytes
+from burnish_engine.data.tokenize import Document
+from burnish_engine.models.device import cap_memory, choose_precision, choose_threads, lease_name, memory_bytes
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.held_out import save_held_out
-from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train import checkpoint as checkpoints
+from burnish_engine.train.announce import data_ready, run_started
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.commands import Desk, Ending
-from burnish_engine.train.engine import Engine, StepResult
+from burnish_engine.train.dry_run import dry_run, has_room, is_worthwhile
+from burnish_engine.train.engine import Engine, HalfUpdatedError, StepResult
 from burnish_engine.train.fit import check_fit
+from burnish_engine.train.measure import Measure
+from burnish_engine.train.random_state import seed_everything
+from burnish_engine.train.recovery import load_recovering, release
+from burnish_engine.train.spill_watch import SpillWatch
 from burnish_engine.train.stream import BatchStream, Budget
 
 _ETA_STEPS = 20  # the step time is averaged over this many steps to predict the end
@@ -61,6 +53,7 @@ class Session:
     Attributes:
         device: Where to train; set before `run`.
         step: Optimizer steps done.
+        measure: What the run takes; None before it uses its device.
     """
 
     def __init__(
@@ -70,6 +63,7 @@ class Session:
         self._anyway, self._stopping = anyway, stopping
         self.device = torch.device("cpu")
         self.step = 0
+        self.measure: Measure | None = None
         self._micro_batches = 0
         self._tokens = 0
         self._saved_step = -1
@@ -92,18 +86,22 @@ class Session:
         try:
             return self._carry_out(recorder)
         finally:
-            self._engine.close()
+            if hasattr(self, "_engine"):  # where loading it again failed there is none
+                self._engine.close()
 
     def _carry_out(self, recorder: Recorder) -> Ending | None:
         desk = Desk(self._control, recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self._stopping)
         with desk.signals():
+            self._try_longest()
             if self.step == 0:
                 self._evaluate()
             self._phase("training")
             ending = None
             while self.step < self._budget.steps and not (ending := desk.attend()):
-                self._train_step()
-                self._after_step()
+                if self._train_step():
+                    self._after_step()
+                else:
+                    self._go_back()
             self._take_results(wait=True)
             if ending == "stop_now":
                 return ending
@@ -111,7 +109,7 @@ class Session:
                 self._evaluate()
             self._phase("saving")
             self._checkpoint()
-            checkpoints.save_adapter(self._engine, self.paths.adapter)
+            checkpoints.save_adapter(self._engine, self.paths.root / self._engine.trains)
         return ending
 
     def _find_checkpoint(self) -> Path | None:
@@ -125,12 +123,12 @@ class Session:
         position = checkpoints.read_position(resume) if resume else None
         self._threads = position.threads if position else choose_threads(recipe.devices.threads)
         torch.set_num_threads(self._threads)
-        self._seed_everything()
+        seed_everything(self.recipe.train.seed)
         self._phase("loading", recipe.model.path)
-        source = open_model(recipe.model.path)
-        tokenizer = load_tokenizer(source)
+        self._source = open_model(recipe.model.path)
+        self._tokenizer = load_tokenizer(self._source)
         self._phase("preparing")
-        self._data: Prepared = prepare(recipe, tokenizer)
+        self._data: Prepared = prepare(recipe, self._tokenizer)
         for message in self._data.facts.warnings:
             self._warn("data", message)
         if not resume:
@@ -139,45 +137,105 @@ class Session:
         self._stream = BatchStream(self._data.train, recipe.train)
         self._budget: Budget = self._stream.budget()
         # A run that already trained here is not refused for what happens to be free now, only warned about.
-        check_fit(recipe, self._data.facts, recorder, anyway=self._anyway or resume is not None)
+        anyway = self._anyway or resume is not None
+        predicted = check_fit(recipe, self._data.facts, recorder, anyway=anyway)
+        self._predicted_s = (predicted.seconds or 0.0) if predicted else 0.0
+        self.measure = Measure(self.device)
+        if resume:  # it goes on with whatever plan it had
+            self.measure.not_as_planned()
         if self.device.type == "cuda":
             torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)
+            cap_memory(self.device, recipe.memory.budget_gib, self.measure.beside)
         self._precision = position.precision if position else choose_precision(recipe.train.precision, self.device)
-        self._tokenizer = tokenizer
-        self._engine: Engine = make_engine(
-            source,
-            recipe,
-            self._stream,
-            tokenizer,
-            precision=self._precision,
-            device=self.device,
-            adapter=resume / "adapter" if resume else None,
-            name=position.engine if position else None,
-            layout=position.layout if position else None,
+        promised = predicted.memory_plan if predicted else None
+        plan = position.plan if position else promised.model_dump_json() if promised else ""
+        self._load_engine(resume, plan)
+
+    def _load_engine(self, resume: Path | None, plan: str) -> None:
+        """Load the model, at the start or where a checkpoint stands."""
+        position = checkpoints.read_position(resume) if resume else None
+        name, layout = (position.engine, position.layout) if position else (None, None)
+
+        def load(plan: str, trained: Path | None) -> Engine:
+            return make_engine(
+                self._source,
+                self.recipe,
+                self._stream,
+                self._tokenizer,
+                precision=self._precision,
+                device=self.device,
+                adapter=trained,
+                name=name,
+                layout=layout,
+                plan=plan,
+            )
+
+        self._engine: Engine = load_recovering(
+            load, plan, self.device, self._tell_smaller, checkpoints.trained_folder(resume) if resume else None
         )
+        assert self.measure is not None
+        self.measure.engine = self._engine.name
+        self._spill = SpillWatch(self.device, locked=lambda: self._engine.locked_bytes)
         self._tell_notes()
+        self.step = self._micro_batches = self._tokens = 0
+        self._saved_step = -1
         if resume and position:
             self._restore(resume, position)
+        self._recorder.emit(
+            run_started(
+                self.paths.root.name, self.device, self._precision, self._engine.name, position, self._budget.steps
+            )
+        )
+        self._recorder.emit(data_ready(self._data, self._budget))
+        self._recorder.update(step=self.step, total_steps=self._budget.steps, device=lease_name(self.device))
+
+    def _start_engine(self) -> None:
         self._engine.start(self.step, self._budget.steps, self._budget.micro_batches)
-        self._announce(recorder, position)
+
+    def _try_longest(self) -> None:
+        """The dry run, where the run is long enough for one; then training may begin."""
+        left = self._budget.steps - self.step
+        if is_worthwhile(left, self._predicted_s * left / self._budget.steps) and has_room(self._engine):
+            batch = self._stream.longest(self._budget.micro_batches, padded=self._engine.layout == "padded")
+            self._phase("dry_run", f"{batch.tokens:,} tokens, evaluation and save")
+            section = self.recipe.train
+            dry_run(
+                self._engine,
+                batch,
+                passes=section.accumulation,
+                held_out=self._held_out(),
+                budget=section.micro_batch_tokens,
+                checkpoints_folder=self.paths.checkpoints,
+                device=self.device,
+            )
+            self._tell_notes()
+        self._start_engine()
+
+    def _go_back(self) -> None:
+        """Memory ran out in the middle of an update: begin anew, with the smaller plan, where the run was saved."""
+        self._take_results(wait=True)
+        plan = self._engine.memory_plan
+        self._engine.close()
+        del self._engine
+        release(self.device)
+        seed_everything(self.recipe.train.seed)
+        self._load_engine(self._find_checkpoint(), plan)
+        self._start_engine()
+        self._phase("training")
 
     def _tell_notes(self) -> None:
         """Pass on what the engine has to say."""
         while self._engine.notes:
             self._warn("engine", self._engine.notes.pop(0))
 
+    def _tell_smaller(self, message: str) -> None:
+        assert self.measure is not None
+        self.measure.not_as_planned()
+        self._warn("smaller_plan", message)
+
     def _restore(self, resume: Path, position: checkpoints.Position) -> None:
-        if position.dataset_hash != self._data.dataset_hash:
-            raise UsageError(
-                "The training data is not what this run was started with (its files changed since).",
-                "Put the files back as they were, or start a new run.",
-            )
-        if position.recipe_hash != recipe_hash(self.recipe):
-            raise UsageError(
-                f"The recipe in {self.paths.recipe} was changed after the run started.",
-                "Put it back as it was, or start a new run with the changed recipe.",
-            )
+        checkpoints.refuse_changes(position, self._data.dataset_hash, recipe_hash(self.recipe), self.paths.recipe)
         if position.device != self.device.type:
             self._warn(
                 "device",
@@ -188,41 +246,16 @@ class Session:
         self.step = self._saved_step = position.step
         self._micro_batches, self._tokens = position.micro_batches, position.tokens
 
-    def _announce(self, recorder: Recorder, position: checkpoints.Position | None) -> None:
-        pid, created = own_identity()
-        recorder.emit(
-            RunStarted(
-                run=self.paths.root.name,
-                pid=pid,
-                process_created=created,
-                device=describe(self.device),
-                precision=self._precision,
-                engine=self._engine.name,
-                resumed_from_step=position.step if position else None,
-                total_steps=self._budget.steps,
-                versions=_versions(),
-            )
-        )
-        facts = self._data.facts
-        recorder.emit(
-            DataReady(
-                train_rows=facts.train_rows,
-                validation_rows=facts.validation_rows,
-                dropped_rows=sum(facts.dropped.values()),
-                truncated_rows=facts.truncated_rows,
-                train_tokens=sum(len(document) for document in self._data.train),
-                supervised_tokens=sum(document.supervised_tokens for document in self._data.train),
-                micro_batches_per_epoch=self._budget.per_epoch,
-                fill=facts.fill,
-            )
-        )
-        recorder.update(step=self.step, total_steps=self._budget.steps, device=lease_name(self.device))
-
-    def _train_step(self) -> None:
-        self._engine.queue_step()
+    def _train_step(self) -> bool:
+        """Whether the engine can go on from here."""
+        try:
+            self._engine.queue_step()
+        except HalfUpdatedError:  # what it holds on to goes with it, before the model is loaded again
+            return False
         self.step += 1
         self._take_results()
         self._tell_notes()
+        return True
 
     def _take_results(self, *, wait: bool = False) -> None:
         """Record what finished steps found; with `wait`, of all steps so far."""
@@ -242,6 +275,10 @@ class Session:
         self._micro_batches += result.micro_batches
         self._tokens += result.tokens
         seconds = result.seconds
+        assert self.measure is not None
+        self.measure.step(result.tokens, seconds)
+        if spilled := self._spill.step(seconds, result.tokens):
+            self._warn("spill", spilled)
         self._step_seconds.append(seconds)
         mean_seconds = sum(self._step_seconds) / len(self._step_seconds)
         self._recorder.emit(
@@ -257,6 +294,7 @@ class Session:
                 supervised_tokens_per_s=result.supervised / seconds,
                 step_s=seconds,
                 memory_bytes=memory_bytes(self.device),
+                process_bytes=self.measure.process_bytes,
                 eta_s=mean_seconds * (self._budget.steps - result.step),
             )
         )
@@ -276,9 +314,11 @@ class Session:
         every = self.recipe.evaluation.every
         return bool(every) and self.step % every == 0
 
+    def _held_out(self) -> Sequence[Document]:
+        return self._data.validation[: self.recipe.evaluation.max_rows or None]
+
     def _evaluate(self) -> None:
-        section = self.recipe.evaluation
-        documents = self._data.validation[: section.max_rows or None]
+        documents = self._held_out()
         self._take_results(wait=True)
         self._phase("evaluating")
         if documents:
@@ -331,23 +371,9 @@ class Session:
         path = folder.relative_to(self.paths.root).as_posix()
         self._recorder.emit(CheckpointSaved(step=self.step, path=path, seconds=time.perf_counter() - began))
 
-    def _seed_everything(self) -> None:
-        seed = self.recipe.train.seed
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-
     def _phase(self, phase: Any, detail: str = "") -> None:
         self._recorder.emit(PhaseChanged(phase=phase, detail=detail))
         self._recorder.update(phase=phase)
 
     def _warn(self, code: str, message: str) -> None:
         self._recorder.emit(Warned(code=code, message=message))
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "burnish": burnish_version()}
-    for package in ("torch", "transformers", "peft"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe import TrainSection
-from burnish_engine.data.pack import EpochPlan, MicroBatch, epoch_batches
+from burnish_engine.data.pack import EpochPlan, MicroBatch, epoch_batches, micro_batch
 from burnish_engine.data.tokenize import Document
 
 
@@ -26,6 +26,11 @@ class Budget:
     micro_batches: int
     steps: int
     per_epoch: int
+
+
+def pass_size(lengths: Sequence[int], *, padded: bool) -> int:
+    """Tokens that a pass over rows of these lengths computes."""
+    return len(lengths) * max(lengths) if padded else sum(lengths)
 
 
 class BatchStream:
@@ -52,6 +57,33 @@ class BatchStream:
     def __getitem__(self, index: int) -> MicroBatch:
         epoch, offset = self._place(index)
         return self._plans[epoch][offset]
+
+    def longest(self, count: int, *, padded: bool = False) -> MicroBatch:
+        """Of the first `count` micro-batches the one that takes the most memory: most tokens, then most learned ones.
+
+        Args:
+            count: Micro-batches of the run.
+            padded: Rows are padded to the longest of their pass.
+        """
+        lengths = [len(document) for document in self._documents]
+        self._place(count - 1)
+        groups = [group for plan in self._plans for group in plan.groups][:count]
+        sizes = [pass_size([lengths[row] for row in group], padded=padded) for group in groups]
+        most = max(sizes)
+        longest = [group for group, size in zip(groups, sizes, strict=True) if size == most]
+        learned = {row: self._documents[row].supervised_tokens for group in longest for row in group}
+        return micro_batch(self._documents, max(longest, key=lambda group: sum(learned[row] for row in group)))
+
+    @property
+    def longest_document(self) -> int:
+        """Tokens of the longest document."""
+        return max(len(document) for document in self._documents)
+
+    @property
+    def span(self) -> float:
+        """Length of the document that a token is in, on average over the tokens."""
+        lengths = [len(document) for document in self._documents]
+        return sum(length * length for length in lengths) / max(sum(lengths), 1)
 
     @property
     def most_tokens(self) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from burnish_engine.advise import engine_choice
 from burnish_engine.advise.engine_choice import choose_engine, why_not
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import AdapterSection, ModelSection, Recipe, TrainSection
@@ -37,13 +38,22 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("method", ["lora", "dora"])
 @pytest.mark.parametrize("engine", ["auto", "fast", "plain"])
-@pytest.mark.parametrize("quantize", ["none", "nf4"])
-def test_advice_and_training_choose_alike(monkeypatch, name, method, engine, quantize):
+@pytest.mark.parametrize(
+    ("method", "optimizer", "quantize"),
+    [
+        *(("lora", "adamw", quantize) for quantize in ("none", "nf4")),
+        *(("dora", "adamw", quantize) for quantize in ("none", "nf4")),
+        ("full", "adamw", "none"),
+        ("lora", "adamw8bit", "nf4"),
+    ],
+)
+def test_advice_and_training_choose_alike(monkeypatch, name, method, optimizer, engine, quantize):
     config = CONFIGS[name]
     recipe = Recipe(
-        adapter=AdapterSection(method=method), train=TrainSection(engine=engine), model=ModelSection(quantize=quantize)
+        adapter=AdapterSection(method=method),
+        train=TrainSection(engine=engine, optimizer=optimizer),
+        model=ModelSection(quantize=quantize),
     )
     source = ModelSource(Path("/nowhere"), name, config, decoder_spec(config))
     spec = source.spec or rough_spec(config)
@@ -81,6 +91,28 @@ def test_fp16_is_refused_where_the_plain_engine_would_train():
     recipe = Recipe(train=TrainSection(precision="fp16"), adapter=AdapterSection(method="dora"))
     with pytest.raises(UsageError, match="fp16"):
         choose_engine(recipe, decoder_spec(LLAMA), None, "fp16")
+
+
+def test_every_weight_is_trained_by_the_plain_engine_only():
+    full = AdapterSection(method="full")
+    chosen = choose_engine(Recipe(adapter=full), decoder_spec(LLAMA), None, "bf16")
+    assert not chosen.fast
+    assert chosen.note == (
+        'The fast engine trains adapters only, not every weight (adapter.method = "full"); the plain one trains this, '
+        "more slowly."
+    )
+    with pytest.raises(UsageError, match="trains adapters only") as told:
+        choose_engine(Recipe(adapter=full, train=TrainSection(engine="fast")), decoder_spec(LLAMA), None, "bf16")
+    assert 'train.engine = "plain"' in told.value.remedy
+
+
+def test_an_optimizer_whose_library_is_missing_is_refused(monkeypatch):
+    recipe = Recipe(train=TrainSection(optimizer="paged_adamw8bit"))
+    assert "paged_adamw8bit" in choose_engine(recipe, decoder_spec(LLAMA), None, "fp32").note
+    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UsageError, match="needs bitsandbytes, which is not installed") as told:
+        choose_engine(recipe, decoder_spec(LLAMA), None, "fp32")
+    assert 'train.optimizer = "adamw"' in told.value.remedy
 
 
 @pytest.mark.parametrize(("capability", "fast"), [((7, 5), False), ((8, 0), True), ((12, 0), True), (None, True)])

@@ -7,10 +7,19 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from burnish_engine.advise.plain_memory import head_bytes, layer_kept_bytes, plain_memory
+from burnish_engine.advise.trained_bytes import optimizer_bytes, tensor_sizes, trained_parameters
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
+from burnish_engine.data.pack import IGNORED, MicroBatch
 from burnish_engine.models.plain import attach_adapter
+from burnish_engine.models.source import open_model
 from burnish_engine.models.spec import decoder_spec
+from burnish_engine.train.optimizer import make_optimizer, optimizer_tensors
+from burnish_engine.train.plain_step import summed_loss
+from burnish_engine.train.whole_model import WholeModel
+
+from support.live_bytes import LiveBytes
+from support.tiny import make_tokenizer
 
 TOKENS = 160
 SHAPE = {
@@ -27,8 +36,9 @@ FAMILIES = {"llama": {}, "qwen2": {}, "qwen3": {"head_dim": 96}}
 def kept_bytes(family, layers, dtype, section):
     """Bytes of distinct storages that autograd holds after the forward pass, parameters left out."""
     config = AutoConfig.for_model(family, **SHAPE, **FAMILIES[family], num_hidden_layers=layers)
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype).requires_grad_(False)
-    tuned = attach_adapter(model, section, seed=0).train()
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    whole = section.method == "full"
+    tuned = model.train() if whole else attach_adapter(model.requires_grad_(False), section, seed=0).train()
     parameters = {value.data_ptr() for value in tuned.parameters()}
     storages = {}
 
@@ -50,8 +60,8 @@ def kept_bytes(family, layers, dtype, section):
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 @pytest.mark.parametrize(
     "section",
-    [AdapterSection(rank=8), AdapterSection(rank=8, targets=["q_proj", "v_proj"])],
-    ids=["all", "query-value"],
+    [AdapterSection(rank=8), AdapterSection(rank=8, targets=["q_proj", "v_proj"]), AdapterSection(method="full")],
+    ids=["all", "query-value", "full"],
 )
 def test_kept_activations_of_a_layer(family, precision, section):
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -97,3 +107,112 @@ def test_caches_grow_with_the_passes_of_a_processor_up_to_a_limit():
     assert held[0] < held[1] < held[2] == held[3] == held[4]
     on_gpu = [parts(Recipe(), passes=passes) for passes in (5, None)]
     assert on_gpu[0] == on_gpu[1]
+
+
+FULL = AdapterSection(method="full")
+TIED = {"vocab_size": 1200, "tie_word_embeddings": True}
+UNTIED = {"vocab_size": 6000, "tie_word_embeddings": False}
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    """Model folders with tied and with own head."""
+    made = {}
+    for name, changes in (("tied", TIED), ("untied", UNTIED)):
+        folder = tmp_path_factory.mktemp(name)
+        make_tokenizer(folder)
+        config = AutoConfig.for_model("llama", **SHAPE | changes, num_hidden_layers=6)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        made[name] = folder
+    return made
+
+
+def two_documents(tokens):
+    """A pass of two rows whose every second token is learned."""
+    ids = np.random.default_rng(0).integers(0, 1200, tokens)
+    labels = np.roll(ids, -1)
+    labels[::2] = IGNORED
+    cut = tokens // 2
+    positions = np.concatenate([np.arange(cut), np.arange(tokens - cut)])
+    return MicroBatch(ids, positions, labels, np.array([0, cut, tokens], np.int32), (0, 1))
+
+
+def peak_of_steps(folder, train, precision, tokens):
+    """Most bytes of tensors alive in the second of two optimizer steps that change every weight."""
+    cpu, batch = torch.device("cpu"), two_documents(tokens)
+    with LiveBytes() as live:
+        whole = WholeModel(open_model(str(folder)), precision, cpu)
+        optimizer = make_optimizer(train, whole.parameters, whole=True)
+        whole.model.train()
+        if train.recompute:
+            whole.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for value in (*whole.model.parameters(), *(value for _, value in whole.parameters)):
+            live._see(value.untyped_storage())  # loaded by other threads, unseen
+        for _ in range(2):
+            live.peak = live.now
+            for _ in range(train.accumulation):
+                summed_loss(whole.model, batch, cpu, "packed").backward()
+            torch.nn.utils.clip_grad_norm_([value for _, value in whole.parameters], 1.0)
+            optimizer.step()
+            whole.publish()
+            whole.drop_gradients()
+    return live.peak, batch.supervised_tokens
+
+
+@pytest.mark.parametrize("base", ["tied", "untied"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("tokens", "settings", "most"),
+    [(64, {}, 1.01), (1200, {}, 1.06), (600, {"accumulation": 2}, 1.05), (1200, {"recompute": True}, 1.13)],
+    ids=["gradients", "activations", "accumulated", "recomputed"],
+)
+def test_training_every_weight_takes_what_its_tensors_take(bases, base, precision, tokens, settings, most):
+    train = TrainSection(**settings)
+    peak, supervised = peak_of_steps(bases[base], train, precision, tokens)
+    spec, recipe = open_model(str(bases[base])).spec, Recipe(adapter=FULL, train=train)
+    made = plain_memory(recipe, spec, Pass(tokens, supervised), cuda=False, precision=precision)
+    predicted = sum(part.bytes for part in made if part.name not in {"allocator", "libraries"})
+    assert 0.99 < predicted / peak < most
+
+
+@pytest.mark.parametrize("section", [FULL, AdapterSection(rank=8), AdapterSection(rank=48)], ids=["full", "8", "48"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
+def test_optimizer_state_byte_for_byte(bases, section, optimizer):
+    source, train = open_model(str(bases["tied"])), TrainSection(optimizer=optimizer)
+    if section.method == "full":
+        named = WholeModel(source, "fp32", torch.device("cpu")).parameters
+    else:
+        model = AutoModelForCausalLM.from_pretrained(source.folder).requires_grad_(False)
+        named = [(n, v) for n, v in attach_adapter(model, section, seed=0).named_parameters() if v.requires_grad]
+    made = make_optimizer(train, named, whole=True)
+    for _, value in named:
+        value.grad = torch.zeros_like(value)
+    made.step()
+    state = optimizer_tensors(made, named)
+    held = sum(value.nbytes for name, value in state.items() if "/" in name and not name.endswith("/step"))
+    predicted = optimizer_bytes(source.spec, section, optimizer, cuda=True)
+    assert (predicted.device, predicted.host) == (held, 0)
+    assert sum(tensor_sizes(source.spec, section)) == trained_parameters(source.spec, section)
+    assert trained_parameters(source.spec, section) == sum(value.numel() for _, value in named)
+
+
+def test_paged_state_lies_in_host_memory_but_for_what_is_at_work():
+    spec = spec_of()
+    plain, paged = (optimizer_bytes(spec, FULL, name, cuda=True) for name in ("adamw8bit", "paged_adamw8bit"))
+    assert plain.total == paged.total
+    assert paged.host > 0.7 * plain.total
+    assert paged.largest == 2 * SHAPE["vocab_size"] * SHAPE["hidden_size"]
+    assert optimizer_bytes(spec, FULL, "paged_adamw8bit", cuda=False) == plain
+    found = {
+        name: parts(Recipe(adapter=FULL, train=TrainSection(optimizer=name)))["optimizer"]
+        for name in ("adamw", "adamw8bit", "paged_adamw8bit")
+    }
+    assert found["adamw"] > 3 * found["adamw8bit"] > 3 * found["paged_adamw8bit"]
+
+
+def test_masters_are_named_where_the_model_computes_in_bf16():
+    recipe = Recipe(adapter=FULL)
+    half, whole = parts(recipe), parts(recipe, precision="fp32")
+    assert half["master weights"] == 2 * half["base weights"] == whole["base weights"]
+    assert "master weights" not in whole
+    assert "adapter" not in half

@@ -2,6 +2,7 @@
 
 import pytest
 
+from burnish_engine.advise.memory_solver import usable_bytes
 from burnish_engine.advise.plan import choose_target, plan_run, refuse_unfit
 from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
@@ -9,6 +10,7 @@ from burnish_engine.contract.recipe import (
     AdapterSection,
     DataSection,
     DevicesSection,
+    MemorySection,
     ModelSection,
     Recipe,
     TrainSection,
@@ -53,10 +55,10 @@ def test_the_parts_sum_up_to_the_peak():
 def test_what_is_free_decides_not_what_is_built_in():
     recipe = Recipe()
     roomy = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=23 * GIB))
-    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=3 * GIB))
+    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=2 * GIB))
     assert roomy.fits
     assert not crowded.fits
-    assert "3.0 GiB is free" in crowded.problems[0]
+    assert "2.0 GiB is free" in crowded.problems[0]
 
 
 def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
@@ -70,20 +72,66 @@ def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
 
 
 def test_a_pass_that_is_too_large_is_told_apart_from_a_model_that_is():
-    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=300_000))
     plan = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
     assert "micro_batch_tokens" in plan.problems[0]
-    assert "recompute" in plan.problems[0]
+    assert "memory.layers" not in plan.problems[0]
+    assert "recompute" not in plan.problems[0]
 
 
 def test_the_advice_of_a_refusal_works():
     machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
-    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
-    assert not plan_run(recipe, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
-    recomputed = Recipe(train=TrainSection(micro_batch_tokens=16384, recompute=True))
-    assert plan_run(recomputed, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384), memory=MemorySection(layers="products"))
+    refused = plan_run(recipe, QWEN3_06B, machine, dataset=dataset(learned=0.9))
+    assert not refused.fits
+    assert 'memory.layers = "auto"' in refused.problems[0]
+    chosen = Recipe(train=TrainSection(micro_batch_tokens=16384))
+    assert plan_run(chosen, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
     smaller = Recipe(data=DataSection(max_length=512), train=TrainSection(micro_batch_tokens=4096))
+    smaller = smaller.model_copy(update={"memory": recipe.memory})
     assert plan_run(smaller, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+
+
+def test_the_plain_engine_is_advised_to_recompute():
+    machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
+    plain = {"micro_batch_tokens": 4096, "engine": "plain"}
+    refused = plan_run(Recipe(train=TrainSection(**plain)), QWEN3_06B, machine)
+    assert "train.recompute = true" in refused.problems[0]
+    assert refused.memory_plan is None
+
+
+def test_a_plan_uses_what_is_free_and_says_how():
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
+    large, small = (
+        plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=free * GIB))
+        for free in (23, 6)
+    )
+    for plan in (large, small):
+        assert plan.fits
+        assert plan.memory_bytes <= plan.memory_budget_bytes < 0.95 * plan.memory_free_bytes
+        assert plan.memory_budget_bytes == usable_bytes(plan.memory_free_bytes, cuda=True)
+        assert len(plan.memory_plan.layers) == 28
+        kept = next(part.note for part in plan.memory if part.name == "activations")
+        assert all(f"{plan.memory_plan.layers.count(level)} {level}" in kept for level in plan.memory_plan.layers)
+        assert plan.host_bytes - plan.locked_bytes == 2 * GIB
+    assert large.tokens_per_s > small.tokens_per_s
+    assert {"offloaded", "host"} & set(small.memory_plan.layers)
+    assert small.locked_bytes > large.locked_bytes
+
+
+def test_a_budget_of_the_recipe_is_kept():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+
+    def planned(gib):
+        recipe = Recipe(train=TrainSection(micro_batch_tokens=16384), memory=MemorySection(budget_gib=gib))
+        return plan_run(recipe, QWEN3_06B, machine)
+
+    assert planned(5).memory_bytes <= planned(5).memory_budget_bytes == 5 * GIB
+    assert planned(5).fits
+    assert not planned(2).fits
+    assert "memory.budget_gib allows 2 GiB" in planned(2).problems[0]
+    assert planned(100).memory_bytes <= 24 * GIB
+    assert planned(100).fits
 
 
 def test_4_bits_are_advised_only_where_they_help():

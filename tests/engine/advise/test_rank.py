@@ -31,8 +31,8 @@ def by_name(ranked):
 # Machine, target, weights of the first model between.
 FIRST = [
     ("laptop_4060", PHONE, 2.5, 3.5),
-    ("laptop_4060", LAPTOP, 3.5, 4.5),
-    (DESKTOP_4060, LAPTOP, 3.5, 4.5),
+    ("laptop_4060", LAPTOP, 7, 8.5),
+    (DESKTOP_4060, LAPTOP, 7, 8.5),
     (RTX_2080, LAPTOP, 1, 2),
     ("pair_4090", PHONE, 1.5, 3.5),
     ("pair_4090", LAPTOP, 4, 8.5),
@@ -96,9 +96,9 @@ def test_a_phone_and_a_laptop_get_different_models():
 
 def test_verdicts_name_what_is_in_the_way():
     ranked = by_name(rank(recorded("laptop_4060"), catalog(), LAPTOP))
-    assert ranked["Qwen/Qwen3-8B"].verdict == "too_big_to_train"
-    assert "memory" in ranked["Qwen/Qwen3-8B"].reason
-    assert "not even in 4 bits" in ranked["Qwen/Qwen3-8B"].reason
+    assert ranked["Qwen/Qwen3-14B"].verdict == "too_big_to_train"
+    assert "memory" in ranked["Qwen/Qwen3-14B"].reason
+    assert "not even in 4 bits" in ranked["Qwen/Qwen3-14B"].reason
     assert ranked["meta-llama/Llama-3.3-70B-Instruct"].verdict == "too_big_to_train"
     assert ranked["meta-llama/Llama-3.3-70B-Instruct"].train_bytes > 100 * BILLION
     assert ranked[EMBEDDED].verdict == "small"

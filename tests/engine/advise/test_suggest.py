@@ -124,19 +124,19 @@ def test_long_documents_keep_their_length_where_memory_allows():
     small, large = ask(MACHINES["laptop_4060"], data=DOCUMENTS), ask(H200, data=DOCUMENTS)
     assert recipe_of(large).data.max_length >= 16_384
     assert recipe_of(small).data.max_length >= 16_384
-    assert recipe_of(small).train.recompute
+    assert set(small.plan.memory_plan.layers) & {"offloaded", "narrow", "attention", "host"}
     assert find_model(small.model).parameters < find_model(large.model).parameters / 4
-    chosen = ask(MACHINES["laptop_4060"], data=DOCUMENTS, model="Qwen/Qwen3-4B")
+    chosen = ask(MACHINES["laptop_4060"], data=DOCUMENTS, model="Qwen/Qwen3-8B")
     assert recipe_of(chosen).data.max_length < 16_384
     assert "memory" in reasons(chosen)["data.max_length"]
     assert any("are cut" in warning for warning in chosen.warnings)
 
 
-def test_a_card_of_8_gb_trains_a_4b_in_4_bits_and_says_why():
+def test_a_card_of_8_gb_trains_4b_and_more_in_4_bits_and_says_why():
     for where in (DESKTOP_4060, MACHINES["laptop_4060"]):
         suggestion = ask(where, data=CHATS)
         recipe = recipe_of(suggestion)
-        assert 3.5e9 < find_model(suggestion.model).parameters < 4.5e9
+        assert 3.5e9 < find_model(suggestion.model).parameters < 8.5e9
         assert recipe.model.quantize == "nf4"
         assert "4 bits" in reasons(suggestion)["model.quantize"]
         assert "4 bits" in reasons(suggestion)["model.path"]
@@ -162,16 +162,24 @@ def test_projections_under_other_names_get_their_adapters():
     assert "names" in reasons(suggestion)["adapter.targets"]
 
 
-def test_recompute_is_suggested_only_where_the_run_does_not_fit_without():
+def test_how_the_memory_is_used_is_left_to_the_plan():
     for where in (MACHINES["laptop_4060"], MACHINES["pair_4090"], H100, CPU_16):
         suggestion = ask(where, data=CHATS)
         recipe = recipe_of(suggestion)
-        if not recipe.train.recompute:
-            assert "train.recompute" not in reasons(suggestion)
-            continue
-        kept = recipe.model_copy(update={"train": recipe.train.model_copy(update={"recompute": False})})
-        plan = plan_run(kept, find_model(suggestion.model).spec, where)
-        assert plan.memory_bytes > 0.9 * plan.memory_free_bytes
+        assert not recipe.train.recompute
+        assert recipe.memory.layers == "auto"
+        assert suggestion.plan.memory_bytes <= suggestion.plan.memory_budget_bytes
+
+
+def test_the_plain_engine_recomputes_only_where_the_run_does_not_fit_without():
+    suggestion = ask(RTX_2080, data=DOCUMENTS)
+    recipe = recipe_of(suggestion)
+    assert suggestion.plan.memory_plan is None
+    assert recipe.train.recompute
+    assert "train.recompute" in reasons(suggestion)
+    kept = recipe.model_copy(update={"train": recipe.train.model_copy(update={"recompute": False})})
+    plan = plan_run(kept, find_model(suggestion.model).spec, RTX_2080)
+    assert plan.memory_bytes > 0.9 * plan.memory_free_bytes
 
 
 def test_larger_models_learn_slower():
@@ -198,7 +206,7 @@ def test_of_several_gpus_the_one_with_the_most_free_memory_is_used():
 
 def test_memory_held_by_others_makes_the_suggestion_smaller():
     gpu = H100.gpus[0]
-    busy = H100.model_copy(update={"gpus": [gpu.model_copy(update={"vram_free_bytes": 8 * GIB})]})
+    busy = H100.model_copy(update={"gpus": [gpu.model_copy(update={"vram_free_bytes": 4 * GIB})]})
     free_size = find_model(ask(H100).model).parameters
     assert find_model(ask(busy).model).parameters < free_size / 2
 
@@ -223,7 +231,7 @@ def test_a_chosen_model_is_kept_even_where_another_would_be_better():
 
 
 def test_a_chosen_model_that_cannot_be_trained_says_what_can():
-    suggestion = ask(MACHINES["laptop_4060"], model="Qwen/Qwen3-8B")
+    suggestion = ask(MACHINES["laptop_4060"], model="Qwen/Qwen3-14B")
     assert not suggestion.plan.fits
     assert "cannot be trained here" in suggestion.warnings[0]
     other = suggestion.warnings[0].rpartition("--model ")[2]

@@ -10,7 +10,7 @@ import torch
 from burnish_engine.bench import shapes
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS
 from burnish_engine.models.stacked_linear import Quantized
 
@@ -94,7 +94,7 @@ def test_a_budget_chooses_the_plan():
     report = rich.run()
     assert report["plan"]["layers"] == "products:3"
     assert report["predicted"]["gib"] < 64
-    with pytest.raises(UsageError, match=r"Give at least \d") as refusal:
+    with pytest.raises(DoesNotFitError) as refusal:
         StepBench(options(tokens=1024, budget_gib=0.01))
     least = float(refusal.value.remedy.split()[3])
     poor = StepBench(options(tokens=1024, budget_gib=least + 0.001)).run()

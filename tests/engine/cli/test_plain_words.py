@@ -1,5 +1,6 @@
 """What a newcomer reads: what is going on, how it ended, and what to type next."""
 
+import json
 import logging
 import shlex
 import sys
@@ -9,10 +10,11 @@ import pytest
 from burnish_engine.cli.main import main
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import typed, typed_run
-from burnish_engine.contract.events import PhaseChanged, PlanMade, StepDone
+from burnish_engine.contract.events import Measured, PhaseChanged, PlanMade, RunEnded, StepDone
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir, runs_dir
 from burnish_engine.contract.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 
 from support.runs import tiny_recipe
@@ -26,10 +28,14 @@ def said(capsys, *arguments, code=0):
     return " ".join(printed.out.split()), " ".join(printed.err.split())
 
 
-def step(number, *, eta_s=60.0, memory_bytes=2_000_000_000):
+PLAN = PlanMade(memory_bytes=5_900_000_000, memory_free_bytes=8 * 10**9, tokens_per_s=9.0, seconds=720.0, fits=True)
+
+
+def step(number, *, eta_s=60.0, memory_bytes=2_000_000_000, process_bytes=0):
     return StepDone(
         step=number, epoch=0.0, loss=2.5, learning_rate=1e-3, grad_norm=1.0, tokens=100, supervised_tokens=50,
         tokens_per_s=100.0, supervised_tokens_per_s=50.0, step_s=1.0, memory_bytes=memory_bytes, eta_s=eta_s,
+        process_bytes=process_bytes,
     )  # fmt: skip
 
 
@@ -83,14 +89,32 @@ def test_prediction_and_measurement_stand_beside_each_other():
     with RunProgress() as progress:
         progress.show(step(1))
         assert progress.memory_line() == ""
-        progress.show(
-            PlanMade(
-                memory_bytes=5_900_000_000, memory_free_bytes=8 * 10**9, tokens_per_s=9.0, seconds=720.0, fits=True
-            )
-        )
+        progress.show(PLAN)
         progress.show(step(2, memory_bytes=6_100_000_000))
         progress.show(step(3))
     assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.10 GB."
+
+
+def test_the_whole_process_is_what_counts_as_measured():
+    """Predictions are of the whole process, context included; torch's own peak would not be comparable."""
+    with RunProgress() as progress:
+        progress.show(PLAN)
+        progress.show(step(1, memory_bytes=6_100_000_000, process_bytes=6_600_000_000))
+        assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.60 GB."
+        ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=Measured(process_bytes=6_700_000_000))
+        progress.show(ended)
+    assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.70 GB."
+
+
+def test_a_run_is_shown_with_what_was_predicted_and_measured(finished, capsys):
+    writer = EventWriter(finished.events)
+    later = PLAN.model_copy(update={"memory_bytes": 5_000_000_000})
+    for event in (PLAN, step(1, process_bytes=9_000_000_000), later, step(2, process_bytes=5_200_000_000)):
+        writer.write(event)
+    writer.close()
+    assert "Memory: predicted 5.00 GB, measured 5.20 GB." in said(capsys, "runs", "show", "lamp-2026")[0]
+    shown = json.loads(said(capsys, "runs", "show", "lamp-2026", "--json")[0])
+    assert (shown["predicted_bytes"], shown["measured_bytes"]) == (5_000_000_000, 5_200_000_000)
 
 
 def test_an_argument_is_shown_as_it_has_to_be_typed():

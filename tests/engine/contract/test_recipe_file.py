@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe import Recipe, sections
+from burnish_engine.contract.recipe import Recipe, idle_note, sections
 from burnish_engine.contract.recipe_file import (
     dump_recipe,
     load_recipe,
@@ -40,6 +40,11 @@ def test_the_empty_recipe_is_all_defaults():
         ('[train]\nschedule = "cosinus"\n', ["train.schedule", "cosinus", "'cosine'"]),
         ("[data]\nmax_length = 4096\n", ["data.max_length (4096)", "micro_batch_tokens (2048)"]),
         ("[devices]\ngpus = [0, 1]\n", ["devices", "exactly one GPU"]),
+        ('[train]\noptimizer = "adam8"\n', ["train.optimizer", "adam8", "'paged_adamw8bit'"]),
+        (
+            '[adapter]\nmethod = "full"\n[model]\nquantize = "nf4"\n',
+            ['adapter.method = "full" trains every weight', 'model.quantize = "nf4"', 'set that to "none"'],
+        ),
         ("version = 9\n", ["version 9", "reads version 1"]),
         ("[train\n", ["not valid TOML", "line 1"]),
         ('[export]\nquants = ["Q9_Z"]\n', ["export.quants.0", "Q9_Z", "Q8_0"]),
@@ -53,6 +58,18 @@ def test_mistakes_are_named_with_value_and_remedy(text, words):
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_settings_that_training_every_weight_has_no_use_for():
+    full = parse_recipe('[adapter]\nmethod = "full"\n').adapter
+    assert idle_note(full) == ""
+    assert idle_note(full.model_copy(update={"rank": 8})) == (
+        'With adapter.method = "full" every weight is trained: adapter.rank does not apply.'
+    )
+    assert "adapter.alpha, adapter.dropout and adapter.targets do not apply" in idle_note(
+        full.model_copy(update={"alpha": 1.0, "dropout": 0.1, "targets": ["q_proj"]})
+    )
+    assert idle_note(parse_recipe("[adapter]\nrank = 8\n").adapter) == ""
 
 
 def test_all_mistakes_are_told_at_once():

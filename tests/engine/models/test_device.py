@@ -15,6 +15,7 @@ from burnish_engine.models.device import (
     choose_device,
     choose_precision,
     choose_threads,
+    is_out_of_memory,
     lease_name,
 )
 
@@ -147,3 +148,33 @@ def test_a_budget_without_room_for_tensors_is_refused(card):
 def test_the_cpu_has_no_cap(card):
     assert cap_memory(torch.device("cpu"), 4.0) == 0
     assert not card
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (OSError(12, "out of memory"), False),
+    ],
+)
+def test_every_library_says_in_its_own_words_that_memory_ran_out(error, is_one):
+    assert is_out_of_memory(error) is is_one
+
+
+@pytest.mark.gpu
+def test_the_cap_holds_on_a_real_card():
+    device = torch.device("cuda", 0)
+    torch.cuda.empty_cache()
+    try:
+        most = cap_memory(device, 3.0)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(most + 2**21, dtype=torch.uint8, device=device)
+        assert torch.empty(most // 4, dtype=torch.uint8, device=device).numel() == most // 4
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)

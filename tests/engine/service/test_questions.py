@@ -187,6 +187,19 @@ def test_a_run_that_does_not_exist(server, method):
     assert "no-such-run" in failure.what
 
 
+def test_what_fits_here_is_answered_with_progress(server):
+    request_id = server.send("what_fits")
+    *before, last = server.until_end(request_id)
+    assert before
+    assert all(isinstance(message, Progress) and message.what for message in before)
+    assert len(last.what_fits.models) >= 6
+    small = server.result("what_fits", model="Qwen/Qwen3-0.6B", gpu_gib=6.0).what_fits
+    assert {one.name for one in small.models} == {"Qwen/Qwen3-0.6B"}
+    assert small.memory_total_bytes == 6 * 2**30
+    assert server.failure("what_fits", gpu_gib=0.01).exit_code == 2
+    assert "/no/such/model" in server.failure("what_fits", model="/no/such/model").what
+
+
 def test_models_are_ranked_for_this_machine(server):
     models = server.result("models").models
     assert len(models) > 10

@@ -237,6 +237,8 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
         keys["general.license"] = license_name
     if weights.adapter is not None:
         keys["burnish.adapter_sha256"] = weights.adapter.digest
+    if source.trained_digest:
+        keys["burnish.model_sha256"] = source.trained_digest
     return keys
 
 

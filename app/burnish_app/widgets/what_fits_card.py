@@ -1,0 +1,171 @@
+"""What fits here: the largest models at a glance, then how long rows and how big passes may be, model by model."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QHeaderView, QTableView, QWidget
+
+from burnish_app.item_models.ranked_models import LookDelegate
+from burnish_app.item_models.what_fits import WhatFitsTable, speed
+from burnish_app.theme import UNIT
+from burnish_app.widgets.banner import BusyLine
+from burnish_app.widgets.card import Card
+from burnish_app.widgets.layouts import clear
+from burnish_app.widgets.text import Value, body, caption
+from burnish_app.words import bytes_in_words, sentence_list
+from burnish_engine.contract.what_fits import METHOD_WORDS, ModelReach, WhatFits
+
+_ROW_PX = 28
+_HEADER_PX = 52
+_WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
+_LEAST_NAME_PX = 96
+_GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
+_CELLS = "QTableView::item { padding: 6px 5px; }"  # Qt adds 3 pixels to cells and none to headings, which have 8
+
+
+class WhatFitsCard(Card):
+    """Shows a `WhatFits`, or that it is being worked out."""
+
+    def __init__(self) -> None:
+        super().__init__("What fits here")
+        self._shown: WhatFits | None = None
+        self.corner.addWidget(caption("predicted"))
+        self._busy = BusyLine("Working out what fits ...")
+        self._failure = body("", "error")
+        self._where = caption("")
+        self._figures = QWidget()
+        figures = QHBoxLayout(self._figures)
+        figures.setSpacing(4 * UNIT)
+        figures.setContentsMargins(0, UNIT, 0, UNIT)
+        self.models = WhatFitsTable()
+        self.table = _Table(self.models)
+        self._rest = caption("")
+        self._answered = (self._where, self._figures, self.table, self._rest)
+        for widget in (self._busy, self._failure, *self._answered):
+            self.body.addWidget(widget)
+            widget.setVisible(widget is self._busy)
+
+    def show_busy(self) -> None:
+        """It is being worked out; what was shown before stays until then."""
+        self._failure.hide()
+        self._busy.setVisible(self._shown is None)
+
+    def set_progress(self, model: str, done: int, total: int) -> None:
+        """How far it is.
+
+        Args:
+            model: What is looked at.
+            done: Models done.
+            total: All of them.
+        """
+        self._busy.set_progress(f"Working out what fits: {model}", done, total)
+
+    def show_failure(self, words: str) -> None:
+        """It could not be worked out, and why."""
+        self._shown = None
+        self._busy.hide()
+        for widget in self._answered:
+            widget.hide()
+        self._failure.setText(words)
+        self._failure.show()
+
+    def show_answer(self, answer: WhatFits) -> None:
+        """Show what fits. The same answer again changes nothing."""
+        self._busy.hide()
+        self._failure.hide()
+        if answer == self._shown:
+            return
+        self._shown = answer
+        fitting = [one for one in answer.models if one.longest]
+        self._where.setText(_where(answer))
+        layout = self._figures.layout()
+        assert isinstance(layout, QHBoxLayout)
+        clear(layout)
+        for value in _figures(fitting, answer):
+            layout.addWidget(value)
+        layout.addStretch(1)
+        self.models.show(fitting, answer.row_tokens)
+        self.table.setFixedHeight(_HEADER_PX + len(fitting) * _ROW_PX + 2)
+        self._rest.setText(_rest(answer))
+        for widget in (self._where, self._rest):
+            widget.show()
+        self._figures.setVisible(bool(fitting))
+        self.table.setVisible(bool(fitting))
+
+
+class _Table(QTableView):
+    """As high as its rows, as wide as the card; nothing in it can be chosen."""
+
+    def __init__(self, models: WhatFitsTable) -> None:
+        super().__init__()
+        self.setStyleSheet(_CELLS)
+        self.setModel(models)
+        self.setItemDelegate(LookDelegate(self))
+        self.setAccessibleName("What fits, model by model")
+        self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(_ROW_PX)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setFixedHeight(_HEADER_PX)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Share what is left over among the ends of the groups; what is missing is taken from the names."""
+        super().resizeEvent(event)
+        left = self.viewport().width() - sum(_WIDTHS_PX)
+        more = max(left, 0) // len(_GROUP_ENDS)
+        for column, width in enumerate(_WIDTHS_PX):
+            self.horizontalHeader().resizeSection(column, width + (more if column in _GROUP_ENDS else 0))
+        if left < 0:
+            self.horizontalHeader().resizeSection(0, max(_WIDTHS_PX[0] + left, _LEAST_NAME_PX))
+
+
+def _where(answer: WhatFits) -> str:
+    free = bytes_in_words(answer.memory_free_bytes)
+    where = "of system memory that are free now"
+    if answer.device != "CPU":
+        host = bytes_in_words(answer.host_free_bytes)
+        where = f"free now on the {answer.device} and {host} of free system memory"
+    if not any(one.longest for one in answer.models):
+        return f"None of the usual models trains with the {free} {where}."
+    return f"With the {free} {where}."
+
+
+def _figures(fitting: list[ModelReach], answer: WhatFits) -> list[Value]:
+    """The extremes: the largest models, the longest row and the biggest pass, each with its speed."""
+    values = []
+    for one in fitting:
+        reach = one.biggest or one.longest
+        if one.largest and reach:
+            bits = 4 if one.method == "qlora" else 32 if answer.precision == "fp32" else 16
+            label = f"Largest as {METHOD_WORDS[one.method]}: {speed(reach)} tokens/s"
+            hint = f"The largest model that trains here with its own weights in {bits} bits"
+            values.append(Value(label, "", hint, large=False))
+            values[-1].set(one.title)
+    for name, reached in (
+        ("Longest row", [(one, one.longest) for one in fitting if one.longest]),
+        ("Biggest pass", [(one, one.biggest) for one in fitting if one.biggest]),
+    ):
+        if reached:
+            one, reach = max(reached, key=lambda pair: (pair[1].tokens, pair[1].tokens_per_s))
+            values.append(Value(f"{name}: {one.title}", "", f"As {METHOD_WORDS[one.method]}", large=False))
+            values[-1].set(f"{reach.tokens:,}", f"tokens, {speed(reach)} tokens/s")
+    return values
+
+
+def _rest(answer: WhatFits) -> str:
+    """What does not fit, what else to know, and what the predictions rest on."""
+    fitting = {one.name for one in answer.models if one.longest}
+    none = list(dict.fromkeys(one.title for one in answer.models if one.name not in fitting))
+    lines = [f"{sentence_list(none)} {'do' if len(none) > 1 else 'does'} not fit."] if none else []
+    lines += answer.notes
+    how = f"adapters of rank {answer.rank}, {answer.precision}, every token learned"
+    source = answer.speed_source if answer.speed_source != "estimated" else ""
+    return "\n".join([*lines, f"Predicted, not measured: {how}.{f' Speed: {source}.' if source else ''}"])

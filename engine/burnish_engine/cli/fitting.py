@@ -1,0 +1,138 @@
+"""`burnish plan` without a recipe: the largest model, the longest row and the biggest pass that fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from burnish_engine.cli.terminal import err, out, print_json
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.what_fits import LIMIT_WORDS, METHOD_WORDS, ModelReach, Reach, WhatFits
+
+_GIB = 2**30
+
+
+def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool) -> int:
+    """Work it out and print it.
+
+    Args:
+        model: Only this one; empty: the usual ones and the largest.
+        gpu_gib: For a card of that memory; 0: for this machine.
+        skip_data: Refused: there is no data to skip.
+        json: Print one JSON document.
+
+    Raises:
+        UsageError: The model or the card does not exist, or an option makes no sense.
+    """
+    from burnish_engine.advise.catalog import catalog, models_here
+    from burnish_engine.advise.suggest import chosen_model
+    from burnish_engine.advise.what_fits import what_fits
+    from burnish_engine.hardware.probe import probe
+
+    if skip_data:
+        raise UsageError("--skip-data is about a recipe's data, and no recipe was given.", "burnish plan RECIPE.toml")
+    if gpu_gib < 0:
+        raise UsageError(f"--gpu-gib {gpu_gib:g} is no card's memory.", "Give GiB, such as 8 or 24.")
+    only = None
+    if model:
+        folder = Path(model).is_dir() and model != "embedded"
+        only = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), models_here(catalog()))
+    with err.status("working out what fits") as status:
+        answer = what_fits(
+            probe(),
+            catalog(),
+            only=only,
+            gpu_gib=gpu_gib,
+            progress=lambda title, _done, _total: status.update(f"working out what fits: {escape(title)}"),
+        )
+    if json:
+        print_json(answer.model_dump_json(indent=2))
+    else:
+        show_what_fits(answer, only=bool(only))
+    return ExitCode.DONE if any(one.longest for one in answer.models) else ExitCode.DOES_NOT_FIT
+
+
+def show_what_fits(answer: WhatFits, *, only: bool = False) -> None:
+    """Print the answer.
+
+    Args:
+        answer: What fits.
+        only: It is about one model that was asked for, so why something does not fit is told in full.
+    """
+    free, total = answer.memory_free_bytes, answer.memory_total_bytes
+    room = "" if free == total else f": {_gib(free)} of {_gib(total)} GiB free"
+    if answer.device != "CPU":
+        room += f", with {_gib(answer.host_free_bytes)} GiB of system memory free"
+    out.print(f"[bold]What fits on {escape(answer.device)}[/]{room}")
+    _say_largest(answer)
+    fitting = [one for one in answer.models if one.longest]
+    if fitting:
+        _print_table("Longest row, alone in its pass", [(one, one.longest) for one in fitting], rows=False)
+        about = f"Biggest pass of rows of {answer.row_tokens:,} tokens"
+        _print_table(about, [(one, one.biggest) for one in fitting], rows=True)
+        out.print()
+    _say_what_does_not(answer, only=only)
+    for note in answer.notes:
+        out.print(f"[yellow]note:[/] {escape(note)}")
+    how = f"adapters of rank {answer.rank}, {answer.precision}, every token learned"
+    speed = f" Speed: {escape(answer.speed_source)}." if answer.speed_source else ""
+    out.print(f"[dim]All of it is predicted, not measured: {how}.{speed}[/]")
+
+
+def _say_largest(answer: WhatFits) -> None:
+    for one in answer.models:
+        reach = one.biggest or one.longest
+        if one.largest and reach:
+            bits = "in 4 bits (QLoRA)" if one.method == "qlora" else f"in {_bits(answer)} bits (LoRA)"
+            speed = f"{_rate(reach.tokens_per_s)} tokens/s"
+            out.print(f"Largest model that trains {bits}: [bold]{escape(one.title)}[/], {speed}")
+
+
+def _say_what_does_not(answer: WhatFits, *, only: bool) -> None:
+    none = [one for one in answer.models if not one.longest]
+    if only:
+        for one in none:
+            out.print(f"[yellow]not as {METHOD_WORDS[one.method]}:[/] {escape(one.problem)}")
+        return
+    fitting = {one.name for one in answer.models if one.longest}
+    titles = dict.fromkeys(one.title for one in none if one.name not in fitting)
+    if titles:
+        out.print(f"[dim]Do not fit: {escape(', '.join(titles))}. Why: burnish plan --model NAME[/]")
+
+
+def _print_table(heading: str, reached: list[tuple[ModelReach, Reach | None]], *, rows: bool) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=heading, title_justify="left")
+    table.title_style = "bold"
+    table.add_column("model", no_wrap=True)
+    table.add_column("as", no_wrap=True)
+    for name in (["rows"] if rows else []) + ["tokens", "tokens/s", "peak"]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("limited by")
+    before = ""
+    for one, reach in reached:
+        title = "" if one.title == before else escape(one.title)
+        before = one.title
+        cells = [title, METHOD_WORDS[one.method]]
+        if reach is None:
+            cells += ["-"] * (4 if rows else 3) + ["memory: not one such row"]
+        else:
+            cells += [f"{reach.rows:,}"] if rows else []
+            cells += [f"{reach.tokens:,}", _rate(reach.tokens_per_s), f"{_gib(reach.memory_bytes)} GiB"]
+            cells.append(LIMIT_WORDS[reach.limited_by])
+        table.add_row(*cells)
+    out.print()
+    out.print(table, soft_wrap=False)
+
+
+def _bits(answer: WhatFits) -> int:
+    return 32 if answer.precision == "fp32" else 16
+
+
+def _rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f}"

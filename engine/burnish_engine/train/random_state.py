@@ -1,0 +1,31 @@
+"""Where all random generators stand: Python's, numpy's and torch's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Begin with this seed everywhere."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def hold_random(device: torch.device) -> Callable[[], None]:
+    """Remember where they stand now. Calling what is returned puts them back there."""
+    python, numbers, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def put_back() -> None:
+        random.setstate(python)
+        np.random.set_state(numbers)
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, device)
+
+    return put_back

@@ -1,0 +1,84 @@
+"""Mixes of levels, and how they are arranged."""
+
+import math
+
+import numpy as np
+import pytest
+
+from burnish_engine.advise.level_mixes import arranged, mixes, neighbors
+from burnish_engine.contract.memory_plan import LEVELS
+
+ALLOWED = ("rotated", "products", "offloaded", "narrow", "attention", "host")
+
+
+def counts(**given):
+    return np.array([[given.get(level, 0) for level in LEVELS]], dtype=np.int16)
+
+
+def levels(mix, clear=0):
+    return [LEVELS[level] for level in arranged(mix, clear)[0]]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4, 8])
+def test_small_models_have_every_mix(layers):
+    found = mixes(layers, ALLOWED)
+    assert len(np.unique(found, axis=0)) == len(found) == math.comb(layers + 5, 5)
+    assert (found.sum(axis=1) == layers).all()
+
+
+@pytest.mark.parametrize("layers", [28, 36, 80, 126])
+def test_large_models_have_a_net_of_mixes(layers):
+    found = mixes(layers, ALLOWED)
+    assert (found.sum(axis=1) == layers).all()
+    assert (found >= 0).all()
+    assert ((found > 0).sum(axis=1) <= 3).all()
+    assert len(np.unique(found, axis=0)) == len(found) < 5000
+    assert all((found[:, LEVELS.index(level)] == layers).any() for level in ALLOWED)
+    assert not found[:, LEVELS.index("all")].any()
+
+
+def test_a_model_of_one_level_has_one_mix():
+    assert mixes(30, ("attention",)).tolist() == counts(attention=30).tolist()
+
+
+def test_neighbors_differ_in_a_few_layers():
+    found = neighbors(counts(products=10, host=30), ALLOWED)
+    assert (found.sum(axis=1) == 40).all()
+    moved = np.abs(found - counts(products=10, host=30)).sum(axis=1) / 2
+    assert moved.min() == 0
+    assert moved.max() == 3
+    assert (found >= 0).all()
+
+
+def test_what_keeps_least_is_at_the_bottom():
+    assert levels(counts(products=2, attention=3, rotated=1, narrow=2)) == (
+        ["attention"] * 3 + ["narrow"] * 2 + ["products"] * 2 + ["rotated"]
+    )
+
+
+@pytest.mark.parametrize(("moving", "clear"), [(1, 0), (10, 0), (15, 4), (29, 4), (30, 2)])
+def test_what_moves_is_spread_and_not_on_top(moving, clear):
+    found = levels(counts(host=moving, products=30 - moving), clear)
+    places = [place for place, level in enumerate(found) if level == "host"]
+    assert len(places) == moving
+    top = min(clear, 30 - moving)
+    assert all(level == "products" for level in found[30 - top :])
+    gaps = np.diff(places)
+    assert not len(gaps) or gaps.max() - gaps.min() <= 1
+
+
+def test_both_ways_of_moving_take_turns():
+    found = levels(counts(host=10, offloaded=5, narrow=15))
+    wide = [place for place, level in enumerate(level for level in found if level != "narrow") if level == "offloaded"]
+    assert np.diff(wide).tolist() == [3] * 4
+
+
+def test_mixes_are_arranged_as_each_alone():
+    many = mixes(36, ALLOWED)[::37]
+    for clear in (0, 4):
+        together = arranged(many, clear)
+        for number in range(0, len(many), 5):
+            assert together[number].tolist() == arranged(many[number : number + 1], clear)[0].tolist()
+            for level in range(len(LEVELS)):
+                assert (together[number] == level).sum() == many[number, level]
+    assert arranged(many[:0], 0).shape[0] == 0

@@ -1,0 +1,180 @@
+"""A dry run finds out early what does not fit, and leaves nothing behind."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.events import PhaseChanged, RunStarted, StepDone, Warned
+from burnish_engine.runs.control import send
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import create_run
+from burnish_engine.train import dry_run, fast_engine, plain_engine, session
+from burnish_engine.train.dry_run import is_worthwhile
+from burnish_engine.train.fast_pass import PassProgram
+from burnish_engine.train.run import run_training
+from burnish_kernels.adamw import op as adamw
+
+from support.runs import evaluations, losses, tiny_recipe
+from support.scarce import scarce
+
+ENGINES = ["fast", "plain"]
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Make a run: (engine, whether it is tried before, keyword arguments of tiny_recipe) -> its paths."""
+    count = iter(range(99))
+    tried = []
+    monkeypatch.setattr(session, "check_fit", lambda *_args, **_settings: None)
+    monkeypatch.setattr(session, "is_worthwhile", lambda *_: tried[-1])
+
+    def make(engine, tries, **settings):
+        tried.append(tries)
+        settings = {"max_steps": 5, "accumulation": 2, "epochs": 9.0, **settings}
+        recipe = tiny_recipe(tmp_path, engine=f'"{engine}"', **settings)
+        return create_run(recipe, tmp_path / f"run {next(count)}")
+
+    return make
+
+
+def of_kind(paths, kind):
+    return [event for event in read_events(paths.events) if isinstance(event, kind)]
+
+
+def phases(paths):
+    return [event.phase for event in of_kind(paths, PhaseChanged)]
+
+
+def norms(paths):
+    return {event.step: event.grad_norm for event in of_kind(paths, StepDone)}
+
+
+def trained(paths):
+    return (paths.adapter / "adapter_model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_is_the_same_with_and_without(made, engine, precision):
+    """Bit for bit, under dropout; and where it goes on from a checkpoint, with moments and random numbers there."""
+    if (engine, precision) == ("plain", "fp16"):
+        pytest.skip("the plain engine does not train in fp16")
+    without = made(engine, False, precision=f'"{precision}"')
+    assert run_training(without).exit_code == ExitCode.DONE
+    paths = made(engine, True, precision=f'"{precision}"')
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 3:
+            send(paths, "stop")
+
+    assert run_training(paths, listener=stop).exit_code == ExitCode.STOPPED
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert losses(paths) == losses(without)
+    assert norms(paths) == norms(without)
+    assert evaluations(paths) == evaluations(without)
+    assert trained(paths) == trained(without)
+    assert [event.step for event in of_kind(paths, StepDone)] == [1, 2, 3, 4, 5]
+    assert phases(paths).count("dry_run") == 2
+    assert "dry_run" not in phases(without)
+    assert not list(paths.checkpoints.glob(".*"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_trains_the_longest_pass_twice_evaluates_and_saves(made, engine, monkeypatch):
+    seen = []
+    real = dry_run.dry_run
+
+    def watching(inner, batch, **settings):
+        class Watched:
+            layout, trains = inner.layout, inner.trains
+
+            def __getattr__(self, name):
+                def called(*args, **keywords):
+                    seen.append((name, args))
+                    return getattr(inner, name)(*args, **keywords)
+
+                return called
+
+        seen.append(("batch", batch))
+        return real(Watched(), batch, **settings)
+
+    monkeypatch.setattr(session, "dry_run", watching)
+    paths = made(engine, True, max_steps=3, epochs=1.0)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    names = [name for name, _ in seen]
+    assert [name for name in names if name not in ("results", "batch")] == [
+        "snapshot", "start", "queue_step", "start", "queue_step", "held_out_loss", "save_adapter",
+    ]  # fmt: skip
+    batch = seen[0][1]
+    started = next(args for name, args in seen if name == "start")
+    assert started[1:3] == (1, 2)
+    assert all(one is batch for one in started[3])
+    assert batch.tokens >= max(event.tokens for event in of_kind(paths, StepDone)) / 2
+    (detail,) = [event.detail for event in of_kind(paths, PhaseChanged) if event.phase == "dry_run"]
+    assert detail.startswith(f"{batch.tokens:,} tokens")
+
+
+@pytest.mark.parametrize("place", ["pass", "evaluation", "update"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_does_not_fit_shows_there(made, engine, place):
+    """And the run begins with the smaller plan; half an update is put back from the copy, without loading again."""
+    owner, name = {
+        ("fast", "pass"): (PassProgram, "_backward"),
+        ("plain", "pass"): (plain_engine, "summed_loss"),
+        ("fast", "evaluation"): (fast_engine, "held_out_loss"),
+        ("plain", "evaluation"): (plain_engine, "held_out_loss"),
+        ("fast", "update"): (adamw, "step_"),
+        ("plain", "update"): (torch.optim.AdamW, "step"),
+    }[engine, place]
+    smaller = made(engine, False, recompute=True)
+    assert run_training(smaller).exit_code == ExitCode.DONE
+    paths = made(engine, True)
+    with scarce((owner, name), calls=[1], after=True):
+        assert run_training(paths).exit_code == ExitCode.DONE
+    warnings = [event for event in of_kind(paths, Warned) if event.code == "smaller_plan"]
+    assert len(warnings) == 1
+    events = list(read_events(paths.events))
+    assert events.index(warnings[0]) < events.index(of_kind(paths, StepDone)[0])
+    assert len(of_kind(paths, RunStarted)) == 1
+    assert losses(paths) == losses(smaller)
+    assert evaluations(paths) == evaluations(smaller)
+    assert trained(paths) == trained(smaller)
+
+
+def test_there_is_none_without_room_for_the_copy(made, monkeypatch):
+    monkeypatch.setattr(dry_run, "host_memory", lambda: (10**9, 1000))
+    paths = made("fast", True, max_steps=1)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert "dry_run" not in phases(paths)
+
+
+def test_only_long_runs_are_worth_it():
+    assert is_worthwhile(51, 0.0)
+    assert is_worthwhile(2, 301.0)
+    assert not is_worthwhile(50, 299.0)
+
+
+def test_what_is_left_of_a_run_decides(made, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        session, "check_fit", lambda *_args, **_settings: SimpleNamespace(seconds=1000.0, memory_plan=None)
+    )
+    paths = made("fast", False, max_steps=5)
+    monkeypatch.setattr(session, "is_worthwhile", lambda *found: asked.append(found))
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 2:
+            send(paths, "stop")
+
+    run_training(paths, listener=stop)
+    run_training(paths)
+    assert asked == [(5, 1000.0), (3, 600.0)]
+
+
+@pytest.mark.parametrize(("padded", "lengths"), [(False, [10, 60]), (True, [8, 8, 8, 8, 8, 29])])
+def test_the_longest_evaluation_pass(padded, lengths):
+    """Padded, it is the pass with most rows times its longest one."""
+    documents = [range(tokens) for tokens in (60, 10, 8, 8, 8, 8, 8, 29)]
+    assert sorted(len(document) for document in dry_run._longest_pass(documents, 70, padded=padded)) == lengths

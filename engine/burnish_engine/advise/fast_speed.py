@@ -151,7 +151,8 @@ class FastSpeed:
         )
         forward = sum(self._product(name, mlp_rows) for name in made)
         backward = sum(self._product(name, mlp_rows, turned=True) for name in made)
-        backward += sum(self._product(name, mlp_rows) for name in sorted(again))
+        # In the feed-forward's backward pass a matrix is unpacked once for all that is done with it.
+        backward += sum(self._product(name, mlp_rows, unpacks=name != "gate_up") for name in sorted(again))
         moved = one.static_rows * width / at.memory
         first, both = self._moved
         more = self._moved_again(level)
@@ -160,15 +161,14 @@ class FastSpeed:
         forward += first * moved + 0.4 * starts
         return forward, backward + (both - first + more) * moved + 0.6 * starts + _AGAIN_S.get(level, 0.0)
 
-    def _product(self, name: str, mlp_rows: int, *, turned: bool = False) -> float:
+    def _product(self, name: str, mlp_rows: int, *, turned: bool = False, unpacks: bool = True) -> float:
         """Time of a stack's product with all rows of the pass, or of that with its gradient."""
         stack, rows, at = self._stacks[name], self._one.static_rows, self._rates
         step = min(mlp_rows or rows, rows) if name in {"gate_up", "down"} else rows
         tiles = -(-rows // step)
         operations = 2.0 * (rows + (tiles - 1) * _TILE_FILL) * _weights(stack, turned=turned)
         taken = max(operations / at.products, tiles * stack.outputs * stack.inputs * self._width / at.memory)
-        # Each product unpacks its matrix anew.
-        return taken + (tiles * stack.outputs * stack.inputs / at.unpacking if self._run.nf4 else 0.0)
+        return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
     @cached_property
     def _moved(self) -> tuple[int, int]:

@@ -91,7 +91,7 @@ def arranged(counts: Counts, clear: int = 0) -> npt.NDArray[np.int8]:
     moves[np.nonzero(number < moving)[0], places] = True
     # Both ways of moving evenly mixed: the wide tensors of one would hold up the link.
     wide = counts[:, _MOVING[:1]].astype(np.int64)
-    share = np.arange(layers + 1)[None] * wide // np.maximum(moving, 1)
+    share = (2 * np.arange(layers + 1)[None] * wide + moving) // np.maximum(2 * moving, 1)
     kinds = np.where(np.diff(share, axis=1) > 0, *_MOVING)
     found = np.empty((len(counts), layers), np.int8)
     found[moves] = kinds[number < moving]

@@ -336,21 +336,22 @@ class DecoderLayer:
         wide = keep is not None and keep.gate_up
         saved.gate_up_TJ = out.new_empty(tokens, w.gate_up.outputs) if wide else None
         inverses, gate_up_ranks, down_ranks = [], [], []
-        for number, rows in enumerate(tiles):
-            own = attention_out_TH[rows]
-            x_TE = w.gate_up.new_input(len(own), own)
-            _, inverse = self._norm(own, w.mlp_norm, x_TE, saved.start_TH[rows], in_place=True)
-            place = None if saved.gate_up_TJ is None else saved.gate_up_TJ[rows]
-            gate_up = w.gate_up.forward(x_TE, place, tile=number)
-            activated = w.down.new_input(len(own), own)
-            self._project_down(gate_up, activated, out[rows], number)
-            if keep is not None:
-                if len(tiles) == 1:
-                    saved.x_mlp_TE, saved.activated_TE = x_TE, activated
-                inverses.append(inverse)
-                gate_up_ranks.append(_own(w.gate_up.adapted_input(x_TE)))
-                down_ranks.append(_own(w.down.adapted_input(activated)))
-            del x_TE, gate_up, activated  # before the next tile's are allocated
+        with w.gate_up.frozen.held(), w.down.frozen.held():
+            for number, rows in enumerate(tiles):
+                own = attention_out_TH[rows]
+                x_TE = w.gate_up.new_input(len(own), own)
+                _, inverse = self._norm(own, w.mlp_norm, x_TE, saved.start_TH[rows], in_place=True)
+                place = None if saved.gate_up_TJ is None else saved.gate_up_TJ[rows]
+                gate_up = w.gate_up.forward(x_TE, place, tile=number)
+                activated = w.down.new_input(len(own), own)
+                self._project_down(gate_up, activated, out[rows], number)
+                if keep is not None:
+                    if len(tiles) == 1:
+                        saved.x_mlp_TE, saved.activated_TE = x_TE, activated
+                    inverses.append(inverse)
+                    gate_up_ranks.append(_own(w.gate_up.adapted_input(x_TE)))
+                    down_ranks.append(_own(w.down.adapted_input(activated)))
+                del x_TE, gate_up, activated  # before the next tile's are allocated
         saved.middle_TH = attention_out_TH
         if keep is not None:
             saved.middle_inverse_T, saved.xa_down_TR = _joined(inverses), _joined(down_ranks)
@@ -448,8 +449,9 @@ class DecoderLayer:
             saved.x_attention_TE, saved.xa_qkv_TR = None, _own(saved.xa_qkv_TR)
 
     def _mlp_backward(self, saved: Saved, gradient_TE: torch.Tensor) -> None:
-        for number, rows in enumerate(self._tiles(len(gradient_TE))):
-            self._mlp_tile_backward(saved, gradient_TE[rows], rows, number)
+        with self.weights.gate_up.frozen.held(), self.weights.down.frozen.held():
+            for number, rows in enumerate(self._tiles(len(gradient_TE))):
+                self._mlp_tile_backward(saved, gradient_TE[rows], rows, number)
         saved.gate_up_TJ = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = saved.mlp_out_inverse_T = None
         saved.middle_TH = saved.middle_inverse_T = saved.x_mlp_TE = saved.xa_gate_up_TR = None
 

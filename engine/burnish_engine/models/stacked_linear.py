@@ -11,6 +11,8 @@ Shapes: T tokens, K inputs, N outputs, R padded rank sum.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
@@ -32,6 +34,10 @@ class Frozen(Protocol):
         """The whole matrix M, ready to be multiplied with. Valid until another stack of the same shape asks."""
         ...
 
+    def held(self) -> AbstractContextManager[None]:
+        """Within, the matrix is made ready once. No other stack of its shape may be used meanwhile."""
+        ...
+
 
 @dataclass
 class Resident:
@@ -42,6 +48,10 @@ class Resident:
     def buffer(self) -> torch.Tensor:
         """See `Frozen`."""
         return self.matrix
+
+    def held(self) -> AbstractContextManager[None]:
+        """See `Frozen`."""
+        return nullcontext()
 
 
 @dataclass
@@ -58,9 +68,23 @@ class Quantized:
     a_RK: torch.Tensor
     sb_NR: torch.Tensor
     scratch: torch.Tensor
+    _is_held: bool = False
+    _is_ready: bool = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """See `Frozen`."""
+        self._is_held, self._is_ready = True, False
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def buffer(self) -> torch.Tensor:
         """See `Frozen`."""
+        if self._is_held and self._is_ready:
+            return self.scratch
+        self._is_ready = True
         n, k = self.sb_NR.shape[0], self.a_RK.shape[1]
         nf4.dequantize_stack(self.parts, self.scratch[:n, :k], self.scratch.dtype)
         if self.a_RK.shape[0]:

@@ -78,6 +78,20 @@ def test_quantized_on_load_it_computes_with_the_dequantized_weights(bases, adapt
         assert parity.worst(ours.gradients(BATCH, keep)[1], gradients) < 1e-4
 
 
+@pytest.mark.parametrize(("level", "times"), [("products", 8), ("narrow", 8), ("attention", 10)])
+def test_tiles_share_what_was_unpacked(bases, adapters, monkeypatch, level, times):
+    """Each matrix once forward and once backward, qkv and o once more where they are computed again; the same bits."""
+    real, found = nf4.dequantize_stack, []
+    for rows in (0, 16):
+        ours, count = parity.fast(bases("llama"), adapters("llama"), quantize=True), []
+        ours.loaded.decoder.tile_feed_forward(rows)
+        monkeypatch.setattr(nf4, "dequantize_stack", lambda *given: (count.append(1), real(*given)))  # noqa: B023
+        found.append(ours.gradients(parity.micro_batch(), KEEP_LEVELS[level]))
+        assert len(count) == times * len(ours.loaded.decoder.layers)
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    assert parity.worst(found[0][1], found[1][1]) < 1e-5
+
+
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
 def test_quantizing_loses_nothing_before_it_rounds(tmp_path, stored):
     """Whatever type is stored and computed in, the 4 bits are those of the stored numbers."""

@@ -53,6 +53,7 @@ class StepOptions:
         packs: File of recorded passes; None: made-up ones.
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
         tables_on_host: Embeddings and head stay in host memory.
+        serial_offload: The device waits for every copy to or from host memory, for comparison.
         budget_gib: The memory plan is chosen for so much of the device, instead of the settings above; 0: those.
     """
 
@@ -70,6 +71,7 @@ class StepOptions:
     packs: Path | None = None
     mlp_rows: int = 0
     tables_on_host: bool = False
+    serial_offload: bool = False
     budget_gib: float = 0.0
 
 
@@ -108,6 +110,8 @@ class StepBench:
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         self.layout = PackedLayout(rows, height, min(self.plan.head_rows, rows))
         self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self.keep(), graphs=options.graphs)
+        if self.trainer.offload:
+            self.trainer.offload.serial = options.serial_offload
         if options.packs is None:
             self.packs = packs(options.tokens, count=20_000)
         else:

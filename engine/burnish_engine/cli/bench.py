@@ -90,6 +90,9 @@ def step(
     tables_on_host: Annotated[
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
     ] = False,
+    serial_offload: Annotated[
+        bool, typer.Option("--serial-offload", help="Wait for every copy to or from host memory, for comparison.")
+    ] = False,
     budget_gib: Annotated[
         float, typer.Option(min=0.0, help="Choose the memory plan for so much of the device, instead of --keep.")
     ] = 0.0,
@@ -132,6 +135,7 @@ def step(
         packs=packs,
         mlp_rows=mlp_rows,
         tables_on_host=tables_on_host,
+        serial_offload=serial_offload,
         budget_gib=budget_gib,
     )
     if ablate and device == "cuda":

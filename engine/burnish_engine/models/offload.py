@@ -52,11 +52,12 @@ class Offload:
 
     Attributes:
         problem: Why memory is not page-locked, as a sentence; empty where it is.
+        serial: The device waits for every copy at once, as without a second buffer: to measure what that costs.
     """
 
     def __init__(self, device: torch.device, rows: int, lockable: int | None = None) -> None:
         self._device, self._rows, self._lockable = device, rows, lockable
-        self.problem = ""
+        self.problem, self.serial = "", False
         self._places: dict[tuple[int, str], torch.Tensor] = {}
         self._leaving: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -88,6 +89,8 @@ class Offload:
                 with torch.cuda.stream(self._stream):
                     host.copy_(tensor, non_blocking=True)
                 self._leaving.append((self._stream.record_event(), tensor))
+                if self.serial:
+                    self.settle()
             setattr(saved, name, None)
             saved.parked[name] = Parked(host)
 
@@ -102,7 +105,7 @@ class Offload:
         Args:
             layers: Those still to be differentiated, the next one last.
         """
-        furthest = max(_AHEAD, *_FURTHER_AHEAD.values())
+        furthest = 0 if self.serial else max(_AHEAD, *_FURTHER_AHEAD.values())
         for distance, saved in enumerate(reversed(layers[-1 - furthest :])):
             for name, parked in saved.parked.items() if saved else ():
                 if parked.back is None and distance <= _FURTHER_AHEAD.get(name, _AHEAD):

@@ -28,10 +28,12 @@ def made(device, rows=8, layers=6):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_was_parked_comes_back(device):
+@pytest.mark.parametrize("serial", [False, True])
+def test_what_was_parked_comes_back(device, serial):
     layers = made(device)
     exact = [(kept.gate_up_TJ.clone(), kept.narrow.clone()) for kept in layers]
     offload = Offload(torch.device(device), 8)
+    offload.serial = serial
     for index, kept in enumerate(layers):
         if index != 3:
             offload.park(index, kept, ("gate_up_TJ",))

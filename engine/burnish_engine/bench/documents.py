@@ -17,17 +17,20 @@ FIRST_ID, LAST_ID = 10, 40_000
 """Past the special tokens, within every vocabulary."""
 
 
-def packs(tokens: int, count: int = 20_000, seed: int = 0) -> EpochPlan:
+def packs(tokens: int, count: int = 20_000, seed: int = 0, *, whole: bool = False) -> EpochPlan:
     """Passes of random documents, at most `tokens` each.
 
     Args:
         tokens: Budget of a pass.
         count: Documents in all.
         seed: Of everything.
+        whole: Each pass is one document as long as it.
     """
     random = np.random.default_rng(seed)
     longest = min(LONGEST, tokens)
     lengths = random.lognormal(MEDIAN_LOG, SIGMA_LOG, size=count).astype(int).clip(min(SHORTEST, longest), longest)
+    if whole:
+        lengths[:] = tokens
     ids = [random.integers(FIRST_ID, LAST_ID, size=int(length)).astype(np.int32) for length in lengths]
     documents = [Document(row, np.ones(len(row), dtype=bool), index, "made up") for index, row in enumerate(ids)]
     return epoch_batches(documents, tokens, pack=True, seed=seed, epoch=0)

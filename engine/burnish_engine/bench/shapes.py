@@ -63,6 +63,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3-4b": {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8, tied=True)},
     "llama-3.1-8b": {**_LLAMA3, "head_dim": 128, **_sizes(4096, 14336, 32, 32, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
+    "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
 }  # fmt: skip
 """Name to the keys of config.json that a decoder is built from."""
 

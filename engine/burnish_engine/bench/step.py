@@ -53,6 +53,7 @@ class StepOptions:
         packs: File of recorded passes; None: made-up ones.
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
         tables_on_host: Embeddings and head stay in host memory.
+        one_document: Each pass is one document as long as it.
         serial_offload: The device waits for every copy to or from host memory, for comparison.
         budget_gib: The memory plan is chosen for so much of the device, instead of the settings above; 0: those.
     """
@@ -71,6 +72,7 @@ class StepOptions:
     packs: Path | None = None
     mlp_rows: int = 0
     tables_on_host: bool = False
+    one_document: bool = False
     serial_offload: bool = False
     budget_gib: float = 0.0
 
@@ -112,10 +114,12 @@ class StepBench:
         self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self.keep(), graphs=options.graphs)
         if self.trainer.offload:
             self.trainer.offload.serial = options.serial_offload
-        if options.packs is None:
-            self.packs = packs(options.tokens, count=20_000)
+        count = options.warmup + options.steps + _PROFILED + 2
+        if options.one_document:
+            self.packs = packs(options.tokens, count, whole=True)
+        elif options.packs is None:
+            self.packs = packs(options.tokens)
         else:
-            count = options.warmup + options.steps + _PROFILED + 2
             self.packs = recorded_packs(options.packs, options.tokens, count)
 
     def keep(self) -> list[Keep]:
@@ -137,7 +141,8 @@ class StepBench:
                 embedding_on_host=options.tables_on_host,
                 head_on_host=options.tables_on_host,
             )
-        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(packs(options.tokens), 8)])
+        usual = packs(options.tokens, 16, whole=True) if options.one_document else packs(options.tokens)
+        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(usual, 8)])
         chosen = plan_within(
             options.budget_gib * GIB,
             section,

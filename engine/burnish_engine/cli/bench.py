@@ -90,6 +90,9 @@ def step(
     tables_on_host: Annotated[
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
     ] = False,
+    one_document: Annotated[
+        bool, typer.Option("--one-document", help="Each pass is one document as long as it.")
+    ] = False,
     serial_offload: Annotated[
         bool, typer.Option("--serial-offload", help="Wait for every copy to or from host memory, for comparison.")
     ] = False,
@@ -135,6 +138,7 @@ def step(
         packs=packs,
         mlp_rows=mlp_rows,
         tables_on_host=tables_on_host,
+        one_document=one_document,
         serial_offload=serial_offload,
         budget_gib=budget_gib,
     )

@@ -134,6 +134,12 @@ def test_files_that_hold_no_passes_are_refused(tmp_path):
             recorded_packs(tmp_path / name, 128, 2)
 
 
+def test_passes_may_be_single_documents():
+    plan = packs(512, count=5, whole=True)
+    assert [batch.boundaries.tolist() for batch in plan] == [[0, 512]] * 5
+    assert StepBench(options(one_document=True)).run()["fill"] == 1.0
+
+
 def test_levels_are_read_with_their_counts():
     assert parse_keep("products") == (KEEP_PRODUCTS,)
     assert parse_keep("narrow:2,products") == (KEEP_NARROW, KEEP_NARROW, KEEP_PRODUCTS)

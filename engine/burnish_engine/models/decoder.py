@@ -150,6 +150,11 @@ class Decoder:
                 done.offload.restore(saved)
             layer.backward(saved, gradient_TE, pack, wanted=layer.shape.index > first)
 
+    def abandon_copies(self) -> None:
+        """After a capture failed half-way: bring back the streams that it reached."""
+        if self._streamed_head is not None:
+            self._streamed_head.abandon()
+
     def tile_feed_forward(self, rows: int) -> None:
         """Pass the feed-forward in tiles of so many tokens from now on; 0: all tokens at once."""
         for layer in self.layers:

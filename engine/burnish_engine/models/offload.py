@@ -99,6 +99,11 @@ class Offload:
         while self._leaving:
             self._wait_for_oldest()
 
+    def abandon(self) -> None:
+        """Forget what was on its way when a pass, or the capture of one, failed half-way."""
+        join_captured(self._stream, self._device)
+        self._leaving.clear()
+
     def prefetch(self, layers: Sequence[Saved | None]) -> None:
         """Start to bring back what the next layers need.
 
@@ -160,3 +165,13 @@ class Offload:
                 self._lock(place)
             self._places[layer, name] = place
         return self._places[layer, name][: tensor.numel()].view(tensor.shape)
+
+
+def join_captured(stream: torch.cuda.Stream | None, device: torch.device) -> None:
+    """Bring a stream that a capture reached back to the current one: unjoined, the capture cannot even be ended."""
+    if stream is None:
+        return
+    with torch.cuda.stream(stream):
+        captures = torch.cuda.is_current_stream_capturing()
+    if captures:  # waiting for one that is not captured would spoil the capture
+        torch.cuda.current_stream(device).wait_stream(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 
 import torch
 
@@ -22,12 +23,19 @@ class PageLock:
     def lock(self, tensor: torch.Tensor) -> int:
         """Lock the pages of a tensor; returns CUDA's error code, 0 where it went well."""
         code: int = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0).value
-        if not code:
+        if code:
+            # The runtime keeps the error, and torch would find it after the next kernel and blame that.
+            with suppress(RuntimeError, AssertionError):
+                torch.zeros(1, device="cuda")
+        else:
             self._locked.append(tensor)
         return code
 
 
 def _release(locked: list[torch.Tensor]) -> None:
+    if locked and torch.cuda.is_initialized():
+        with suppress(RuntimeError):
+            torch.cuda.synchronize()  # copies may still be queued
     for tensor in locked:
         torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())
     locked.clear()

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from burnish_engine.models.offload import join_captured
+
 PIECE_BYTES = 64 << 20
 """Of the matrix on the device at once, twice. A piece takes about 2.5 ms on PCIe 4: longer than its products wait."""
 
@@ -35,6 +37,7 @@ class StreamedMatrix:
         out = x_CH.new_empty(len(x_CH), len(self._matrix))
         for span, piece in self._pieces(self._spans):
             torch.mm(x_CH, piece.t(), out=out[:, span])
+            del piece  # else it lives while the next one is fetched
         return out
 
     def columns_product(self, y_CV: torch.Tensor) -> torch.Tensor:
@@ -42,6 +45,7 @@ class StreamedMatrix:
         total = torch.zeros(len(y_CV), self._matrix.shape[1], dtype=torch.float32, device=y_CV.device)
         for span, piece in self._pieces(self._spans[::-1]):
             total += y_CV[:, span] @ piece
+            del piece
         return total.to(y_CV.dtype)
 
     def _pieces(self, spans: Sequence[slice]) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -56,6 +60,11 @@ class StreamedMatrix:
                 coming = self._fetch(spans[number + 1])
             torch.cuda.current_stream(self._device).wait_event(arrived)
             yield span, piece
+            del piece
+
+    def abandon(self) -> None:
+        """Forget what was on its way when a capture failed half-way."""
+        join_captured(self._stream, self._device)
 
     def _fetch(self, span: slice) -> tuple[torch.Tensor, torch.cuda.Event]:
         assert self._stream is not None

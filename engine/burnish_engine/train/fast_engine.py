@@ -119,6 +119,8 @@ class FastEngine:
     def use_plan(self, plan: MemoryPlan) -> None:
         """Go on with this plan; `start` has to be called again."""
         self.close()
+        if self._trainers and self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)  # what an unfinished step queued
         self._trainers.clear()  # its memory goes before the next one's is taken
         decoder, device = self.model.loaded.decoder, self.model.device
         self.plan = plan

@@ -106,11 +106,20 @@ class PassProgram:
             for program in (self._forward, self._head_chunk, self._backward):
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool, stream=stream):
-                    program()
+                    try:
+                        program()
+                    except BaseException:  # else the capture could not be ended, and its memory not be given back
+                        self._abandon_copies()
+                        raise
                 graphs.append(graph)
         finally:
             self._done = self._dhidden_TH = None  # of a capture that failed half-way
         self._graphs = tuple(graphs)
+
+    def _abandon_copies(self) -> None:
+        if self._offload is not None:
+            self._offload.abandon()
+        self._model.loaded.decoder.abandon_copies()
 
     def _programs(self) -> tuple[Callable[[], None], ...]:
         if self._graphs:

@@ -163,8 +163,9 @@ class FastTrainer:
 
         Everything has to be freed again before the next step, and the work has to be on `stream`.
         """
-        if self._pool is None or not self._wants_graphs:
+        if self._pool is None or not any(program.captured for program in self._programs.values()):
             return _nothing()
+        torch.cuda.empty_cache()  # what lies unused outside cannot be taken from within
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
         return torch.cuda.use_mem_pool(pool, self.model.device)
 

@@ -45,9 +45,10 @@ def differentiate(gate_up_adapters, down_adapters, *, fuse, drop=None):
         tensor[:, :width] = torch.randn(TOKENS, width, generator=generator).to(DEVICE)
     stacked = gate_up.forward(x)
     activated = down.new_input(TOKENS, x)
-    out = fused_mlp.forward(down, stacked, activated, activation="silu") if fuse else None
-    fused = [out is not None]
-    if out is None:
+    out = torch.full((TOKENS, HIDDEN), torch.nan, device=DEVICE)
+    fused = [fuse and fused_mlp.forward(down, stacked, activated, activation="silu", out=out)]
+    if not fused[0]:
+        assert out.isnan().all()
         swiglu.forward(stacked, activation="silu", out=activated[:, :WIDE])
         out = down.forward(activated)
     dact, dstacked = down.input_gradient(dy), gate_up.new_gradient(TOKENS, x)

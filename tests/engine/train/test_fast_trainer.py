@@ -1,5 +1,6 @@
 """Steps of the fast engine: order, accumulation, buckets, skipped steps, and on a GPU graphs without a wait."""
 
+import gc
 import time
 from collections import Counter
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ import torch
 
 from burnish_engine.contract.recipe import TrainSection
 from burnish_engine.data.tokenize import Document
-from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS
+from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, DecoderLayer
 from burnish_engine.models.precision import exact_products
 from burnish_engine.train import fast_trainer
 from burnish_engine.train.fast_evaluate import held_out_loss
@@ -381,6 +382,33 @@ def test_further_buckets_take_no_memory_of_their_own(folders):
         peaks.append(torch.cuda.max_memory_reserved() - before)
         del trained
     assert peaks[1] < 1.1 * peaks[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("level", ["products", "offloaded", "host"])
+def test_a_capture_that_fails_half_way_leaves_nothing_behind(folders, monkeypatch, level):
+    """With copies on their way: the pass goes on eagerly, with the same losses, and no memory is lost."""
+    options = {"dtype": torch.bfloat16, "keep": KEEP_LEVELS[level], "rows": (8192,)}
+    passes = [parity.micro_batch((128,) * 64)] * 5
+    wanted, _ = train(gpu_trainer(folders, graphs=False, **options), passes)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    real = DecoderLayer.forward
+
+    def forward(self, *rest, **options):
+        if torch.cuda.is_current_stream_capturing() and self.shape.index == 1:
+            raise RuntimeError("broken on purpose")
+        return real(self, *rest, **options)
+
+    monkeypatch.setattr(DecoderLayer, "forward", forward)
+    trained = gpu_trainer(folders, **options)
+    results, _ = train(trained, passes)
+    assert "broken on purpose" in trained.problem
+    assert [one.loss for one in results] == [one.loss for one in wanted]
+    del trained
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= before + (4 << 20)
 
 
 @pytest.mark.gpu

@@ -22,7 +22,8 @@ kernels = pytest.mark.skipif(
 def test_the_grid_fills_a_large_device(tokens, size, ranks):
     plan = tiles.backward_plan(tokens, size, torch.bfloat16, ranks)
     programs = plan.splits * -(size // -plan.tile.C)
-    assert 4 * 132 <= programs <= tiles.PROGRAMS
+    # Of eight warps each: two or three fill a multiprocessor.
+    assert 2 * 132 <= programs <= tiles.PROGRAMS
 
 
 @pytest.mark.parametrize(

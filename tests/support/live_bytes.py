@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 import burnish_kernels
 from burnish_engine.bench.shapes import shape
-from burnish_engine.models.decoder_layer import KEEP_LEVELS
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
+from burnish_engine.models.keep import KEEP_LEVELS
 from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.offload import _IN_FLIGHT, Offload, Parked
 from burnish_engine.train.fast_model import make_trainable

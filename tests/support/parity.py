@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from burnish_engine.data.pack import IGNORED, MicroBatch
-from burnish_engine.models.decoder_layer import KEEP_PRODUCTS, Pack
 from burnish_engine.models.decoder_load import LoadedDecoder, load_decoder
 from burnish_engine.models.families import family
+from burnish_engine.models.keep import KEEP_PRODUCTS
+from burnish_engine.models.layer_types import Pack
 from burnish_engine.models.lora_adapter import NO_ADAPTER, read_plan
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.spec import decoder_spec

@@ -17,9 +17,9 @@ from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.memory_plan import Level, MemoryPlan, parse_levels
 from burnish_engine.contract.recipe import AdapterSection, TrainSection
-from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, Keep
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
+from burnish_engine.models.keep import KEEP_LEVELS, KEEP_PRODUCTS, Keep
 from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.train.engine import StepResult

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Level = Literal["all", "rotated", "products", "offloaded", "narrow", "attention", "host"]
 """What a layer keeps between forward and backward, from fastest to smallest on the device; see
-`models.decoder_layer.KEEP_LEVELS`, which holds the same names."""
+`models.keep.KEEP_LEVELS`, which holds the same names."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 AUTO = "auto"

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.models.decoder_layer import Attend, DecoderLayer, Keep, Pack, Saved
+from burnish_engine.models.decoder_layer import DecoderLayer
+from burnish_engine.models.keep import Keep
+from burnish_engine.models.layer_types import Attend, Pack, Saved
 from burnish_engine.models.offload import Offload
 from burnish_engine.models.rope_tables import RopeTable
 from burnish_engine.models.streamed_matrix import StreamedMatrix

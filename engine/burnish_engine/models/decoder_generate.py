@@ -20,8 +20,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from burnish_engine.models.decoder import Decoder
-from burnish_engine.models.decoder_layer import DecoderLayer, Pack, Shape
+from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.kv_cache import KVCache
+from burnish_engine.models.layer_types import Pack, Shape
 from burnish_engine.models.rope_tables import RopeTable, rope_table
 from burnish_engine.models.stacked_linear import Frozen, Quantized, Resident, StackedLinear
 from burnish_kernels.attention import op as attention

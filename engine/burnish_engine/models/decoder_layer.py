@@ -10,166 +10,17 @@ feed-forward, E a width extended by adapter columns (see `stacked_linear`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 
-from burnish_engine.contract.memory_plan import Level
 from burnish_engine.models import fused_mlp
-from burnish_engine.models.offload import Parked
+from burnish_engine.models.keep import Keep
+from burnish_engine.models.layer_types import Attend, Pack, Saved, Shape, Weights
 from burnish_engine.models.stacked_linear import StackedLinear
 from burnish_kernels.attention import op as attention
 from burnish_kernels.rms_norm import op as rms_norm
 from burnish_kernels.rope import op as rope
 from burnish_kernels.swiglu import op as swiglu
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What is kept from the forward to the backward pass; the rest is computed again.
-
-    The stream before the attention norm is always kept, and the down projection never runs again. Attention's inputs
-    are not kept without its output.
-
-    Attributes:
-        elementwise: Norm outputs and activations.
-        qkv: Output of the query, key and value projections.
-        attention: Attention's output and its log-sum-exp.
-        middle: The stream between attention and feed-forward.
-        gate_up: Output of the gate and up projections.
-        rotated: Rotated queries and keys, where they are not what stands in `qkv` anyway (with QK norm).
-        host: Fields of `Saved` that are kept in host memory (see `offload`).
-    """
-
-    elementwise: bool
-    qkv: bool
-    attention: bool
-    middle: bool
-    gate_up: bool
-    rotated: bool = False
-    host: tuple[str, ...] = ()
-
-
-KEEP_ALL = Keep(elementwise=True, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
-KEEP_ROTATED = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
-KEEP_PRODUCTS = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True)
-KEEP_OFFLOADED = replace(KEEP_PRODUCTS, host=("gate_up_TJ",))
-"""The widest of them in host memory: what is moved costs no time as long as the link keeps up."""
-KEEP_NARROW = Keep(elementwise=False, qkv=True, attention=True, middle=True, gate_up=False)
-"""Recompute the gate and up projections, whose outputs are the widest of all."""
-KEEP_ATTENTION = Keep(elementwise=False, qkv=False, attention=True, middle=False, gate_up=False)
-"""Recompute the layer from its input, but not attention."""
-KEEP_HOST = replace(KEEP_ATTENTION, host=("start_TH", "o_TE"))
-"""The same with both in host memory: on the device a layer leaves only a few numbers a token."""
-KEEP_LEVELS: dict[Level, Keep] = {
-    "all": KEEP_ALL,
-    "rotated": KEEP_ROTATED,
-    "products": KEEP_PRODUCTS,
-    "offloaded": KEEP_OFFLOADED,
-    "narrow": KEEP_NARROW,
-    "attention": KEEP_ATTENTION,
-    "host": KEEP_HOST,
-}
-"""Levels by name, from fastest to smallest."""
-
-
-@dataclass(frozen=True)
-class Pack:
-    """What every layer needs to know about the packed documents of one pass; on the device.
-
-    Attributes:
-        table_index_T: Row of the rope table, per token.
-        documents: Where documents begin and end.
-    """
-
-    table_index_T: torch.Tensor
-    documents: attention.Documents
-
-
-class Attend(Protocol):
-    """Attention in another form than that of training, such as over a cache of keys and values."""
-
-    def __call__(
-        self, shape: Shape, q_TND: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor, out_TND: torch.Tensor
-    ) -> None:
-        """Fill `out_TND`. Keys and values are views that are overwritten later."""
-        ...
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Constants of a layer.
-
-    Attributes:
-        index: Number of the layer.
-        heads, kv_heads, head_dim: N, M, D.
-        eps: Of all norms.
-        one_plus: Norms scale by 1 + weight.
-        activation: "silu", "gelu_tanh" or "gelu".
-        window: How far back a token sees, itself included; None: its whole document.
-        scale: Of the attention scores.
-        softcap: Of the attention scores, or None.
-    """
-
-    index: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    eps: float
-    one_plus: bool
-    activation: str
-    window: int | None
-    scale: float
-    softcap: float | None
-
-
-@dataclass
-class Weights:
-    """Parameters of a layer; the norms are `[H]` or `[D]` vectors.
-
-    Attributes:
-        table_PR: Rope table, or None for a layer without positions.
-    """
-
-    attention_norm: torch.Tensor
-    mlp_norm: torch.Tensor
-    qkv: StackedLinear
-    o: StackedLinear
-    gate_up: StackedLinear
-    down: StackedLinear
-    attention_post_norm: torch.Tensor | None = None
-    mlp_post_norm: torch.Tensor | None = None
-    q_norm: torch.Tensor | None = None
-    k_norm: torch.Tensor | None = None
-    table_PR: torch.Tensor | None = None
-
-
-@dataclass
-class Saved:
-    """What a forward pass left for the backward pass. None: not kept, not there yet, or in host memory (`parked`)."""
-
-    start_TH: torch.Tensor
-    start_inverse_T: torch.Tensor
-    x_attention_TE: torch.Tensor | None = None
-    xa_qkv_TR: torch.Tensor | None = None
-    qkv_TC: torch.Tensor | None = None
-    q_TND: torch.Tensor | None = None
-    k_TMD: torch.Tensor | None = None
-    o_TE: torch.Tensor | None = None
-    lse_NT: torch.Tensor | None = None
-    attention_out_TH: torch.Tensor | None = None
-    attention_out_inverse_T: torch.Tensor | None = None
-    middle_TH: torch.Tensor | None = None
-    middle_inverse_T: torch.Tensor | None = None
-    x_mlp_TE: torch.Tensor | None = None
-    xa_gate_up_TR: torch.Tensor | None = None
-    gate_up_TJ: torch.Tensor | None = None
-    activated_TE: torch.Tensor | None = None
-    xa_down_TR: torch.Tensor | None = None
-    mlp_out_TH: torch.Tensor | None = None
-    mlp_out_inverse_T: torch.Tensor | None = None
-    parked: dict[str, Parked] = field(default_factory=dict)
 
 
 class DecoderLayer:

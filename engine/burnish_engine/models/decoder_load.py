@@ -16,9 +16,10 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.models.decoder import Decoder
-from burnish_engine.models.decoder_layer import DecoderLayer, Shape, Weights
+from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
+from burnish_engine.models.layer_types import Shape, Weights
 from burnish_engine.models.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
 from burnish_engine.models.page_lock import PageLock
 from burnish_engine.models.rope_tables import rope_table

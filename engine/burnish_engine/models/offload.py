@@ -18,7 +18,7 @@ import torch
 from burnish_engine.models.page_lock import PageLock
 
 if TYPE_CHECKING:
-    from burnish_engine.models.decoder_layer import Saved
+    from burnish_engine.models.layer_types import Saved
 
 _IN_FLIGHT = 2  # tensors that may be on their way out before the device waits for the oldest
 _AHEAD = 1  # layers below the one that is being differentiated whose tensors are on their way back

@@ -15,10 +15,10 @@ from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.hardware.host_memory import host_memory
 from burnish_engine.models.decoder_generate import DecoderSpeaker
-from burnish_engine.models.decoder_layer import KEEP_LEVELS
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.generate import generate_replies
+from burnish_engine.models.keep import KEEP_LEVELS
 from burnish_engine.models.load_fast import declared_ends, device_problem
 from burnish_engine.models.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.precision import DTYPES, exact_products

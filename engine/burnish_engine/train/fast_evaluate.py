@@ -9,7 +9,7 @@ import torch
 from burnish_engine.data.pack import epoch_batches
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.decoder import Decoder
-from burnish_engine.models.decoder_layer import Pack
+from burnish_engine.models.layer_types import Pack
 from burnish_engine.train.packed_batch import Fields, PackedLayout, fill_buffer
 from burnish_kernels.attention.op import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy

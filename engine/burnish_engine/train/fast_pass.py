@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.models.decoder import ForwardPass
-from burnish_engine.models.decoder_layer import Keep, Pack
+from burnish_engine.models.keep import Keep
+from burnish_engine.models.layer_types import Pack
 from burnish_engine.models.offload import Offload
 from burnish_engine.train.fast_model import TrainableDecoder
 from burnish_engine.train.packed_batch import Counts, PackedLayout

@@ -17,8 +17,8 @@ from typing import TypeAlias, cast
 import torch
 
 from burnish_engine.contract.recipe import TrainSection
-from burnish_engine.models.decoder_layer import Keep
 from burnish_engine.models.device import is_out_of_memory
+from burnish_engine.models.keep import Keep
 from burnish_engine.models.offload import Offload
 from burnish_engine.train.engine import StepResult, whole_update
 from burnish_engine.train.fast_model import TrainableDecoder

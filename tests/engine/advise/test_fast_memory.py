@@ -17,9 +17,10 @@ from burnish_engine.advise.workload import Pass, rounded_rows, static_rows
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.memory_plan import LEVELS, MemoryPlan, parse_levels
 from burnish_engine.contract.recipe import AdapterSection, DataSection, ModelSection, Recipe
-from burnish_engine.models.decoder_layer import KEEP_LEVELS, Pack
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
+from burnish_engine.models.keep import KEEP_LEVELS
+from burnish_engine.models.layer_types import Pack
 from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.offload import Offload
 from burnish_engine.models.spec import decoder_spec

@@ -11,7 +11,7 @@ from burnish_engine.bench import shapes
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
-from burnish_engine.models.decoder_layer import KEEP_ATTENTION, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS
+from burnish_engine.models.keep import KEEP_ATTENTION, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS
 from burnish_engine.models.stacked_linear import Quantized
 
 VOCABULARY = 40_064

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, DecoderLayer
+from burnish_engine.models.decoder_layer import DecoderLayer
+from burnish_engine.models.keep import KEEP_LEVELS, KEEP_PRODUCTS
 from burnish_engine.models.precision import exact_products
 
 from support import parity, tiny_models

@@ -9,10 +9,10 @@ import torch
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.models import decoder_generate
 from burnish_engine.models.decoder_generate import DecoderSpeaker, _CachedAttention
-from burnish_engine.models.decoder_layer import Pack, Shape
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.families import family
 from burnish_engine.models.kv_cache import KVCache
+from burnish_engine.models.layer_types import Pack, Shape
 from burnish_engine.models.load_fast import declared_ends, load_for_generation
 from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.source import ModelSource

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from burnish_engine.bench.shapes import RandomWeights
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe import AdapterSection
-from burnish_engine.models.decoder_layer import KEEP_LEVELS
 from burnish_engine.models.decoder_load import build_decoder, load_decoder
 from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.keep import KEEP_LEVELS
 from burnish_engine.models.load_fast import load_for_generation
 from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.source import open_model

@@ -15,7 +15,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @dataclass
 class Kept:
-    """Stands for `decoder_layer.Saved`."""
+    """Stands for `layer_types.Saved`."""
 
     gate_up_TJ: torch.Tensor | None  # noqa: N815  as there
     narrow: torch.Tensor | None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burnish_engine.data.pack import IGNORED
-from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS
+from burnish_engine.models.keep import KEEP_LEVELS, KEEP_PRODUCTS
 from burnish_engine.train.fast_model import _STREAMS_PER_STACK
 from burnish_engine.train.fast_pass import LossOptions, PassProgram
 from burnish_engine.train.fast_trainer import dropout_seed

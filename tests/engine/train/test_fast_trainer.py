@@ -12,7 +12,8 @@ import torch
 
 from burnish_engine.contract.recipe import TrainSection
 from burnish_engine.data.tokenize import Document
-from burnish_engine.models.decoder_layer import KEEP_LEVELS, KEEP_PRODUCTS, DecoderLayer
+from burnish_engine.models.decoder_layer import DecoderLayer
+from burnish_engine.models.keep import KEEP_LEVELS, KEEP_PRODUCTS
 from burnish_engine.models.precision import exact_products
 from burnish_engine.train import fast_trainer
 from burnish_engine.train.fast_evaluate import held_out_loss

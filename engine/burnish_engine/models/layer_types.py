@@ -1,0 +1,113 @@
+"""What a decoder layer is made of, what it is told, and what it leaves between its two passes.
+
+Shapes as in `decoder_layer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from burnish_engine.models.offload import Parked
+from burnish_engine.models.stacked_linear import StackedLinear
+from burnish_kernels.attention import op as attention
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What every layer needs to know about the packed documents of one pass; on the device.
+
+    Attributes:
+        table_index_T: Row of the rope table, per token.
+        documents: Where documents begin and end.
+    """
+
+    table_index_T: torch.Tensor
+    documents: attention.Documents
+
+
+class Attend(Protocol):
+    """Attention in another form than that of training, such as over a cache of keys and values."""
+
+    def __call__(
+        self, shape: Shape, q_TND: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor, out_TND: torch.Tensor
+    ) -> None:
+        """Fill `out_TND`. Keys and values are views that are overwritten later."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Constants of a layer.
+
+    Attributes:
+        index: Number of the layer.
+        heads, kv_heads, head_dim: N, M, D.
+        eps: Of all norms.
+        one_plus: Norms scale by 1 + weight.
+        activation: "silu", "gelu_tanh" or "gelu".
+        window: How far back a token sees, itself included; None: its whole document.
+        scale: Of the attention scores.
+        softcap: Of the attention scores, or None.
+    """
+
+    index: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    one_plus: bool
+    activation: str
+    window: int | None
+    scale: float
+    softcap: float | None
+
+
+@dataclass
+class Weights:
+    """Parameters of a layer; the norms are `[H]` or `[D]` vectors.
+
+    Attributes:
+        table_PR: Rope table, or None for a layer without positions.
+    """
+
+    attention_norm: torch.Tensor
+    mlp_norm: torch.Tensor
+    qkv: StackedLinear
+    o: StackedLinear
+    gate_up: StackedLinear
+    down: StackedLinear
+    attention_post_norm: torch.Tensor | None = None
+    mlp_post_norm: torch.Tensor | None = None
+    q_norm: torch.Tensor | None = None
+    k_norm: torch.Tensor | None = None
+    table_PR: torch.Tensor | None = None
+
+
+@dataclass
+class Saved:
+    """What a forward pass left for the backward pass. None: not kept, not there yet, or in host memory (`parked`)."""
+
+    start_TH: torch.Tensor
+    start_inverse_T: torch.Tensor
+    x_attention_TE: torch.Tensor | None = None
+    xa_qkv_TR: torch.Tensor | None = None
+    qkv_TC: torch.Tensor | None = None
+    q_TND: torch.Tensor | None = None
+    k_TMD: torch.Tensor | None = None
+    o_TE: torch.Tensor | None = None
+    lse_NT: torch.Tensor | None = None
+    attention_out_TH: torch.Tensor | None = None
+    attention_out_inverse_T: torch.Tensor | None = None
+    middle_TH: torch.Tensor | None = None
+    middle_inverse_T: torch.Tensor | None = None
+    x_mlp_TE: torch.Tensor | None = None
+    xa_gate_up_TR: torch.Tensor | None = None
+    gate_up_TJ: torch.Tensor | None = None
+    activated_TE: torch.Tensor | None = None
+    xa_down_TR: torch.Tensor | None = None
+    mlp_out_TH: torch.Tensor | None = None
+    mlp_out_inverse_T: torch.Tensor | None = None
+    parked: dict[str, Parked] = field(default_factory=dict)

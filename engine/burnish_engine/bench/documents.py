@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def packs(tokens: int, count: int = 20_000, seed: int = 0, *, whole: bool = Fals
     return epoch_batches(documents, tokens, pack=True, seed=seed, epoch=0)
 
 
-def recorded_packs(file: Path, tokens: int, count: int) -> EpochPlan:
+def recorded_packs(file: Path, tokens: int, count: int, *, vocabulary: int) -> EpochPlan:
     """Passes that another program trained on, so that both are measured on the same ones.
 
     Args:
@@ -44,23 +45,25 @@ def recorded_packs(file: Path, tokens: int, count: int) -> EpochPlan:
             each pass has.
         tokens: Budget of a pass.
         count: Passes wanted; the recorded ones are repeated.
+        vocabulary: Token ids are below it.
 
     Raises:
-        UsageError: The file is not such a one, or a pass exceeds the budget.
+        UsageError: The file is not such a one, a pass exceeds the budget, or an id the vocabulary.
     """
     try:
         with np.load(file, allow_pickle=False) as found:
             ids, lengths, per_pass = (found[name].astype(np.int64) for name in ("ids", "lengths", "documents"))
-        split = np.split(ids, np.cumsum(lengths)[:-1])
-        fits = lengths.sum() == len(ids) and per_pass.sum() == len(lengths) and lengths.min() > 0
-    except (OSError, ValueError, KeyError) as problem:
-        raise UsageError(
-            f"{file} holds no recorded passes: {problem}", "Give one that peer_step.py wrote."
-        ) from problem
-    ends = np.cumsum(per_pass)
+        if lengths.sum() != len(ids) or per_pass.sum() != len(lengths) or min(lengths.min(), per_pass.min()) < 1:
+            raise ValueError("its ids, lengths and documents do not belong together")
+        if ids.min() < 0 or ids.max() >= vocabulary:
+            raise ValueError(f"it has the token {ids.max() if ids.min() >= 0 else ids.min()} of {vocabulary:,}")
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+        words = f"{file} holds no passes that could be trained on here: {problem}."
+        raise UsageError(words, "Give one that tests/bench/peer_step.py wrote.") from problem
+    split, ends = np.split(ids, np.cumsum(lengths)[:-1]), np.cumsum(per_pass)
     groups = [tuple(range(end - size, end)) for end, size in zip(ends.tolist(), per_pass.tolist(), strict=True)]
-    most = max((int(lengths[list(group)].sum()) for group in groups), default=0)
-    if not fits or not 0 < most <= tokens:
+    most = max(int(lengths[list(group)].sum()) for group in groups)
+    if most > tokens:
         raise UsageError(f"{file} has passes of up to {most:,} tokens.", f"Give --tokens {most} or more.")
     documents = [
         Document(row.astype(np.int32), np.ones(len(row), dtype=bool), index, "recorded")

@@ -19,7 +19,7 @@ from burnish_engine.contract.memory_plan import Level, MemoryPlan, parse_levels
 from burnish_engine.contract.recipe import AdapterSection, TrainSection
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
-from burnish_engine.models.keep import KEEP_LEVELS, KEEP_PRODUCTS, Keep
+from burnish_engine.models.keep import KEEP_LEVELS, Keep
 from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.train.engine import StepResult
@@ -63,7 +63,7 @@ class StepOptions:
     method: str = "lora"
     rank: int = 16
     precision: str = "bf16"
-    keep: tuple[Keep, ...] = (KEEP_PRODUCTS,)
+    keep: tuple[Level, ...] = ("products",)
     steps: int = 24
     warmup: int = 4
     head_rows: int = 4096
@@ -115,27 +115,24 @@ class StepBench:
         if self.trainer.offload:
             self.trainer.offload.serial = options.serial_offload
         count = options.warmup + options.steps + _PROFILED + 2
-        if options.one_document:
+        if options.packs is not None:
+            self.packs = recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
+        elif options.one_document:
             self.packs = packs(options.tokens, count, whole=True)
-        elif options.packs is None:
-            self.packs = packs(options.tokens)
         else:
-            self.packs = recorded_packs(options.packs, options.tokens, count)
+            self.packs = packs(options.tokens)
 
     def keep(self) -> list[Keep]:
         """What each layer keeps."""
-        if self.options.budget_gib:
-            return [KEEP_LEVELS[level] for level in self.plan.layers]
-        given = self.options.keep
-        return [given[min(index, len(given) - 1)] for index in range(self.spec.num_layers)]
+        return [KEEP_LEVELS[level] for level in self.plan.layers]
 
     def _plan(self, section: AdapterSection) -> MemoryPlan:
         """The plan for the budget, or as the options say."""
         options = self.options
         if not options.budget_gib:
-            named: dict[Keep, Level] = {keep: level for level, keep in KEEP_LEVELS.items()}
+            given = options.keep
             return MemoryPlan(
-                layers=tuple(named[keep] for keep in self.keep()),
+                layers=tuple(given[min(index, len(given) - 1)] for index in range(self.spec.num_layers)),
                 mlp_rows=options.mlp_rows,
                 head_rows=options.head_rows,
                 embedding_on_host=options.tables_on_host,
@@ -242,14 +239,14 @@ class StepBench:
         return summarize(trace, steps)
 
 
-def parse_keep(text: str) -> tuple[Keep, ...]:
+def parse_keep(text: str) -> tuple[Level, ...]:
     """What layers keep, from text as `contract.memory_plan.parse_levels` reads it.
 
     Raises:
         UsageError: It names an unknown level, or a count that is none.
     """
     try:
-        return tuple(KEEP_LEVELS[level] for level in parse_levels(text))
+        return parse_levels(text)
     except ValueError as problem:
         raise UsageError(f"--keep: {problem}.", "Give levels from the first layer on.") from problem
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
+from burnish_engine.contract.memory_plan import LEVELS
 from burnish_kernels.registry import OPS
 
 app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
@@ -71,8 +72,8 @@ def step(
         str,
         typer.Option(
             metavar="LEVEL[:LAYERS],...",
-            help="What layers keep for the backward pass: all, rotated, products, narrow or attention, from "
-            "fastest to smallest; such as narrow:27,products for 27 layers of one and the rest of the other.",
+            help=f"What layers keep for the backward pass, from fastest to smallest: {', '.join(LEVELS)}; such as "
+            "narrow:27,products for 27 layers of one and the rest of the other, or offloaded+narrow:28 by turns.",
         ),
     ] = "products",
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed.")] = 24,
@@ -115,6 +116,8 @@ def step(
     ):
         if value not in known:
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
+    if one_document and packs:
+        raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
     from burnish_engine.bench.step import StepBench, StepOptions, parse_keep
 
     if device == "cuda":

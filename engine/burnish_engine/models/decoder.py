@@ -164,7 +164,8 @@ class Decoder:
 
     def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
         """Embeddings `[T, H]`, scaled in the model's dtype as the family asks."""
-        rows = gather(self.embedding_VH, ids_T)
+        here = self.embedding_VH.device == ids_T.device
+        rows = self.embedding_VH.index_select(0, ids_T) if here else gather(self.embedding_VH, ids_T)
         if self.spec.embedding_scale != 1.0:
             rows *= torch.full((), self.spec.embedding_scale, dtype=rows.dtype, device=rows.device)
         return rows

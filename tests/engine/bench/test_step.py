@@ -11,7 +11,7 @@ from burnish_engine.bench import shapes
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
-from burnish_engine.models.keep import KEEP_ATTENTION, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS
+from burnish_engine.models.keep import KEEP_NARROW, KEEP_PRODUCTS
 from burnish_engine.models.stacked_linear import Quantized
 
 VOCABULARY = 40_064
@@ -34,7 +34,7 @@ def options(**changes):
 
 
 def test_a_report_says_what_was_measured():
-    bench = StepBench(options(keep=(KEEP_NARROW, KEEP_PRODUCTS)))
+    bench = StepBench(options(keep=("narrow", "products")))
     assert bench.keep() == [KEEP_NARROW, KEEP_PRODUCTS, KEEP_PRODUCTS]
     report = bench.run()
     wanted = {
@@ -59,7 +59,7 @@ def test_two_measurements_train_the_same():
     first, second = (StepBench(options()).run() for _ in range(2))
     assert first["loss"] == second["loss"]
     assert first["grad_norm"] == second["grad_norm"]
-    recomputing = StepBench(options(keep=(KEEP_ATTENTION,))).run()
+    recomputing = StepBench(options(keep=("attention",))).run()
     assert recomputing["loss"] == pytest.approx(first["loss"], rel=1e-5)
 
 
@@ -113,7 +113,7 @@ def record(file, passes):
 def test_recorded_passes_are_measured_in_their_order(tmp_path):
     passes = [[np.arange(10, 40), np.arange(50, 150)], [np.arange(200, 390)], [np.arange(10, 17), np.arange(7)]]
     file = record(tmp_path / "packs.npz", passes)
-    plan = recorded_packs(file, 256, 7)
+    plan = recorded_packs(file, 256, 7, vocabulary=VOCABULARY)
     assert len(plan) == 7
     for index, batch in enumerate(plan):
         own = passes[index % 3]
@@ -126,12 +126,19 @@ def test_recorded_passes_are_measured_in_their_order(tmp_path):
 
 def test_files_that_hold_no_passes_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"190 tokens"):
-        recorded_packs(record(tmp_path / "long.npz", [[np.arange(190)]]), 128, 2)
+        recorded_packs(record(tmp_path / "long.npz", [[np.arange(190)]]), 128, 2, vocabulary=VOCABULARY)
+    record(tmp_path / "strange.npz", [[np.arange(100, 190)]])
+    with pytest.raises(UsageError, match=r"the token 189 of 150"):
+        recorded_packs(tmp_path / "strange.npz", 128, 2, vocabulary=150)
     np.savez(tmp_path / "other.npz", ids=np.arange(3))
+    np.savez(tmp_path / "short.npz", ids=np.arange(3), lengths=np.array([2]), documents=np.array([1]))
+    np.savez(tmp_path / "none.npz", ids=np.arange(0), lengths=np.arange(0), documents=np.arange(0))
     (tmp_path / "text.npz").write_text("no array")
-    for name in ("other.npz", "text.npz", "absent.npz"):
-        with pytest.raises(UsageError, match="no recorded passes"):
-            recorded_packs(tmp_path / name, 128, 2)
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "strange.npz").read_bytes()[:200])
+    for name in ("other", "short", "none", "text", "empty", "cut", "absent"):
+        with pytest.raises(UsageError, match="no passes that could be trained on"):
+            recorded_packs(tmp_path / f"{name}.npz", 128, 2, vocabulary=VOCABULARY)
 
 
 def test_passes_may_be_single_documents():
@@ -141,10 +148,10 @@ def test_passes_may_be_single_documents():
 
 
 def test_levels_are_read_with_their_counts():
-    assert parse_keep("products") == (KEEP_PRODUCTS,)
-    assert parse_keep("narrow:2,products") == (KEEP_NARROW, KEEP_NARROW, KEEP_PRODUCTS)
+    assert parse_keep("products") == ("products",)
+    assert parse_keep("narrow:2,products") == ("narrow", "narrow", "products")
     by_turns = parse_keep("offloaded+narrow:3,products")
-    assert by_turns == (KEEP_OFFLOADED, KEEP_NARROW, KEEP_OFFLOADED, KEEP_PRODUCTS)
+    assert by_turns == ("offloaded", "narrow", "offloaded", "products")
     for text in ("", "everything", "narrow+:2", "narrow+all:0", "narrow:x", "narrow:-1", "narrow:2,"):
         with pytest.raises(UsageError, match="--keep"):
             parse_keep(text)

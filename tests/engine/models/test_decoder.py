@@ -110,12 +110,6 @@ ADAPTERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bases")
-    return {name: tiny_models.make(name, folder / name) for name in ("llama", "qwen3")}
-
-
 def peft_adapter(base, folder, **settings):
     """A PEFT adapter with a B that is not zero."""
     from peft import LoraConfig, get_peft_model
@@ -133,7 +127,7 @@ def peft_adapter(base, folder, **settings):
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_any_adapter_computes_what_peft_computes(bases, tmp_path, name):
-    base = bases["qwen3" if name in {"patterns", "last layer only"} else "llama"]
+    base = bases("qwen3" if name in {"patterns", "last layer only"} else "llama")
     adapter = peft_adapter(base, tmp_path / "adapter", **ADAPTERS[name])
     theirs, ours = parity.peft(base, adapter), parity.fast(base, adapter)
     assert parity.same_logits(ours.logits(BATCH), parity.peft_logits(theirs, BATCH))
@@ -147,7 +141,7 @@ def test_any_adapter_computes_what_peft_computes(bases, tmp_path, name):
 
 
 def test_layers_below_the_lowest_adapter_are_not_differentiated(bases, tmp_path, monkeypatch):
-    base = bases["llama"]
+    base = bases("llama")
     ours = parity.fast(base, peft_adapter(base, tmp_path / "adapter", **ADAPTERS["one module"]))
     assert ours.loaded.decoder.first_trained == 1
     ran, real = [], DecoderLayer.backward
@@ -164,7 +158,7 @@ def test_layers_below_the_lowest_adapter_are_not_differentiated(bases, tmp_path,
 
 def test_a_gradient_is_added_to_what_is_there(bases, tmp_path):
     """Several passes of a step accumulate."""
-    base = bases["llama"]
+    base = bases("llama")
     ours = parity.fast(base, peft_adapter(base, tmp_path / "adapter", target_modules="all-linear"))
     ours.gradients(BATCH)
     grad = ours.model.optimizer.grad
@@ -208,7 +202,7 @@ def test_tables_may_stand_in_host_memory(folders, reference, where):
 @pytest.mark.parametrize("name", ["q and v", "only down", "rank 1", "rank 17", "patterns", "one module", "wide sum"])
 def test_the_kernels_compute_any_adapter(bases, tmp_path, name):
     exact_products()
-    base = bases["qwen3" if name == "patterns" else "llama"]
+    base = bases("qwen3" if name == "patterns" else "llama")
     adapter = peft_adapter(base, tmp_path / "adapter", **ADAPTERS[name])
     _, gradients = parity.peft_gradients(parity.peft(base, adapter), BATCH)
     assert parity.worst(parity.fast(base, adapter, device=torch.device("cuda")).gradients(BATCH)[1], gradients) < 1e-4
@@ -216,7 +210,7 @@ def test_the_kernels_compute_any_adapter(bases, tmp_path, name):
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 def test_a_soft_cap_bounds_the_logits(bases, softcap):
-    decoder = parity.fast(bases["llama"]).loaded.decoder
+    decoder = parity.fast(bases("llama")).loaded.decoder
     hidden = 10 * torch.randn(7, 64)
     plain = hidden @ decoder.head_VH.t()
     decoder.spec = decoder.spec.model_copy(update={"logit_softcap": softcap})

@@ -30,19 +30,6 @@ KEPT = [LEFT, "model.layers.1.self_attn.k_proj", "model.layers.1.mlp.down_proj"]
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bases")
-    made = {}
-
-    def base(name):
-        if name not in made:
-            made[name] = tiny_models.make(name, folder / name)
-        return made[name]
-
-    return base
-
-
-@pytest.fixture(scope="module")
 def adapters(bases, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
     made = {}

@@ -20,20 +20,6 @@ from support import parity, tiny_models
 BATCH = parity.micro_batch()
 
 
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    """Folder of a tiny checkpoint by family; made once."""
-    folder = tmp_path_factory.mktemp("bases")
-    made = {}
-
-    def base(name):
-        if name not in made:
-            made[name] = tiny_models.make(name, folder / name)
-        return made[name]
-
-    return base
-
-
 def modules_of(base):
     spec = parity.model_source(base).spec
     return family(spec.family).modules(spec)

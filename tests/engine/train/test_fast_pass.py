@@ -19,19 +19,6 @@ STACKS = {"qkv": 0, "o": 1, "gate_up": 2, "down": 3}
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bases")
-    made = {}
-
-    def base(name):
-        if name not in made:
-            made[name] = tiny_models.make(name, folder / name)
-        return made[name]
-
-    return base
-
-
-@pytest.fixture(scope="module")
 def llama(bases, tmp_path_factory):
     return bases("llama"), tiny_models.lora(bases("llama"), tmp_path_factory.mktemp("adapter") / "llama", rank=5)
 

@@ -111,7 +111,7 @@ class Steps:
             loss=self.loss.append(event.loss),
             learning_rate=self.learning_rate.append(event.learning_rate),
             tokens_per_s=self.tokens_per_s.append(event.tokens_per_s),
-            memory_bytes=self.memory_bytes.append(event.memory_bytes),
+            memory_bytes=self.memory_bytes.append(event.held_bytes),
             grad_norm=self.grad_norm.append(event.grad_norm),
         )
 

@@ -194,7 +194,7 @@ class Page(QWidget):
         line.addStretch()
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         scroll.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # content keeps its place
         scroll.setFrameShape(QFrame.Shape.NoFrame)
         bar = scroll.verticalScrollBar()

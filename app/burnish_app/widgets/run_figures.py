@@ -7,7 +7,7 @@ import math
 from PySide6.QtWidgets import QHBoxLayout
 
 from burnish_app.run_state import RunState
-from burnish_app.run_words import RunWords, Tone, plan_in_words
+from burnish_app.run_words import RunWords, Tone, measured_bytes, plan_in_words
 from burnish_app.theme import UNIT
 from burnish_app.widgets.banner import ProgressBar
 from burnish_app.widgets.card import Card
@@ -70,7 +70,8 @@ class RunFigures(Card):
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_in_words(speed) if math.isfinite(speed) else "–")
         last = state.last_step
-        size, _, unit = bytes_in_words(last.held_bytes).partition(" ") if last else ("–", "", "")
+        held = measured_bytes(state)
+        size, _, unit = bytes_in_words(held).partition(" ") if held else ("–", "", "")
         self.memory.set(size, unit)
         planned = plan_in_words(state)
         if self.plan.text() != planned:

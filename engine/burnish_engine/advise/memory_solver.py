@@ -27,8 +27,6 @@ MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
 MARGIN_SHARE = 0.05
 """Of the free memory, left free beside that by default: what predictions err by."""
 
-_STEP_DOWN = 0.85  # of what passes take, after it was too much
-_LEAST_STEP_DOWN = 0.97  # less of a difference would not help
 _LEAST_TILE = 1024  # smaller tiles leave a GPU idle
 _HEAD_DIVIDED = (1, 2, 4, 8, 16)
 # "all" is left to those who pin it: on an H100 it is 0.4 % faster than "rotated" for as much memory again.
@@ -65,7 +63,8 @@ def choose_plan(
 ) -> MemoryPlan | None:
     """The fastest predicted plan whose predicted peak fits; None where none does.
 
-    What the recipe pins in `memory` stays as it is, and `train.recompute` allows no level above "attention".
+    What the recipe pins in `memory` stays as it is. Where layers are not pinned, `train.recompute` allows no level
+    above "attention".
 
     Args:
         run: The run.
@@ -89,38 +88,6 @@ def least_bytes(run: FastRun, *, host_budget_bytes: float = 0) -> int:
 def peak_bytes(run: FastRun, plan: MemoryPlan) -> int:
     """What the process holds of the device at its worst moment with a plan."""
     return int(np.ceil(memory_of(run).totals(*of_plan(plan))[0]))
-
-
-def smaller_plan(plan: MemoryPlan, run: FastRun, *, host_budget_bytes: float = 0) -> MemoryPlan | None:
-    """The next plan down, after one took more than there is; None where none is clearly smaller.
-
-    What passes take (activations and the most that works with them) is predicted to be at most 85 % of before; where
-    nothing is so small, the least plan if it is at least a little smaller.
-
-    Args:
-        plan: What was too large.
-        run: The run.
-        host_budget_bytes: As in `choose_plan`; what the plan has there counts.
-    """
-    solver = _Solver(run, host_budget_bytes)
-    before, passing = peak_bytes(run, plan), _passing(run, plan)
-    budget = before - (1 - _STEP_DOWN) * passing
-    for _ in range(_ROUNDS):
-        found = solver.solve(budget)
-        over = _passing(run, found) - _STEP_DOWN * passing if found else 0
-        if found is not None and over <= 0:
-            return found
-        budget -= over
-        if found is None:
-            break
-    least = solver.least()
-    return least if peak_bytes(run, least) <= before - (1 - _LEAST_STEP_DOWN) * passing else None
-
-
-def _passing(run: FastRun, plan: MemoryPlan) -> int:
-    """Bytes that passes take, beside all that is there all the time."""
-    names = {"activations", "workspace", "head and loss", "evaluation"}
-    return sum(part.bytes for part in memory_of(run).parts(plan) if part.name in names)
 
 
 @dataclass(frozen=True)
@@ -267,7 +234,7 @@ class _Solver:
         run, pinned = self._run, self._run.recipe.memory
         rows, supervised = run.largest.static_rows, min(run.largest.supervised, run.largest.static_rows)
         tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *_tiles(rows)]
-        heads = [pinned.head_rows] if pinned.head_rows else _heads(supervised, cuda=run.cuda)
+        heads = [min(pinned.head_rows, rows)] if pinned.head_rows else _heads(supervised, cuda=run.cuda)
         for away in self._tables():
             for mlp_rows in tiles:
                 least = self.memory.least_workspace(mlp_rows)

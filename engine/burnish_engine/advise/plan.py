@@ -81,10 +81,12 @@ def plan_run(
     host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
     disk = _disk_bytes(recipe, spec) + download_bytes
     problems = problems_of(run, memory, free, name)
+    pins = recipe.memory.pins
+    leave = f"Set {', '.join(pins)}. " if pins else ""
     if not problems and choice is not None and recipe.memory.budget_gib and total > _ABOUT * choice.budget_bytes:
         problems.append(
             f"This run needs about {in_gib(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB. "
-            f"Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and "
+            f"{leave}Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and "
             "data.max_length."
         )
     if host > machine.ram_free_bytes:

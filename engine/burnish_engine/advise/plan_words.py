@@ -7,7 +7,6 @@ from burnish_engine.advise.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.planned_run import PlannedRun
 from burnish_engine.advise.shape import GIB, MIB
 from burnish_engine.contract.advice import MemoryPart
-from burnish_engine.contract.memory_plan import AUTO
 from burnish_engine.contract.recipe import idle_note
 
 _GROWS_WITH_TOKENS = {
@@ -48,10 +47,10 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
         return [f"{need}; the base weights take {in_gib(weights)} and what is trained {rest}. {way} adapter.rank."]
     largest = max(memory, key=lambda part: part.bytes)
     text = f"{need}; the largest part is {largest.name} ({in_gib(largest.bytes)})."
-    train, layers = run.recipe.train, run.recipe.memory.layers
+    train, pins = run.recipe.train, run.recipe.memory.pins
     hints = []
     if run.engine.fast:  # a plan that is left to choose is the smallest already
-        hints += [] if layers == AUTO else [f'set memory.layers = "{AUTO}" (now {layers!r})']
+        hints += [f"set {', '.join(pins)}"] if pins else []
     elif not train.recompute:
         hints.append("set train.recompute = true")
     hints.append(f"lower train.micro_batch_tokens (now {train.micro_batch_tokens:,}) and data.max_length")
@@ -64,6 +63,8 @@ def notes_on(run: PlannedRun) -> list[str]:
     """What else a person should know."""
     notes = [run.engine.note] if run.engine.note else []
     notes += [note] if (note := idle_note(run.recipe.adapter)) else []
+    if run.recipe.memory.pins and not run.engine.fast:
+        notes.append("The plain engine has no use for memory.layers, memory.mlp_rows and memory.head_rows.")
     if run.engine.nf4 and not run.device.cuda:
         notes.append(
             "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "

@@ -13,6 +13,7 @@ Level = Literal["all", "rotated", "products", "offloaded", "narrow", "attention"
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 AUTO = "auto"
+_MOST_DIGITS = 4  # of a number of layers
 
 
 class MemoryPlan(BaseModel):
@@ -55,8 +56,9 @@ def parse_levels(text: str, count: int | None = None) -> tuple[Level, ...]:
     for part in text.split(","):
         turns, _, layers = part.strip().partition(":")
         names = [name.strip() for name in turns.split("+")]
-        if not (known.keys() >= set(names) and (layers or "1").isdecimal() and int(layers or "1")):
-            raise ValueError(f"{part.strip()!r} is not one of {', '.join(LEVELS)} with :LAYERS")
+        counted = not layers or (layers.isdecimal() and len(layers) <= _MOST_DIGITS and int(layers) > 0)
+        if not (known.keys() >= set(names) and counted):
+            raise ValueError(f"{part.strip()!r} is not one of {', '.join(LEVELS)}, each with a count such as narrow:8")
         found += islice(cycle([known[name] for name in names]), int(layers or len(names)))
     if count is not None:
         found = (found + [found[-1]] * count)[:count]

@@ -160,12 +160,31 @@ class MemorySection(_Section):
         min_length=1,
     )
     budget_gib: float = _field(
-        0.0, "Most memory that this run may take on the device. 0: what is free, less a margin.", unit="GiB", ge=0.0
+        0.0,
+        "Most memory that this run may take on the device. 0: what is free, less a margin.",
+        unit="GiB",
+        ge=0.0,
+        le=16384.0,
     )
-    mlp_rows: int = _field(0, "Tokens that pass the feed-forward at once. 0: as the plan decides.", unit="tokens", ge=0)
+    mlp_rows: int = _field(
+        0, "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.", unit="tokens", ge=0
+    )
     head_rows: int = _field(
-        0, "Learned tokens whose logits exist at once. 0: as the plan decides.", unit="tokens", ge=0
+        0, "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.", unit="tokens", ge=0
     )
+
+    @property
+    def pins(self) -> list[str]:
+        """Parts of the plan that are not left to choose, each as the setting that would leave it."""
+        found = [] if self.layers == AUTO else [f'memory.layers = "{AUTO}"']
+        return found + [f"memory.{name} = 0" for name in ("mlp_rows", "head_rows") if getattr(self, name)]
+
+    @field_validator("mlp_rows", "head_rows")
+    @classmethod
+    def _worth_a_product(cls, rows: int) -> int:
+        if 0 < rows < 32:
+            raise ValueError(f"must be 0 or at least 32, not {rows}: products of fewer rows take as long")
+        return rows
 
     @field_validator("layers")
     @classmethod

@@ -67,6 +67,8 @@ def make_engine(
             layout=layout,
             plan=plan,
         )
+        if recipe.memory.pins:
+            plain.notes.append("The plain engine has no use for memory.layers, memory.mlp_rows and memory.head_rows.")
         if reason and name is None:
             plain.notes.insert(0, f"{reason}; the plain one trains this, more slowly.")
         return plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,12 +166,12 @@ class FastEngine:
     def snapshot(self) -> Callable[[], None]:
         """See `Engine`."""
         optimizer = self.model.optimizer
-        with self._trainer.on_stream():
+        with self._on_stream():
             weights = optimizer.param.to("cpu", copy=True)
             state = {name: value.clone() for name, value in self.model.state().items()}  # on the CPU they are it
 
         def put_back() -> None:
-            with self._trainer.on_stream():
+            with self._on_stream():
                 optimizer.param.copy_(weights)
                 self.model.restore(state)
                 optimizer.write_shadows()
@@ -181,15 +182,19 @@ class FastEngine:
     def _trainer(self) -> FastTrainer:
         return self._trainers[0]
 
+    def _on_stream(self) -> AbstractContextManager[object]:
+        """After all that was queued; without a trainer, for which memory may not have sufficed, nothing is."""
+        return self._trainer.on_stream() if self._trainers else nullcontext()
+
     def _make_layouts(self, most_head_rows: int) -> list[PackedLayout]:
         decoder, section = self.model.loaded.decoder, self._recipe.train
         height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
-        rope = decoder.rope
+        rope, cpu, pinned = decoder.rope, decoder.device.type == "cpu", bool(self._recipe.memory.head_rows)
         return [
             PackedLayout(
                 rows,
                 height,
-                min(most_head_rows, head_rows(rows, cpu=decoder.device.type == "cpu")),
+                min(most_head_rows, rows if pinned else head_rows(rows, cpu=cpu)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
             )
@@ -236,18 +241,18 @@ class FastEngine:
 
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
         """See `Engine`."""
-        with self._trainer.on_stream():
+        with self._on_stream():
             return generate_replies(self._speaker, self._tokenizer, list(prompts), max_new_tokens)
 
     def save_adapter(self, folder: Path) -> None:
         """See `Engine`."""
         folder.mkdir(parents=True)
-        with self._trainer.on_stream():
+        with self._on_stream():
             self.model.adapter.save(folder, self._base)
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """See `Engine`."""
-        with self._trainer.on_stream():
+        with self._on_stream():
             return self.model.state()
 
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:

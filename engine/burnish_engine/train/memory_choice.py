@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from burnish_engine.advise.fast_memory import of_plan
+from burnish_engine.advise.engine_choice import EngineChoice
+from burnish_engine.advise.fast_memory import CONTEXT_BYTES, of_plan
 from burnish_engine.advise.fast_speed import FastSpeed
-from burnish_engine.advise.memory_solver import choose_plan, least_bytes, least_plan, peak_bytes, usable_bytes
-from burnish_engine.advise.planned_run import FastRun
-from burnish_engine.advise.shape import GIB, MIB
+from burnish_engine.advise.memory_solver import choose_plan, least_bytes, peak_bytes
+from burnish_engine.advise.planned_memory import choose_memory
+from burnish_engine.advise.planned_run import Device, FastRun, PlannedRun
+from burnish_engine.advise.shape import GIB
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.facts import DecoderSpec
@@ -26,7 +28,6 @@ _HEAD_ROWS = 4096
 """Most rows of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take memory."""
 _HEAD_ROWS_CPU = 256
 _HEAD_STEP = 256
-_CONTEXT_BYTES = 760 * MIB  # of this process on the GPU by now, which the plan counts too
 
 
 def choose_memory_plan(
@@ -42,13 +43,10 @@ def choose_memory_plan(
         precision: "fp32", "bf16" or "fp16".
         nf4: Whether the frozen weights will stand in 4 bits.
     """
-    run = _fast_run(recipe, spec, largest_pass(recipe.train, stream), device, precision=precision, nf4=nf4)
-    host = lockable_memory(device)
-    budget = usable_bytes(_free_bytes(device), cuda=run.cuda)
-    if recipe.memory.budget_gib:
-        budget = int(recipe.memory.budget_gib * GIB)
-    found = choose_plan(run, budget_bytes=budget, host_budget_bytes=host)
-    return found or least_plan(run, host_budget_bytes=host)
+    cuda, machine = device.type == "cuda", probe()
+    target = Device(cuda=cuda, index=(device.index or 0) if cuda else 0, precision=precision)
+    run = PlannedRun(recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4), None)
+    return choose_memory(run, largest_pass(recipe.train, stream), _free_bytes(device)).plan
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def _free_bytes(device: torch.device) -> int:
 
         return host_memory()[1] + int(psutil.Process().memory_info().rss)
     free, _ = torch.cuda.mem_get_info(device)
-    return int(free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
+    return int(free) + torch.cuda.memory_reserved(device) + CONTEXT_BYTES  # the plan counts the context too
 
 
 def head_rows(supervised: int, *, cpu: bool = False) -> int:

@@ -14,7 +14,6 @@ from burnish_engine.advise.memory_solver import (
     least_bytes,
     least_plan,
     peak_bytes,
-    smaller_plan,
     usable_bytes,
 )
 from burnish_engine.advise.planned_run import FastRun
@@ -173,25 +172,6 @@ def test_below_the_least_there_is_no_plan_and_the_least_is_told():
         assert host_bytes(planned, found) <= host
     without, some, much = (least_bytes(planned, host_budget_bytes=host) for host in (0, 3 * GIB, 64 * GIB))
     assert much < some < without
-
-
-def test_the_next_plan_down_takes_clearly_less():
-    planned, host = run(tokens=16384), 64 * GIB
-    passing = {"activations", "workspace", "head and loss", "evaluation"}
-
-    def size(plan):
-        return sum(part.bytes for part in fast_memory(planned, plan) if part.name in passing)
-
-    plan, seen = choose_plan(planned, budget_bytes=70 * GIB, host_budget_bytes=host), []
-    while plan is not None:
-        seen.append(plan)
-        plan = smaller_plan(plan, planned, host_budget_bytes=host)
-    assert 5 < len(seen) < 30
-    assert seen[-1] == least_plan(planned, host_budget_bytes=host)
-    for larger, smaller in itertools.pairwise(seen[:-1]):
-        assert size(smaller) <= 0.85 * size(larger) + 1
-        assert peak_bytes(planned, smaller) < peak_bytes(planned, larger)
-    assert peak_bytes(planned, seen[-1]) < peak_bytes(planned, seen[-2])
 
 
 def test_the_same_question_has_the_same_answer():

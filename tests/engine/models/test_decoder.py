@@ -7,6 +7,7 @@ import torch
 from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.keep import KEEP_LEVELS, KEEP_PRODUCTS
 from burnish_engine.models.precision import exact_products
+from burnish_engine.models.stacked_linear import StackedLinear
 
 from support import parity, tiny_models
 
@@ -61,12 +62,20 @@ def test_gradients_are_those_of_peft_whatever_is_kept(folders, reference, level)
 
 @pytest.mark.parametrize("level", ["all", "products", "narrow", "host"])
 @pytest.mark.parametrize("rows", [37, 64])
-def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows):
+def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows, monkeypatch):
     """Of the feed-forward; 37 rows do not divide the pass."""
     _, tuned, loss, gradients = reference
     ours = parity.fast(*folders)
     ours.loaded.decoder.tile_feed_forward(rows)
+    real, tiles = StackedLinear.forward, []
+
+    def forward(self, x, *rest, **options):
+        tiles.append(len(x))
+        return real(self, x, *rest, **options)
+
+    monkeypatch.setattr(StackedLinear, "forward", forward)
     assert parity.same_logits(ours.logits(BATCH), tuned)
+    assert min(tiles) < rows + 1 < max(tiles)  # the feed-forward's products, and attention's
     our_loss, found = ours.gradients(BATCH, KEEP_LEVELS[level])
     assert our_loss == pytest.approx(loss, rel=1e-5)
     assert parity.worst(found, gradients) < 1e-4

@@ -29,9 +29,7 @@ def test_what_does_not_fit_is_refused(table, ids, words):
         op.gather(table, ids)
 
 
-@pytest.mark.parametrize("out", [torch.empty(2, 4), torch.empty(1, 4, dtype=torch.float64), torch.empty(4, 1).t()])
+@pytest.mark.parametrize("out", [torch.empty(2, 4), torch.empty(1, 4, dtype=torch.float64), torch.empty(4, 8).t()[:1]])
 def test_the_place_for_the_result_must_fit(out):
-    if out.shape == (1, 4) and out.dtype == torch.float32:
-        out = torch.empty(4, 8).t()[:1, :4]
     with pytest.raises(ValueError, match="out must be"):
         op.gather(TABLE, torch.tensor([0]), out)

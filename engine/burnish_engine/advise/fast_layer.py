@@ -28,8 +28,8 @@ class LayerBytes:
         kept: On the device between its forward and its backward pass.
         parked: Each of the tensors that it has in host memory meanwhile, in the order they leave.
         leaves_stream: Of a stream that the layer above still needs, although this one does not keep it.
-        forward: Most at a moment of its forward pass, beside what other layers keep.
-        backward: Most at a moment of its backward pass, beside what the layers below keep.
+        forward: Most at a moment of its forward pass, beside what other layers keep and tensors in slots.
+        backward: Most at a moment of its backward pass, beside what the layers below keep and tensors in slots.
     """
 
     kept: int
@@ -176,17 +176,19 @@ def _forward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) ->
     made, hidden, width = shape.stacks, shape.spec.hidden_size, shape.width
     tile, gate_up, down = min(mlp_rows or rows, rows), made["gate_up"], made["down"]
     sandwich, whole = int(shape.spec.sandwich_norms), level in _MAKES_GATE_UP
-    # Attention's half, when its output is projected.
-    attention = rows * ((2 + sandwich) * hidden + _first_half(shape)) * width
+    slot = rows * sum(parked_bytes(shape, level)[-1:])  # gate and up, or attention's output
+    # Attention's half, when its output is projected. What the feed-forward will keep or hand on has its place already.
+    placed = (1 + sandwich) * hidden + down.rank + (gate_up.outputs + gate_up.rank if whole else 0)
+    placed += made["qkv"].rank if level in _KEEPS_QKV and level != "all" else 0
+    attention = rows * ((2 + sandwich) * hidden + _first_half(shape) + placed) * width - slot
     # In the feed-forward, what attention's half keeps is there; the stream is where the output was, to which it is
     # added; the norm's input is dropped after the layer only.
     late_drop = 0 if level in _KEEPS_QKV else sandwich * hidden
     mlp = rows * (_attention_kept(shape, level) + (2 * hidden + late_drop + gate_up.rank + down.rank) * width)
     mlp += rows * gate_up.outputs * width if whole else 0
     tiled = hidden + gate_up.rank + down.inputs + down.rank + (0 if whole else gate_up.outputs)
-    after = rows * sandwich * hidden * width  # the last norm's output
-    mlp += max(tile * tiled * width, after) if tile < rows else tile * tiled * width + after
-    return max(attention + 4 * rows * (1 + shape.spec.num_heads), mlp)
+    mlp += tile * tiled * width + rows * sandwich * hidden * width  # with the last norm's output
+    return max(attention + 4 * rows * (1 + shape.spec.num_heads), mlp - slot)
 
 
 def _backward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> int:
@@ -194,7 +196,7 @@ def _backward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -
     made = shape.stacks
     gradient = shape.spec.hidden_size + max(stack.rank for stack in made.values())
     inside = max(_mlp_backward(shape, level, rows, mlp_rows), _attention_backward(shape, level, rows, mlp_rows))
-    return rows * gradient * shape.width + inside
+    return rows * gradient * shape.width + inside - rows * sum(parked_bytes(shape, level))
 
 
 def _mlp_backward(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> int:
@@ -214,7 +216,8 @@ def _mlp_backward(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> 
     fused = is_fused(made, shape.adapter, cuda=shape.cuda)
     keeps_active = level == "all" and not is_tiled
     activation = tiled + wide + gate_up.outputs + gate_up.rank + (0 if fused or keeps_active else wide)
-    inputs = gate_up.outputs + gate_up.rank + 2 * hidden + (0 if mlp_rows else -gate_up.outputs)
+    gone = 0 if mlp_rows or level == "offloaded" else gate_up.outputs
+    inputs = gate_up.outputs + gate_up.rank + 2 * hidden - gone
     return rows * whole + max(tile * activation * width + parts_bytes(shape, tile), tile * inputs * width)
 
 

@@ -14,20 +14,20 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.advise.fast_layer import LayerBytes, LayerShape, evaluated_bytes, layer_bytes
+from burnish_engine.advise.copy_slots import Slots, backward_slots, forward_slots, start_leaves
+from burnish_engine.advise.fast_layer import LayerBytes, LayerShape, evaluated_bytes, layer_bytes, parked_bytes
 from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.planned_run import FastRun
 from burnish_engine.advise.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
-from burnish_engine.advise.transfers import AHEAD, FURTHEST, IN_FLIGHT
 from burnish_engine.contract.advice import MemoryPart
 from burnish_engine.contract.memory_plan import LEVELS, MemoryPlan
 
 # One H100, torch 2.11, six configurations: what torch holds is 0.6 to 1.9 % more than the tensors in use, and the
 # process 0.74 GiB more than torch.
 _POOL_SHARE, _POOL_BYTES = 0.01, 32 * MIB
-# Where tensors of one size come and go for those that move to host memory, the allocator finds no place for as much
-# again: at least one tensor, in the least lucky of five mixes of a 4 B two.
-_MOVED_SHARE = 1.0
+# And where tensors stand in slots on their way to host memory, up to so much of the slots for gate and up and of those
+# for attention's output: the allocator followed through 80 plans.
+_WIDE_SLOTS_SHARE, _ATTENTION_SLOTS_SHARE = 0.1, 0.5
 CONTEXT_BYTES = 760 * MIB
 """What the process holds on a GPU beside torch's tensors."""
 _LIBRARIES_BYTES = 600 * MIB
@@ -88,22 +88,22 @@ class FastMemory:
         found = self.peaks(levels, pieces.mlp_rows)
         most = np.maximum(found.activations + self.head_bytes(pieces), found.passing)
         most = np.maximum(most, self._evaluation(pieces))
-        return self._with_overhead(most + self._standing(pieces) + self._unlucky(levels, pieces))
+        return self._with_overhead(most + self._standing(pieces) + self._loose(levels))
 
     def peaks(self, levels: Levels, mlp_rows: int) -> Peaks:
         """Walk through a pass with several plans."""
         layers = self.layer(mlp_rows)
-        kept, parked = _of(levels, [one.kept for one in layers]), _of(levels, [sum(one.parked) for one in layers])
+        kept = _of(levels, [one.kept for one in layers])
         if not self.run.cuda:  # the host's memory is the device's
-            kept, parked = kept + parked, np.zeros_like(parked)
+            kept += _of(levels, [sum(one.parked) for one in layers])
         above = np.cumsum(kept, axis=1)
         below = above - kept
-        forward = below + _of(levels, [one.forward for one in layers]) + _leaving(levels, layers)
+        forward = below + _of(levels, [one.forward for one in layers])
+        forward += self._slots(forward_slots(levels))[:, None]
+        if self.run.cuda:  # the CPU copies at once
+            forward += start_leaves(levels) * self._start_bytes
         forward[:, 1:] += _of(levels[:, :-1], [one.leaves_stream for one in layers])
-        backward = below + _of(levels, [one.backward for one in layers])
-        for distance in range(1, FURTHEST + 1):
-            there = parked[:, :-distance]
-            backward[:, distance:] += np.where(AHEAD[levels[:, :-distance]] >= distance, there, 0.0)
+        backward = below + _of(levels, [one.backward for one in layers]) + self._slots(backward_slots(levels))
         backward += self._whole_pass + self._on_cpu(mlp_rows)
         return Peaks(above[:, -1] + self._whole_pass, np.maximum(forward.max(axis=1), backward.max(axis=1)))
 
@@ -160,7 +160,7 @@ class FastMemory:
         ]
         if evaluation > activations + max(head, workspace):
             parts.append(MemoryPart(name="evaluation", bytes=evaluation, note="held-out rows, more than a pass takes"))
-            return [*parts, *self._overhead(parts, levels, pieces)]
+            return [*parts, *self._overhead(parts, levels)]
         counts = Counter(plan.layers)
         kept = f"{self._rows:,} tokens; " + ", ".join(f"{counts[one]} {one}" for one in LEVELS if counts[one])
         parts.append(MemoryPart(name="activations", bytes=activations, note=kept))
@@ -171,7 +171,7 @@ class FastMemory:
         else:
             note = "of one layer" + (f", {pieces.mlp_rows:,} tokens at once" if pieces.mlp_rows else "")
             parts.append(MemoryPart(name="workspace", bytes=workspace, note=note))
-        return [*parts, *self._overhead(parts, levels, pieces)]
+        return [*parts, *self._overhead(parts, levels)]
 
     def _weights_note(self, pieces: Pieces) -> str:
         note = f"NF4, the rest {self.run.precision}" if self.run.nf4 else self.run.precision
@@ -225,22 +225,35 @@ class FastMemory:
         head = self._rows * 2 * self.run.spec.hidden_size * self._width + self.head_bytes(pieces)
         return max(evaluated_bytes(self._shape, self._rows, pieces.mlp_rows), head)
 
-    def _unlucky(self, levels: Levels, pieces: Pieces) -> Bytes:
-        """Memory that the allocator cannot use where tensors move."""
+    @cached_property
+    def _start_bytes(self) -> int:
+        """A layer's input."""
+        return self._rows * self.run.spec.hidden_size * self._width
+
+    def _loose(self, levels: Levels) -> Bytes:
+        """What the allocator does not find room for between slots and what layers keep."""
         if not self.run.cuda:
             return np.zeros(len(levels))
-        largest = _of(levels, [max(one.parked, default=0) for one in self.layer(pieces.mlp_rows)]).max(axis=1)
-        return _MOVED_SHARE * largest
+        slots = forward_slots(levels)
+        nothing = np.zeros_like(slots.start)
+        wide = self._slots(Slots(slots.gate_up, nothing, nothing))
+        return _WIDE_SLOTS_SHARE * wide + _ATTENTION_SLOTS_SHARE * self._slots(Slots(nothing, nothing, slots.attention))
 
-    def _overhead(self, parts: list[MemoryPart], levels: Levels, pieces: Pieces) -> list[MemoryPart]:
+    def _slots(self, slots: Slots) -> Bytes:
+        """What moves to host memory stands in these on the device."""
+        wide = self._rows * parked_bytes(self._shape, "offloaded")[0]
+        start, attention = (self._rows * size for size in parked_bytes(self._shape, "host"))
+        return wide * slots.gate_up + float(start) * slots.start + float(attention) * slots.attention
+
+    def _overhead(self, parts: list[MemoryPart], levels: Levels) -> list[MemoryPart]:
         """What is no tensor, beside all that is."""
         if not self.run.cuda:
             return [
                 MemoryPart(name="fragmentation", bytes=self._cpu_slack, note="freed, and kept by the allocator"),
                 MemoryPart(name="libraries", bytes=_LIBRARIES_BYTES, note="torch, tokenizers"),
             ]
-        unlucky = int(self._unlucky(levels, pieces)[0])
-        loose = unlucky + int(_POOL_SHARE * (unlucky + sum(part.bytes for part in parts)))
+        loose = int(self._loose(levels)[0])
+        loose += int(_POOL_SHARE * (loose + sum(part.bytes for part in parts)))
         return [
             MemoryPart(name="graph pools", bytes=_POOL_BYTES, note="captured passes, cuBLAS workspace"),
             MemoryPart(name="fragmentation", bytes=loose, note="of the allocator"),
@@ -293,19 +306,3 @@ def host_bytes(run: FastRun, plan: MemoryPlan) -> int:
 def _of(levels: Levels, by_level: list[int]) -> Bytes:
     """A figure for each layer."""
     return np.array(by_level, dtype=np.float64)[levels]
-
-
-def _leaving(levels: Levels, layers: list[LayerBytes]) -> Bytes:
-    """Bytes of the last tensors of layers below that are still on their way out when a layer runs forward."""
-    found = np.zeros(levels.shape)
-    each = max(len(one.parked) for one in layers)
-    sizes = np.array([[*one.parked, *[0] * each][:each] for one in layers], dtype=np.float64)
-    tensors = sizes[levels].reshape(len(levels), -1)
-    places = np.arange(tensors.shape[1])
-    latest = np.maximum.accumulate(np.where(tensors > 0, places, -1), axis=1)  # the last one up to each place
-    here = latest[:, each - 1 : -1 : each] if each else latest
-    for _ in range(IN_FLIGHT if each else 0):
-        found[:, 1:] += np.where(here >= 0, np.take_along_axis(tensors, np.maximum(here, 0), axis=1), 0.0)
-        before = np.take_along_axis(latest, np.maximum(here - 1, 0), axis=1)
-        here = np.where(here > 0, before, -1)
-    return found

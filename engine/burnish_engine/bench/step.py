@@ -25,6 +25,7 @@ from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.train.engine import StepResult
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_trainer import FastTrainer
+from burnish_engine.train.measure import memory_reader
 from burnish_engine.train.memory_choice import plan_within
 from burnish_engine.train.packed_batch import PackedLayout
 from burnish_engine.train.prefetch import Prefetcher
@@ -88,6 +89,8 @@ class StepBench:
         self.options, self.spec = options, shape(options.shape)
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
+        # Before the device is used, so that what others hold of it is not counted.
+        self._held = memory_reader(self.device)
         exact_products()
         known = family(self.spec.family)
         assert known is not None
@@ -177,8 +180,6 @@ class StepBench:
             for _ in range(options.warmup - 1):
                 self.trainer.step(prefetcher)
             results += self.trainer.results(wait=True)
-            if cuda:
-                torch.cuda.reset_peak_memory_stats()
             marks, tokens = [self._mark()], []
             for _ in range(options.steps):
                 tokens.append(self.trainer.step(prefetcher).tokens)
@@ -213,15 +214,13 @@ class StepBench:
         return event
 
     def _memory(self) -> dict[str, Any]:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        # Peaks of the whole process: replaying a captured pass allocates nothing, capturing it did.
+        held = self._held()
         return {
             "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
             "host_gib": self.trainer.offload.host_bytes / GIB if self.trainer.offload else 0.0,
-            "nvml_gib": pynvml.nvmlDeviceGetMemoryInfo(handle).used / GIB,
+            "nvml_gib": held / GIB if held else None,
         }
 
     def profile(self, steps: int = _PROFILED) -> dict[str, float]:

@@ -105,9 +105,11 @@ class Decoder:
         stream, pending = None, self.embed(ids_T)
         kept: list[Saved | None] = []
         first = self.first_trained
+        if offload is not None:
+            offload.begin(len(ids_T))
         for index, layer in enumerate(self.layers):
             policy = keep[index] if keep is not None and index >= first else None
-            stream, pending, saved = layer.forward(stream, pending, pack, keep=policy, attend=attend)
+            stream, pending, saved = layer.forward(stream, pending, pack, keep=policy, attend=attend, offload=offload)
             kept.append(saved)
             if saved is not None and policy is not None and policy.host:
                 assert offload is not None
@@ -151,6 +153,8 @@ class Decoder:
             if done.offload is not None:
                 done.offload.restore(saved)
             layer.backward(saved, gradient_TE, pack, wanted=layer.shape.index > first)
+        if done.offload is not None:
+            done.offload.finish()
 
     def abandon_copies(self) -> None:
         """After a capture failed half-way: bring back the streams that it reached."""

@@ -10,17 +10,21 @@ feed-forward, E a width extended by adapter columns (see `stacked_linear`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import torch
 
 from burnish_engine.models import fused_mlp
 from burnish_engine.models.keep import Keep
-from burnish_engine.models.layer_types import Attend, Pack, Saved, Shape, Weights
+from burnish_engine.models.layer_types import Attend, Pack, Places, Saved, Shape, Weights
+from burnish_engine.models.offload import Offload
 from burnish_engine.models.stacked_linear import StackedLinear
 from burnish_kernels.attention import op as attention
 from burnish_kernels.rms_norm import op as rms_norm
 from burnish_kernels.rope import op as rope
 from burnish_kernels.swiglu import op as swiglu
+
+Thing = TypeVar("Thing")
 
 
 class DecoderLayer:
@@ -54,6 +58,7 @@ class DecoderLayer:
         *,
         keep: Keep | None = None,
         attend: Attend | None = None,
+        offload: Offload | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, Saved | None]:
         """Run the layer.
 
@@ -63,26 +68,57 @@ class DecoderLayer:
             pack: The pass's documents.
             keep: What to keep for `backward`; None: nothing will be differentiated.
             attend: Does the attention instead; then nothing can be kept.
+            offload: Has memory for what will be parked there; needed if something is.
 
         Returns:
             The stream, what is to be added to it, and what was kept.
         """
         w = self.weights
-        x_TE = w.qkv.new_input(len(pending_TH), pending_TH)
+        tokens = len(pending_TH)
+        places = None if keep is None else self._places(pending_TH, keep)
+        x_TE = w.qkv.new_input(tokens, pending_TH)
         start_TH, inverse_T = self._norm(pending_TH, w.attention_norm, x_TE, stream_TH, in_place=True)
         saved = Saved(start_TH, inverse_T)
         del stream_TH, pending_TH
-        self._attention_half(saved, x_TE, pack, attend)
+        parks = () if keep is None else keep.host
+        if "o_TE" in parks:
+            saved.o_TE = _there(offload).take("o_TE", tokens, w.o.inputs + w.o.rank, x_TE)
+        self._attention_half(saved, x_TE, pack, attend, places)
         del x_TE
-        attention_out = self._attention_output(saved)
-        self._drop_attention(saved, keep)
-        pending = self._mlp_half(saved, attention_out, keep)
+        attention_out = self._attention_output(saved, places)
+        self._drop_attention(saved, keep, places)
+        if "gate_up_TJ" in parks:
+            saved.gate_up_TJ = _there(offload).take("gate_up_TJ", tokens, w.gate_up.outputs, start_TH)
+        pending = self._mlp_half(saved, attention_out, keep, places)
         assert saved.middle_TH is not None
         stream = saved.middle_TH
         if keep is None:
             return stream, pending, None
         self._drop_mlp(saved, keep)
         return stream, pending, saved
+
+    def _places(self, like_TH: torch.Tensor, keep: Keep) -> Places:
+        """Memory for what stays on the device when the layer is done."""
+        w, s, tokens = self.weights, self.shape, len(like_TH)
+        places = Places(like_TH.new_empty(tokens, w.down.rank), torch.empty_like(like_TH))
+        if keep.attention:
+            wide = torch.promote_types(like_TH.dtype, torch.float32)
+            places.lse_NT = like_TH.new_empty(s.heads, tokens, dtype=wide)
+            places.o_TE = None if "o_TE" in keep.host else w.o.new_input(tokens, like_TH)
+        if keep.qkv:
+            places.qkv_TC = like_TH.new_empty(tokens, w.qkv.outputs)
+            places.xa_qkv_TR = None if keep.elementwise else like_TH.new_empty(tokens, w.qkv.rank)
+        if keep.rotated and w.q_norm is not None:
+            places.q_TND = like_TH.new_empty(tokens, s.heads, s.head_dim)
+            places.k_TMD = like_TH.new_empty(tokens, s.kv_heads, s.head_dim)
+        if keep.middle:
+            places.middle_TH = torch.empty_like(like_TH)
+            places.attention_out_TH = None if w.attention_post_norm is None else torch.empty_like(like_TH)
+        if keep.gate_up:
+            places.gate_up_TJ = None if "gate_up_TJ" in keep.host else like_TH.new_empty(tokens, w.gate_up.outputs)
+            places.xa_gate_up_TR = like_TH.new_empty(tokens, w.gate_up.rank)
+        places.mlp_out_TH = None if w.mlp_post_norm is None else torch.empty_like(like_TH)
+        return places
 
     def _norm(
         self,
@@ -113,25 +149,36 @@ class DecoderLayer:
         )
         return total, inverse
 
-    def _attention_half(self, saved: Saved, x_TE: torch.Tensor, pack: Pack, attend: Attend | None) -> None:
+    def _attention_half(
+        self, saved: Saved, x_TE: torch.Tensor, pack: Pack, attend: Attend | None, places: Places | None
+    ) -> None:
         """From the normalized stream to attention's output."""
         w, s = self.weights, self.shape
-        saved.qkv_TC = w.qkv.forward(x_TE)
+        saved.qkv_TC = w.qkv.forward(x_TE, places.qkv_TC if places else None)
         saved.xa_qkv_TR = w.qkv.adapted_input(x_TE)
         saved.x_attention_TE = x_TE
-        q, k, v = self._rotated(saved, pack)
-        if saved.o_TE is not None:
+        q, k, v = self._rotated(saved, pack, places)
+        if saved.lse_NT is not None:  # in the backward pass
             return
-        saved.o_TE = w.o.new_input(len(x_TE), x_TE)
+        if saved.o_TE is None:
+            given = places.o_TE if places else None
+            saved.o_TE = w.o.new_input(len(x_TE), x_TE) if given is None else given
         out = saved.o_TE[:, : w.o.inputs].unflatten(1, (s.heads, s.head_dim))
         if attend is not None:
             attend(s, q, k, v, out)
         else:
             _, saved.lse_NT = attention.forward(
-                q, k, v, pack.documents, scale=s.scale, window=s.window, softcap=s.softcap, out=out
+                *(q, k, v, pack.documents),
+                scale=s.scale,
+                window=s.window,
+                softcap=s.softcap,
+                out=out,
+                lse_out=places.lse_NT if places else None,
             )
 
-    def _rotated(self, saved: Saved, pack: Pack) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _rotated(
+        self, saved: Saved, pack: Pack, places: Places | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values as attention takes them."""
         w, s = self.weights, self.shape
         assert saved.qkv_TC is not None
@@ -140,7 +187,8 @@ class DecoderLayer:
         if saved.q_TND is not None and saved.k_TMD is not None:
             return saved.q_TND, saved.k_TMD, v
         if w.q_norm is not None:
-            saved.q_TND, saved.k_TMD = self._rotate(saved.qkv_TC, pack, None, None)
+            given = (places.q_TND, places.k_TMD) if places else (None, None)
+            saved.q_TND, saved.k_TMD = self._rotate(saved.qkv_TC, pack, *given)
             return saved.q_TND, saved.k_TMD, v
         if w.table_PR is not None:  # in place: the backward pass does not need what was there before
             self._rotate(saved.qkv_TC, pack, q, k)
@@ -166,27 +214,31 @@ class DecoderLayer:
             k_out=k_out,
         )
 
-    def _attention_output(self, saved: Saved) -> torch.Tensor:
+    def _attention_output(self, saved: Saved, places: Places | None = None) -> torch.Tensor:
         """The output projection, after the norm that some families put behind it."""
         w = self.weights
         assert saved.o_TE is not None
-        out = w.o.forward(saved.o_TE)
+        middle = places.middle_TH if places else None
         if w.attention_post_norm is None:
-            return out
-        saved.attention_out_TH = out
+            return w.o.forward(saved.o_TE, middle)
+        out = saved.attention_out_TH = w.o.forward(saved.o_TE, places.attention_out_TH if places else None)
         y, _, saved.attention_out_inverse_T = rms_norm.forward(
-            out, w.attention_post_norm, eps=self.shape.eps, one_plus_weight=self.shape.one_plus
+            out, w.attention_post_norm, eps=self.shape.eps, one_plus_weight=self.shape.one_plus, out=middle
         )
         return y
 
-    def _mlp_half(self, saved: Saved, attention_out_TH: torch.Tensor, keep: Keep | None) -> torch.Tensor:
+    def _mlp_half(
+        self, saved: Saved, attention_out_TH: torch.Tensor, keep: Keep | None, places: Places | None
+    ) -> torch.Tensor:
         """From attention's output to what is to be added to the stream; in tiles of `mlp_rows` tokens."""
         w, tokens = self.weights, len(attention_out_TH)
-        out = torch.empty_like(attention_out_TH)
-        tiles = list(self._tiles(tokens))
-        wide = keep is not None and keep.gate_up
-        saved.gate_up_TJ = out.new_empty(tokens, w.gate_up.outputs) if wide else None
-        inverses, gate_up_ranks, down_ranks = [], [], []
+        last = places.next_TH if places else None
+        given = last if w.mlp_post_norm is None or places is None else places.mlp_out_TH
+        out = torch.empty_like(attention_out_TH) if given is None else given
+        tiles, inverses = list(self._tiles(tokens)), []
+        if places is not None:
+            saved.xa_down_TR, saved.xa_gate_up_TR = places.xa_down_TR, places.xa_gate_up_TR
+            saved.gate_up_TJ = places.gate_up_TJ if saved.gate_up_TJ is None else saved.gate_up_TJ
         with w.gate_up.frozen.held(), w.down.frozen.held():
             for number, rows in enumerate(tiles):
                 own = attention_out_TH[rows]
@@ -200,18 +252,18 @@ class DecoderLayer:
                     if len(tiles) == 1:
                         saved.x_mlp_TE, saved.activated_TE = x_TE, activated
                     inverses.append(inverse)
-                    gate_up_ranks.append(_own(w.gate_up.adapted_input(x_TE)))
-                    down_ranks.append(_own(w.down.adapted_input(activated)))
+                    _there(saved.xa_down_TR)[rows].copy_(w.down.adapted_input(activated))
+                    if saved.xa_gate_up_TR is not None:
+                        saved.xa_gate_up_TR[rows].copy_(w.gate_up.adapted_input(x_TE))
                 del x_TE, gate_up, activated  # before the next tile's are allocated
         saved.middle_TH = attention_out_TH
         if keep is not None:
-            saved.middle_inverse_T, saved.xa_down_TR = _joined(inverses), _joined(down_ranks)
-            saved.xa_gate_up_TR = _joined(gate_up_ranks)
+            saved.middle_inverse_T = inverses[0] if len(inverses) == 1 else torch.cat(inverses)
         if w.mlp_post_norm is None:
             return out
         saved.mlp_out_TH = out
         y, _, saved.mlp_out_inverse_T = rms_norm.forward(
-            out, w.mlp_post_norm, eps=self.shape.eps, one_plus_weight=self.shape.one_plus
+            out, w.mlp_post_norm, eps=self.shape.eps, one_plus_weight=self.shape.one_plus, out=last
         )
         return y
 
@@ -229,7 +281,7 @@ class DecoderLayer:
         step = self.mlp_rows or tokens
         return (slice(first, min(first + step, tokens)) for first in range(0, tokens, step))
 
-    def _drop_attention(self, saved: Saved, keep: Keep | None) -> None:
+    def _drop_attention(self, saved: Saved, keep: Keep | None, places: Places | None) -> None:
         """Forget what the backward pass does not need, or shall compute again, as soon as it was used."""
         if keep is None:
             saved.x_attention_TE = saved.xa_qkv_TR = saved.qkv_TC = saved.q_TND = saved.k_TMD = None
@@ -237,7 +289,8 @@ class DecoderLayer:
             return
         if not keep.elementwise:
             # The adapter columns are small; kept apart, the wide tensor around them can go.
-            saved.x_attention_TE, saved.xa_qkv_TR = None, _own(saved.xa_qkv_TR) if keep.qkv else None
+            place, columns = places.xa_qkv_TR if places else None, _there(saved.xa_qkv_TR)
+            saved.x_attention_TE, saved.xa_qkv_TR = None, None if place is None else place.copy_(columns)
         if not keep.rotated and self.weights.q_norm is not None:
             saved.q_TND, saved.k_TMD = None, None
         if not keep.qkv:
@@ -295,9 +348,9 @@ class DecoderLayer:
         w = self.weights
         x_TE = w.qkv.new_input(len(saved.start_TH), saved.start_TH)
         self._norm(saved.start_TH, w.attention_norm, x_TE)
-        self._attention_half(saved, x_TE, pack, None)
+        self._attention_half(saved, x_TE, pack, None, None)
         if self.mlp_rows:  # memory counts: made once more for its gradient
-            saved.x_attention_TE, saved.xa_qkv_TR = None, _own(saved.xa_qkv_TR)
+            saved.x_attention_TE, saved.xa_qkv_TR = None, _there(saved.xa_qkv_TR).contiguous()
 
     def _mlp_backward(self, saved: Saved, gradient_TE: torch.Tensor) -> None:
         with self.weights.gate_up.frozen.held(), self.weights.down.frozen.held():
@@ -458,19 +511,10 @@ class DecoderLayer:
         return y_out
 
 
-def _own(view: torch.Tensor | None) -> torch.Tensor:
-    """A compact copy, so that the tensor it is a view of can be freed."""
-    return _there(view).clone(memory_format=torch.contiguous_format)
-
-
-def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
 def _rows(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
     return None if tensor is None else tensor[rows]
 
 
-def _there(tensor: torch.Tensor | None) -> torch.Tensor:
-    assert tensor is not None
-    return tensor
+def _there(thing: Thing | None) -> Thing:
+    assert thing is not None
+    return thing

@@ -2,6 +2,8 @@
 
 Copies run on a stream of their own and are ordered by events, so that they can be part of a captured graph. The device
 waits for a copy out when two more are due; a copy back begins one or two layers before it is needed.
+On the device such tensors take turns in slots, which for the forward pass are made before its other tensors. From the
+allocator they would get ever new places, as what other layers keep comes to lie in those that they left.
 Host memory is page-locked, which is what lets the copy engines work beside the multiprocessors. Where the system locks
 no more, copies go through pageable memory: slower, and not to be captured. On the CPU the same steps are plain copies.
 """
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from burnish_engine.models.page_lock import PageLock
+from burnish_engine.models.slots import Slots
 
 if TYPE_CHECKING:
     from burnish_engine.models.layer_types import Saved
@@ -59,14 +62,42 @@ class Offload:
         self._device, self._rows, self._lockable = device, rows, lockable
         self.problem, self.serial = "", False
         self._places: dict[tuple[int, str], torch.Tensor] = {}
-        self._leaving: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
+        self._slots = Slots(device)
+        self._kinds: dict[str, tuple[int, int, torch.dtype]] = {}
+        self._leaving: deque[tuple[torch.cuda.Event | None, torch.Tensor]] = deque()
+        self._restored: list[torch.Tensor] = []
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._copies_at_once = self._stream is None
         self._pages = PageLock()
 
     @property
     def host_bytes(self) -> int:
         """Host memory taken so far."""
         return sum(place.nbytes for place in self._places.values())
+
+    def begin(self, tokens: int) -> None:
+        """A pass begins; what an earlier one left, because it failed, is forgotten.
+
+        Args:
+            tokens: Of the pass.
+        """
+        self._wait_for_all()
+        self.finish()
+        for name, (count, width, dtype) in self._kinds.items():  # as the passes before needed
+            self._slots.reserve(name, count, (tokens, width), dtype)
+
+    def take(self, name: str, tokens: int, width: int, like: torch.Tensor) -> torch.Tensor:
+        """An uninitialized tensor `[tokens, width]` to be parked.
+
+        Args:
+            name: Field of `Saved`.
+            tokens: Of the pass.
+            width: The same for all tensors of this name.
+            like: Of its dtype.
+        """
+        tensor = self._slots.take(name, (tokens, width), like.dtype)
+        self._kinds[name] = (self._slots.counts[name], width, like.dtype)
+        return tensor
 
     def park(self, layer: int, saved: Saved, names: Sequence[str]) -> None:
         """Start to copy some tensors of a layer out; they are gone from `saved` until `restore`.
@@ -81,66 +112,81 @@ class Offload:
             assert tensor is not None
             assert tensor.is_contiguous()
             host = self._place(layer, name, tensor)
-            if self._stream is None:
-                host.copy_(tensor)
-            else:
-                self._make_room()
-                self._stream.wait_stream(torch.cuda.current_stream(self._device))
-                with torch.cuda.stream(self._stream):
-                    host.copy_(tensor, non_blocking=True)
-                self._leaving.append((self._stream.record_event(), tensor))
-                if self.serial:
-                    self.settle()
+            self._make_room()
+            self._leaving.append((self._copy(tensor, host), tensor))
+            if self.serial or self._copies_at_once:
+                self._wait_for_all()
             setattr(saved, name, None)
             saved.parked[name] = Parked(host)
 
     def settle(self) -> None:
         """What the device does from here on comes after all copies out; their tensors' memory is free again."""
-        while self._leaving:
-            self._wait_for_oldest()
+        self._wait_for_all()
+        self._slots.clear()
 
     def abandon(self) -> None:
         """Forget what was on its way when a pass, or the capture of one, failed half-way."""
         join_captured(self._stream, self._device)
         self._leaving.clear()
+        self.finish()
 
     def prefetch(self, layers: Sequence[Saved | None]) -> None:
-        """Start to bring back what the next layers need.
+        """Start to bring back what the next layers need; what was restored so far is not needed any more.
 
         Args:
             layers: Those still to be differentiated, the next one last.
         """
+        while self._restored:
+            self._slots.release(self._restored.pop())
         furthest = 0 if self.serial else max(_AHEAD, *_FURTHER_AHEAD.values())
         for distance, saved in enumerate(reversed(layers[-1 - furthest :])):
             for name, parked in saved.parked.items() if saved else ():
                 if parked.back is None and distance <= _FURTHER_AHEAD.get(name, _AHEAD):
-                    self._fetch(parked)
+                    self._fetch(name, parked)
 
     def restore(self, saved: Saved) -> None:
         """Put parked tensors back into `saved`; what the device does from here on comes after their arrival."""
         for name, parked in saved.parked.items():
             if parked.arrived is not None:
                 torch.cuda.current_stream(self._device).wait_event(parked.arrived)
+            assert parked.back is not None
+            self._restored.append(parked.back)
             setattr(saved, name, parked.back)
         saved.parked.clear()
 
-    def _fetch(self, parked: Parked) -> None:
-        parked.back = torch.empty_like(parked.host, device=self._device)
+    def finish(self) -> None:
+        """A pass is over: nothing of what was restored is needed any more."""
+        self._restored.clear()
+        self._slots.clear()
+
+    def _fetch(self, name: str, parked: Parked) -> None:
+        host = parked.host
+        parked.back = self._slots.take(name, tuple(host.shape), host.dtype)
+        parked.arrived = self._copy(host, parked.back)
+
+    def _copy(self, source: torch.Tensor, target: torch.Tensor) -> torch.cuda.Event | None:
+        """Copy, after all that the device was told to do so far; the event says when it is done."""
         if self._stream is None:
-            parked.back.copy_(parked.host)
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # whose memory this was before
+            target.copy_(source)
+            return None
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            parked.back.copy_(parked.host, non_blocking=True)
-        parked.arrived = self._stream.record_event()
+            target.copy_(source, non_blocking=True)
+        return self._stream.record_event()
+
+    def _wait_for_all(self) -> None:
+        while self._leaving:
+            self._wait_for_oldest()
 
     def _make_room(self) -> None:
         while len(self._leaving) >= _IN_FLIGHT:
             self._wait_for_oldest()
 
     def _wait_for_oldest(self) -> None:
-        copied, _ = self._leaving.popleft()
-        torch.cuda.current_stream(self._device).wait_event(copied)
+        copied, tensor = self._leaving.popleft()
+        if copied is not None:
+            torch.cuda.current_stream(self._device).wait_event(copied)
+        self._slots.release(tensor)
 
     def _lock(self, place: torch.Tensor) -> None:
         before = self._pages.bytes

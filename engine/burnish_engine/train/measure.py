@@ -50,7 +50,7 @@ class Measure:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._device, self._clock = device, clock
-        self._held = held or _reader(device)
+        self._held = held or memory_reader(device)
         self._every = _EVERY_S_WINDOWS if psutil.WINDOWS and device.type == "cuda" else _EVERY_S
         self._looked = float("-inf")
         self._beside = 0
@@ -139,8 +139,8 @@ class Measure:
         return True
 
 
-def _reader(device: torch.device) -> Callable[[], int | None]:
-    """What tells how much this process holds of a device."""
+def memory_reader(device: torch.device) -> Callable[[], int | None]:
+    """What tells how many bytes this process holds of a device, None where not known; made before it is used."""
     if device.type != "cuda":
         process = psutil.Process()
         return lambda: int(process.memory_info().rss)

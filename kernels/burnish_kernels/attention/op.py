@@ -87,6 +87,7 @@ def forward(
     window: int | None = None,
     softcap: float | None = None,
     out: torch.Tensor | None = None,
+    lse_out: torch.Tensor | None = None,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal attention within documents.
@@ -102,6 +103,7 @@ def forward(
         window: Keys that a query sees, itself included; None: all before it.
         softcap: Scores become `softcap * tanh(score / softcap)`.
         out: `[T, N, D]` to write the output to; may be a view with another row stride.
+        lse_out: `[N, T]` to write the second result to, contiguous.
         config: Block sizes other than the chosen ones.
 
     Returns:
@@ -113,8 +115,11 @@ def forward(
     _validate(q_TND, k_TMD, v_TMD, docs, scale, window, softcap)
     o_TND = torch.empty_like(q_TND, memory_format=torch.contiguous_format) if out is None else out
     _validate_like("out", o_TND, q_TND)
-    wide = torch.promote_types(q_TND.dtype, torch.float32)
-    lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=wide, device=q_TND.device)
+    lse_NT = lse_out
+    if lse_NT is None:
+        wide = torch.promote_types(q_TND.dtype, torch.float32)
+        lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=wide, device=q_TND.device)
+    _validate_lse(lse_NT, q_TND)
     if not use_kernels(q_TND):
         processor.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, scale=scale, window=window, softcap=softcap)
         return o_TND, lse_NT
@@ -185,8 +190,7 @@ def backward(
         ("dv_out", dv_TMD, v_TMD),
     ):
         _validate_like(name, tensor, like)
-    if lse_NT.shape != (q_TND.shape[1], q_TND.shape[0]) or not lse_NT.is_contiguous():
-        raise ValueError(f"lse must be [N, T] and contiguous, not {tuple(lse_NT.shape)}")
+    _validate_lse(lse_NT, q_TND)
     if not q_TND.shape[0]:
         return dq_TND, dk_TMD, dv_TMD
     if not use_kernels(q_TND):
@@ -288,6 +292,11 @@ def _validate(
         raise ValueError(f"a window of {window} hides every key")
     if softcap is not None and softcap <= 0:
         raise ValueError(f"the soft cap must be above zero, not {softcap}")
+
+
+def _validate_lse(lse_NT: torch.Tensor, q_TND: torch.Tensor) -> None:
+    if lse_NT.shape != (q_TND.shape[1], q_TND.shape[0]) or not lse_NT.is_contiguous():
+        raise ValueError(f"lse must be [N, T] and contiguous, not {tuple(lse_NT.shape)}")
 
 
 def _validate_like(name: str, tensor: torch.Tensor, like: torch.Tensor, same_heads: bool = True) -> None:

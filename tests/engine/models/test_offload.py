@@ -69,11 +69,50 @@ def test_places_are_for_the_largest_bucket_and_taken_once():
     for rows in (8, 16, 8):
         kept = made(CPU, rows)[0]
         exact = kept.gate_up_TJ.clone()
+        offload.begin(rows)
         offload.park(0, kept, ("gate_up_TJ",))
         assert offload.host_bytes == 16 * 5 * 4
         offload.prefetch([kept])
         offload.restore(kept)
         assert torch.equal(kept.gate_up_TJ, exact)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_parked_takes_turns_in_slots(device):
+    """Of this pass's size; all are given back after each half of it, and on a GPU two may be leaving meanwhile."""
+    device = torch.device(device)
+    offload = Offload(device, 8)
+    for rows in (8, 4, 8):
+        offload.begin(rows)
+        layers, exact, taken = [], [], []
+        for index in range(6):
+            tensor = offload.take("gate_up_TJ", rows, 5, torch.empty(0, device=device))
+            tensor.copy_(torch.randn(rows, 5))
+            taken.append(tensor.data_ptr())
+            exact.append(tensor.clone())
+            layers.append(Kept(tensor, None))
+            offload.park(index, layers[-1], ("gate_up_TJ",))
+        assert len(set(taken)) == (3 if device.type == "cuda" else 1)
+        assert tensor.shape == (rows, 5)
+        offload.settle()
+        assert not offload._slots.counts
+        for index in reversed(range(6)):
+            offload.prefetch(layers)
+            kept = layers.pop()
+            offload.restore(kept)
+            assert torch.equal(kept.gate_up_TJ, exact[index])
+            assert offload._slots.counts == {"gate_up_TJ": 3}
+        offload.finish()
+        assert not offload._slots.counts
+
+
+def test_a_pass_that_broke_off_leaves_no_slot_taken():
+    offload = Offload(CPU, 8)
+    for _ in range(3):
+        offload.begin(8)
+        offload.take("gate_up_TJ", 8, 5, torch.empty(0))
+        offload.take("gate_up_TJ", 8, 5, torch.empty(0))
+        assert offload._slots.counts == {"gate_up_TJ": 2}
 
 
 class Runtime:

@@ -409,7 +409,8 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(folders, monkeypatc
     del trained
     gc.collect()
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() <= before + (4 << 20)
+    workspace = 32 << 20  # of cuBLAS on this trainer's stream, which it keeps: Hopper's default
+    assert torch.cuda.memory_reserved() <= before + workspace + (4 << 20)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,61 @@
+"""Memory of the device that tensors use one after another, by the name of what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class _Slot:
+    memory: torch.Tensor
+    tenant: torch.Tensor | None = None
+
+
+class Slots:
+    """As many places for each name as were needed at once, all of one shape.
+
+    Args:
+        device: Where.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._slots: dict[str, list[_Slot]] = {}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many there are, by name."""
+        return {name: len(slots) for name, slots in self._slots.items()}
+
+    def reserve(self, name: str, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Make places.
+
+        Args:
+            name: For what.
+            count: How many.
+            shape: Of the tensors.
+            dtype: Of their numbers.
+        """
+        made = [_Slot(torch.empty(shape, dtype=dtype, device=self._device)) for _ in range(count)]
+        self._slots.setdefault(name, []).extend(made)
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialized tensor in a free place, or else in a new one; arguments as for `reserve`."""
+        free = [slot for slot in self._slots.get(name, ()) if slot.tenant is None]
+        if not free:
+            self.reserve(name, 1, shape, dtype)
+            free = self._slots[name][-1:]
+        free[0].tenant = free[0].memory.view(shape)
+        return free[0].tenant
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """The place of a tensor from `take` may be taken again; nothing happens to others."""
+        for slot in (slot for slots in self._slots.values() for slot in slots):
+            if slot.tenant is tensor:
+                slot.tenant = None
+
+    def clear(self) -> None:
+        """Give all memory back."""
+        self._slots.clear()

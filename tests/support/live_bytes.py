@@ -102,11 +102,12 @@ class NowhereOffload(Offload):
         return None
 
 
-def peak_of_a_pass(monkeypatch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16):
-    """Most bytes alive in a captured pass: weights, adapter, optimizer and everything of the pass.
+def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16):
+    """Trace a captured pass: weights, adapter, optimizer, one pass as a first one, and one more.
 
     Args:
         monkeypatch: Of the test.
+        watch: What looks on; its `counts` is set before the second pass.
         name: Of the shape.
         section: The adapter.
         rows: Of the pass.
@@ -118,7 +119,7 @@ def peak_of_a_pass(monkeypatch, name, section, *, rows, head_rows, layers, mlp_r
     launch_nothing(monkeypatch)
     spec = shape(name)
     plan = plan_adapter(section, family(spec.family).modules(spec))
-    with LiveBytes() as live:
+    with watch:
         loaded = build_decoder(NoWeights(spec), spec, dtype=dtype, device=META, positions=rows, plan=plan)
         model = make_trainable(loaded)
         loaded.decoder.tile_feed_forward(mlp_rows)
@@ -126,8 +127,14 @@ def peak_of_a_pass(monkeypatch, name, section, *, rows, head_rows, layers, mlp_r
         inputs = torch.zeros(layout.size, dtype=torch.int32, device=META)
         keep = [KEEP_LEVELS[level] for level in layers]
         program = PassProgram(model, layout, inputs, keep, torch.zeros(1, device=META), offload=NowhereOffload(rows))
-        for _ in range(2):  # from the first pass on there are slots for what is moved
+        for watch.counts in (False, True):
             program._forward()
             program._head_chunk()
             program._backward()
+
+
+def peak_of_a_pass(monkeypatch, *arguments, **options):
+    """Most bytes alive; arguments as for `watched_pass`."""
+    live = LiveBytes()
+    watched_pass(monkeypatch, live, *arguments, **options)
     return live.peak

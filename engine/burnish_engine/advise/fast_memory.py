@@ -88,7 +88,7 @@ class FastMemory:
         found = self.peaks(levels, pieces.mlp_rows)
         most = np.maximum(found.activations + self.head_bytes(pieces), found.passing)
         most = np.maximum(most, self._evaluation(pieces))
-        return self._with_overhead(most + self._standing(pieces) + self._loose(levels))
+        return self._with_overhead(most + self._standing(pieces) + self._loose(found, levels, pieces))
 
     def peaks(self, levels: Levels, mlp_rows: int) -> Peaks:
         """Walk through a pass with several plans."""
@@ -146,6 +146,7 @@ class FastMemory:
         levels, pieces = of_plan(plan)
         found = self.peaks(levels, pieces.mlp_rows)
         activations, head = int(found.activations[0]), self.head_bytes(pieces)
+        loose = int(self._loose(found, levels, pieces)[0])
         workspace, evaluation = int(found.passing[0]) - activations, self._evaluation(pieces)
         trained = self._trained
         stored = weights.stored - weights.tables - self._tables_on_host(pieces)
@@ -160,7 +161,7 @@ class FastMemory:
         ]
         if evaluation > activations + max(head, workspace):
             parts.append(MemoryPart(name="evaluation", bytes=evaluation, note="held-out rows, more than a pass takes"))
-            return [*parts, *self._overhead(parts, levels)]
+            return [*parts, *self._overhead(parts, loose)]
         counts = Counter(plan.layers)
         kept = f"{self._rows:,} tokens; " + ", ".join(f"{counts[one]} {one}" for one in LEVELS if counts[one])
         parts.append(MemoryPart(name="activations", bytes=activations, note=kept))
@@ -171,7 +172,7 @@ class FastMemory:
         else:
             note = "of one layer" + (f", {pieces.mlp_rows:,} tokens at once" if pieces.mlp_rows else "")
             parts.append(MemoryPart(name="workspace", bytes=workspace, note=note))
-        return [*parts, *self._overhead(parts, levels)]
+        return [*parts, *self._overhead(parts, loose)]
 
     def _weights_note(self, pieces: Pieces) -> str:
         note = f"NF4, the rest {self.run.precision}" if self.run.nf4 else self.run.precision
@@ -230,14 +231,19 @@ class FastMemory:
         """A layer's input."""
         return self._rows * self.run.spec.hidden_size * self._width
 
-    def _loose(self, levels: Levels) -> Bytes:
+    def _loose(self, found: Peaks, levels: Levels, pieces: Pieces) -> Bytes:
         """What the allocator does not find room for between slots and what layers keep."""
         if not self.run.cuda:
             return np.zeros(len(levels))
         slots = forward_slots(levels)
         nothing = np.zeros_like(slots.start)
         wide = self._slots(Slots(slots.gate_up, nothing, nothing))
-        return _WIDE_SLOTS_SHARE * wide + _ATTENTION_SLOTS_SHARE * self._slots(Slots(nothing, nothing, slots.attention))
+        other = self._slots(Slots(nothing, nothing, slots.attention))
+        # The forward pass's slots are free when the head is at work, but of no use for wider logits.
+        head = found.activations + self.head_bytes(pieces)
+        logits = pieces.head_rows * self.run.spec.vocab_size * self._width
+        beside = np.where(wide + other < logits, np.clip(head + wide + other - found.passing, 0.0, wide + other), 0.0)
+        return np.maximum(_WIDE_SLOTS_SHARE * wide + _ATTENTION_SLOTS_SHARE * other, beside)
 
     def _slots(self, slots: Slots) -> Bytes:
         """What moves to host memory stands in these on the device."""
@@ -245,14 +251,13 @@ class FastMemory:
         start, attention = (self._rows * size for size in parked_bytes(self._shape, "host"))
         return wide * slots.gate_up + float(start) * slots.start + float(attention) * slots.attention
 
-    def _overhead(self, parts: list[MemoryPart], levels: Levels) -> list[MemoryPart]:
+    def _overhead(self, parts: list[MemoryPart], loose: int) -> list[MemoryPart]:
         """What is no tensor, beside all that is."""
         if not self.run.cuda:
             return [
                 MemoryPart(name="fragmentation", bytes=self._cpu_slack, note="freed, and kept by the allocator"),
                 MemoryPart(name="libraries", bytes=_LIBRARIES_BYTES, note="torch, tokenizers"),
             ]
-        loose = int(self._loose(levels)[0])
         loose += int(_POOL_SHARE * (loose + sum(part.bytes for part in parts)))
         return [
             MemoryPart(name="graph pools", bytes=_POOL_BYTES, note="captured passes, cuBLAS workspace"),

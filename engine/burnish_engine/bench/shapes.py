@@ -79,6 +79,9 @@ def shape(name: str) -> DecoderSpec:
     return spec
 
 
+_PIECE = 1 << 24  # numbers drawn at once for a matrix that is not on the device
+
+
 class RandomWeights:
     """Stands in for a checkpoint: normal weights of the size that training begins with, drawn on the device.
 
@@ -92,7 +95,7 @@ class RandomWeights:
         known = family(spec.family)
         assert known is not None
         self._shapes = known.tensors(spec)
-        self._generator = torch.Generator(device).manual_seed(seed)
+        self._device, self._generator = device, torch.Generator(device).manual_seed(seed)
         self._norm_weight = 0.0 if spec.norm_one_plus else 1.0
 
     def __contains__(self, name: str) -> bool:
@@ -107,5 +110,10 @@ class RandomWeights:
         return torch.full(self._shapes[name], 0.0 if name.endswith(".bias") else self._norm_weight)
 
     def read_into(self, name: str, destination: torch.Tensor) -> None:  # noqa: ARG002
-        """Fill a matrix, any; the standard deviation is that of transformers' initialization."""
-        destination.normal_(0.0, 0.02, generator=self._generator)
+        """Fill a matrix, any, here or on the host; the standard deviation is that of transformers' initialization."""
+        if destination.device == self._generator.device:
+            destination.normal_(0.0, 0.02, generator=self._generator)
+            return
+        for piece in destination.split(max(1, _PIECE // destination.shape[1])):
+            drawn = torch.empty(piece.shape, dtype=piece.dtype, device=self._device)
+            piece.copy_(drawn.normal_(0.0, 0.02, generator=self._generator))

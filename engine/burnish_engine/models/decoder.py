@@ -105,8 +105,8 @@ class Decoder:
         stream, pending = None, self.embed(ids_T)
         kept: list[Saved | None] = []
         first = self.first_trained
-        if offload is not None:
-            offload.begin(len(ids_T))
+        if offload is not None and keep is not None:
+            offload.begin([layer.parks(keep[layer.shape.index]) for layer in self.layers[first:]], pending)
         for index, layer in enumerate(self.layers):
             policy = keep[index] if keep is not None and index >= first else None
             stream, pending, saved = layer.forward(stream, pending, pack, keep=policy, attend=attend, offload=offload)

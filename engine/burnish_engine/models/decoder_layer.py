@@ -17,7 +17,7 @@ import torch
 from burnish_engine.models import fused_mlp
 from burnish_engine.models.keep import Keep
 from burnish_engine.models.layer_types import Attend, Pack, Places, Saved, Shape, Weights
-from burnish_engine.models.offload import Offload
+from burnish_engine.models.offload import Offload, Parks
 from burnish_engine.models.stacked_linear import StackedLinear
 from burnish_kernels.attention import op as attention
 from burnish_kernels.rms_norm import op as rms_norm
@@ -47,6 +47,11 @@ class DecoderLayer:
         """Its linear stacks, in the order they are used."""
         w = self.weights
         return [w.qkv, w.o, w.gate_up, w.down]
+
+    def parks(self, keep: Keep) -> Parks:
+        """What `forward` keeps in host memory."""
+        taken = {"gate_up_TJ": self.weights.gate_up.outputs, "o_TE": self.weights.o.inputs + self.weights.o.rank}
+        return {name: taken.get(name) for name in keep.host}
 
     # Forward
 

@@ -10,10 +10,10 @@ no more, copies go through pageable memory: slower, and not to be captured. On t
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _IN_FLIGHT = 2  # tensors that may be on their way out before the device waits for the oldest
 _AHEAD = 1  # layers below the one that is being differentiated whose tensors are on their way back
 _FURTHER_AHEAD = {"gate_up_TJ": 2}  # so wide that the copy takes about as long as a layer
+
+
+Parks: TypeAlias = "dict[str, int | None]"
+"""What a layer parks, in this order: the width of what is taken from a slot for it, None where it comes as it is."""
 
 
 @dataclass
@@ -63,7 +67,6 @@ class Offload:
         self.problem, self.serial = "", False
         self._places: dict[tuple[int, str], torch.Tensor] = {}
         self._slots = Slots(device)
-        self._kinds: dict[str, tuple[int, int, torch.dtype]] = {}
         self._leaving: deque[tuple[torch.cuda.Event | None, torch.Tensor]] = deque()
         self._restored: list[torch.Tensor] = []
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -75,16 +78,31 @@ class Offload:
         """Host memory taken so far."""
         return sum(place.nbytes for place in self._places.values())
 
-    def begin(self, tokens: int) -> None:
+    def begin(self, layers: Sequence[Parks], like_TH: torch.Tensor) -> None:
         """A pass begins; what an earlier one left, because it failed, is forgotten.
 
         Args:
-            tokens: Of the pass.
+            layers: What each one will park.
+            like_TH: Of the pass's tokens and dtype.
         """
         self._wait_for_all()
         self.finish()
-        for name, (count, width, dtype) in self._kinds.items():  # as the passes before needed
-            self._slots.reserve(name, count, (tokens, width), dtype)
+        for name, count in self._together(layers).items():
+            width = max(parks.get(name) or 0 for parks in layers)
+            self._slots.reserve(name, count, len(like_TH) * width, like_TH.dtype)
+
+    def _together(self, layers: Sequence[Parks]) -> Counter[str]:
+        """How many slots each name needs in the forward pass."""
+        taken, most, leaving = Counter[str](), Counter[str](), deque[str]()
+        in_flight = 0 if self.serial or self._copies_at_once else _IN_FLIGHT
+        for parks in layers:
+            taken.update(name for name, width in parks.items() if width)
+            most |= taken
+            for name in parks:
+                leaving.append(name)
+                while len(leaving) > in_flight:
+                    taken[leaving.popleft()] -= 1
+        return most
 
     def take(self, name: str, tokens: int, width: int, like: torch.Tensor) -> torch.Tensor:
         """An uninitialized tensor `[tokens, width]` to be parked.
@@ -92,12 +110,10 @@ class Offload:
         Args:
             name: Field of `Saved`.
             tokens: Of the pass.
-            width: The same for all tensors of this name.
+            width: Its other dimension.
             like: Of its dtype.
         """
-        tensor = self._slots.take(name, (tokens, width), like.dtype)
-        self._kinds[name] = (self._slots.counts[name], width, like.dtype)
-        return tensor
+        return self._slots.take(name, (tokens, width), like.dtype)
 
     def park(self, layer: int, saved: Saved, names: Sequence[str]) -> None:
         """Start to copy some tensors of a layer out; they are gone from `saved` until `restore`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -14,7 +15,7 @@ class _Slot:
 
 
 class Slots:
-    """As many places for each name as were needed at once, all of one shape.
+    """As many places for each name as are needed at once.
 
     Args:
         device: Where.
@@ -29,25 +30,26 @@ class Slots:
         """How many there are, by name."""
         return {name: len(slots) for name, slots in self._slots.items()}
 
-    def reserve(self, name: str, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def reserve(self, name: str, count: int, size: int, dtype: torch.dtype) -> None:
         """Make places.
 
         Args:
             name: For what.
             count: How many.
-            shape: Of the tensors.
-            dtype: Of their numbers.
+            size: Numbers of the largest tensor.
+            dtype: Of these.
         """
-        made = [_Slot(torch.empty(shape, dtype=dtype, device=self._device)) for _ in range(count)]
+        made = [_Slot(torch.empty(size, dtype=dtype, device=self._device)) for _ in range(count)]
         self._slots.setdefault(name, []).extend(made)
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialized tensor in a free place, or else in a new one; arguments as for `reserve`."""
-        free = [slot for slot in self._slots.get(name, ()) if slot.tenant is None]
+        """An uninitialized tensor in a place that is free and large enough, or else in a new one."""
+        size = prod(shape)
+        free = [one for one in self._slots.get(name, ()) if one.tenant is None and one.memory.numel() >= size]
         if not free:
-            self.reserve(name, 1, shape, dtype)
+            self.reserve(name, 1, size, dtype)
             free = self._slots[name][-1:]
-        free[0].tenant = free[0].memory.view(shape)
+        free[0].tenant = free[0].memory[:size].view(shape)
         return free[0].tenant
 
     def release(self, tensor: torch.Tensor) -> None:

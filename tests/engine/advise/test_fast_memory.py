@@ -30,7 +30,8 @@ from burnish_engine.train.packed_batch import PackedLayout, buckets, layout_for
 from burnish_kernels.attention.op import documents, tile_rows
 from burnish_kernels.swiglu.adapted.tiles import can_fuse
 
-from support.live_bytes import peak_of_a_pass
+from support.allocator import Allocator
+from support.live_bytes import peak_of_a_pass, watched_pass
 
 GIB = 2**30
 CPU = torch.device("cpu")
@@ -154,6 +155,35 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
     found = parts(Recipe(adapter=section), spec, Pass(4096, learned), plan)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
     assert predicted == pytest.approx(real, rel=0.003)
+
+
+def random_plans():
+    """Mixes as a solver may choose them, and some that none would."""
+    random.seed(3)
+    for _ in range(48):
+        name, rank = random.choice(["qwen3-0.6b", "llama-3.2-1b", "qwen3-4b", "gemma-3-1b"]), random.choice([16, 32])
+        two = random.sample([level for level in LEVELS if level != "all"], 2)
+        mix = {
+            "alike": lambda count, two=two: two[:1] * count,
+            "blocks": lambda count, two=two: [two[index > count // 3] for index in range(count)],
+            "mixed": lambda count, two=two: random.choices(two, k=count),
+        }[random.choice(["alike", "blocks", "mixed"])]
+        rows = random.choice([4096, 16384, 32768])
+        tile = random.choice([0, 2048, 8192]) if rows > 8192 else 0
+        yield name, rank, rows, random.choice([256, 1024, 2048]), tile, tuple(mix(shape(name).num_layers))
+
+
+@pytest.mark.parametrize(("name", "rank", "rows", "chunk", "tile", "levels"), random_plans())
+def test_what_the_allocator_holds_is_predicted(monkeypatch, name, rank, rows, chunk, tile, levels):
+    """Its rounding and the holes between tensors included; never more than 3 % above the prediction."""
+    section, allocator = AdapterSection(rank=rank, targets=["all-linear"]), Allocator()
+    watched_pass(monkeypatch, allocator, name, section, rows=rows, head_rows=chunk, layers=levels, mlp_rows=tile)
+    assert allocator.held < 1.06 * allocator.most + 2**28
+    plan = MemoryPlan(layers=levels, mlp_rows=tile, head_rows=chunk)
+    found = parts(Recipe(adapter=section), shape(name), Pass(rows, rows), plan)
+    standing = sum(found[part] for part in ("base weights", "adapter", "gradients", "optimizer"))
+    predicted, held = sum(found.values()) - found["CUDA context"], standing + allocator.held
+    assert -0.03 < predicted / held - 1 < 0.05
 
 
 # Shape, tokens, NF4: GiB that torch held and that the process took on one H100 whose idle driver holds 0.47.

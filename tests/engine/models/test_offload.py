@@ -69,7 +69,7 @@ def test_places_are_for_the_largest_bucket_and_taken_once():
     for rows in (8, 16, 8):
         kept = made(CPU, rows)[0]
         exact = kept.gate_up_TJ.clone()
-        offload.begin(rows)
+        offload.begin([], kept.gate_up_TJ)
         offload.park(0, kept, ("gate_up_TJ",))
         assert offload.host_bytes == 16 * 5 * 4
         offload.prefetch([kept])
@@ -83,7 +83,8 @@ def test_what_is_parked_takes_turns_in_slots(device):
     device = torch.device(device)
     offload = Offload(device, 8)
     for rows in (8, 4, 8):
-        offload.begin(rows)
+        offload.begin([{"gate_up_TJ": 5}] * 6, torch.empty(rows, 1, device=device))
+        assert offload._slots.counts == {"gate_up_TJ": 3 if device.type == "cuda" else 1}
         layers, exact, taken = [], [], []
         for index in range(6):
             tensor = offload.take("gate_up_TJ", rows, 5, torch.empty(0, device=device))
@@ -109,10 +110,41 @@ def test_what_is_parked_takes_turns_in_slots(device):
 def test_a_pass_that_broke_off_leaves_no_slot_taken():
     offload = Offload(CPU, 8)
     for _ in range(3):
-        offload.begin(8)
+        offload.begin([{"gate_up_TJ": 5}], torch.empty(8, 1))
         offload.take("gate_up_TJ", 8, 5, torch.empty(0))
         offload.take("gate_up_TJ", 8, 5, torch.empty(0))
         assert offload._slots.counts == {"gate_up_TJ": 2}
+
+
+@pytest.mark.parametrize(("layers", "counts"), [
+    ("gggg", {"gate_up_TJ": 3}), ("g-g-g", {"gate_up_TJ": 3}), ("gg", {"gate_up_TJ": 2}), ("hhh", {"o_TE": 2}),
+    ("h", {"o_TE": 1}), ("ghghg", {"gate_up_TJ": 1, "o_TE": 2}), ("hggh", {"gate_up_TJ": 2, "o_TE": 1}), ("--", {}),
+    ("hgh", {"gate_up_TJ": 1, "o_TE": 2}),
+])  # fmt: skip
+def test_slots_are_made_before_they_are_needed(layers, counts):
+    """As many as the layers then take: none more is made on the way."""
+    offload = Offload(CPU, 8)
+    offload._copies_at_once = False
+    kinds = {"g": {"gate_up_TJ": 5}, "h": {"start_TH": None, "o_TE": 3}, "-": {}}
+    offload.begin([kinds[kind] for kind in layers], torch.empty(8, 1))
+    assert offload._slots.counts == counts
+    for index, kind in enumerate(layers):
+        like = torch.empty(0)
+        taken = {name: offload.take(name, 8, width, like) if width else torch.empty(8, 1)
+                 for name, width in kinds[kind].items()}  # fmt: skip
+        offload.park(index, SimpleNamespace(**taken, parked={}), tuple(taken))
+        assert offload._slots.counts == counts
+
+
+def test_slots_hold_the_widest():
+    """Layers may have adapters of their own ranks."""
+    offload = Offload(CPU, 8)
+    offload.begin([{"o_TE": 3}, {"o_TE": 5}], torch.empty(8, 1))
+    for index, width in enumerate((3, 5, 4)):
+        tensor = offload.take("o_TE", 8, width, torch.empty(0))
+        assert tensor.shape == (8, width)
+        offload.park(index, SimpleNamespace(o_TE=tensor, parked={}), ("o_TE",))
+    assert offload._slots.counts == {"o_TE": 1}
 
 
 class Runtime:

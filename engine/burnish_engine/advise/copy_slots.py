@@ -16,7 +16,7 @@ from burnish_engine.contract.memory_plan import LEVELS
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 
-_OFFLOADED, _HOST = LEVELS.index("offloaded"), LEVELS.index("host")
+_OFFLOADED, _HOST, _INPUT = (LEVELS.index(level) for level in ("offloaded", "host", "input"))
 
 
 class Slots(NamedTuple):
@@ -36,8 +36,7 @@ def forward_slots(levels: npt.NDArray[np.int8]) -> Slots:
     last, second = _parked_before(levels)
     gate_up = (levels == _OFFLOADED) * (1 + (last == _OFFLOADED) + (second == _OFFLOADED))
     # After a layer's input goes attention's output, so that only the last one can still be on its way.
-    leaves = (last == _HOST) | ((last == _OFFLOADED) & (second == _HOST))
-    attention = (levels == _HOST) * (1 + leaves)
+    attention = (levels == _HOST) * (1 + ((last == _HOST) | (second == _HOST)))
     return Slots(gate_up.max(axis=1), np.zeros(len(levels), dtype=np.int64), attention.max(axis=1))
 
 
@@ -47,13 +46,15 @@ def backward_slots(levels: npt.NDArray[np.int8]) -> Slots:
     Args:
         levels: As in `forward_slots`.
     """
-    host = _so_far(levels == _HOST, 1)
-    return Slots(_so_far(levels == _OFFLOADED, FURTHEST), host, host)
+    host, alone = levels == _HOST, levels == _INPUT
+    return Slots(_so_far(levels == _OFFLOADED, FURTHEST), _so_far(host | alone, 1), _so_far(host, 1))
 
 
-def start_leaves(levels: npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
-    """[plans, layers]: whether the input of a layer below is on its way out when a layer runs forward."""
-    return _parked_before(levels)[0] == _HOST
+def starts_leaving(levels: npt.NDArray[np.int8]) -> Counts:
+    """[plans, layers]: how many inputs of layers below are on their way out when a layer runs forward."""
+    last, second = _parked_before(levels)
+    found: Counts = (last == _HOST).astype(np.int64) + (last == _INPUT) + (second == _INPUT)
+    return found
 
 
 def _parked_before(levels: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
@@ -62,12 +63,13 @@ def _parked_before(levels: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int8], 
     The second is -1 too where the last one parked two tensors, behind which nothing else is on its way.
     """
     numbers = np.arange(levels.shape[1])
-    latest = np.maximum.accumulate(np.where((levels == _OFFLOADED) | (levels == _HOST), numbers, -1), axis=1)
+    parks = np.isin(levels, (_OFFLOADED, _HOST, _INPUT))
+    latest = np.maximum.accumulate(np.where(parks, numbers, -1), axis=1)
     nothing = np.full((len(levels), 1), -1)
     before = np.concatenate([nothing, latest[:, :-1]], axis=1)
     last = np.where(before >= 0, np.take_along_axis(levels, np.maximum(before, 0), axis=1), np.int8(-1))
     further = np.take_along_axis(before, np.maximum(before, 0), axis=1)
-    there = (before >= 0) & (further >= 0) & (last == _OFFLOADED)
+    there = (before >= 0) & (further >= 0) & (last != _HOST)
     return last, np.where(there, np.take_along_axis(levels, np.maximum(further, 0), axis=1), np.int8(-1))
 
 

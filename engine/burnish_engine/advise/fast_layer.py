@@ -16,6 +16,8 @@ from burnish_engine.contract.recipe import AdapterSection
 
 _PROGRAMS, _FEWEST_BLOCKS = 792, 4  # of the fused activation's backward kernel
 _KEEPS_QKV: frozenset[Level] = frozenset({"all", "rotated", "products", "offloaded", "narrow"})
+_HAS_OUTPUT: frozenset[Level] = _KEEPS_QKV | {"attention", "host"}
+"""They keep attention's output."""
 _MAKES_GATE_UP: frozenset[Level] = frozenset({"all", "rotated", "products", "offloaded"})
 """Their gate and up projections' output is needed whole, on the device or in host memory."""
 
@@ -102,6 +104,8 @@ def parked_bytes(shape: LayerShape, level: Level) -> tuple[int, ...]:
     made, width = shape.stacks, shape.width
     if level == "offloaded":
         return (made["gate_up"].outputs * width,)
+    if level == "input":
+        return (shape.spec.hidden_size * width,)
     if level == "host":
         return shape.spec.hidden_size * width, (made["o"].inputs + made["o"].rank) * width
     return ()
@@ -138,7 +142,9 @@ def parts_bytes(shape: LayerShape, tokens: int) -> int:
 def _attention_kept(shape: LayerShape, level: Level) -> int:
     """Of a token, by the half of a layer that ends with attention's output projection; wherever it is kept."""
     spec, made = shape.spec, shape.stacks
-    numbers, singles = spec.hidden_size + made["o"].inputs + made["o"].rank, 1 + spec.num_heads
+    numbers, singles = spec.hidden_size, 1
+    if level in _HAS_OUTPUT:
+        numbers, singles = numbers + made["o"].inputs + made["o"].rank, singles + spec.num_heads
     if level in _KEEPS_QKV:
         numbers += made["qkv"].outputs + made["qkv"].rank
         if spec.sandwich_norms:
@@ -176,7 +182,7 @@ def _forward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) ->
     made, hidden, width = shape.stacks, shape.spec.hidden_size, shape.width
     tile, gate_up, down = min(mlp_rows or rows, rows), made["gate_up"], made["down"]
     sandwich, whole = int(shape.spec.sandwich_norms), level in _MAKES_GATE_UP
-    slot = rows * sum(parked_bytes(shape, level)[-1:])  # gate and up, or attention's output
+    slot = 0 if level == "input" else rows * sum(parked_bytes(shape, level)[-1:])  # gate and up, or attention's output
     # Attention's half, when its output is projected. What the feed-forward will keep or hand on has its place already.
     placed = (1 + sandwich) * hidden + down.rank + (gate_up.outputs + gate_up.rank if whole else 0)
     placed += made["qkv"].rank if level in _KEEPS_QKV and level != "all" else 0
@@ -205,6 +211,10 @@ def _mlp_backward(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> 
     tile, is_tiled = min(mlp_rows or rows, rows), 0 < mlp_rows < rows
     whole = _attention_kept(shape, level) + _mlp_kept(shape, level, tiled=is_tiled)
     tiled = 0  # numbers of a token of the tile
+    if level not in _HAS_OUTPUT:
+        whole += (made["o"].inputs + made["o"].rank) * width + 4 * spec.num_heads
+        if not mlp_rows:
+            whole += (hidden + made["qkv"].rank + made["qkv"].outputs + shape.rotated) * width
     if level not in _KEEPS_QKV:  # the stream between the halves is made again
         whole += (1 + int(spec.sandwich_norms)) * hidden * width + 4
         if not mlp_rows:
@@ -230,4 +240,7 @@ def _attention_backward(shape: LayerShape, level: Level, rows: int, mlp_rows: in
     if level not in {"all", "rotated"}:
         numbers += shape.rotated
     numbers += o.inputs + qkv.outputs + qkv.rank
-    return rows * (_attention_kept(shape, level) + numbers * shape.width + 4 * spec.num_heads)
+    singles = spec.num_heads
+    if level not in _HAS_OUTPUT:
+        numbers, singles = numbers + o.inputs + o.rank, 2 * singles
+    return rows * (_attention_kept(shape, level) + numbers * shape.width + 4 * singles)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.advise.copy_slots import Slots, backward_slots, forward_slots, start_leaves
+from burnish_engine.advise.copy_slots import Slots, backward_slots, forward_slots, starts_leaving
 from burnish_engine.advise.fast_layer import LayerBytes, LayerShape, evaluated_bytes, layer_bytes, parked_bytes
 from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.planned_run import FastRun
@@ -101,7 +101,7 @@ class FastMemory:
         forward = below + _of(levels, [one.forward for one in layers])
         forward += self._slots(forward_slots(levels))[:, None]
         if self.run.cuda:  # the CPU copies at once
-            forward += start_leaves(levels) * self._start_bytes
+            forward += starts_leaving(levels) * self._start_bytes
         forward[:, 1:] += _of(levels[:, :-1], [one.leaves_stream for one in layers])
         backward = below + _of(levels, [one.backward for one in layers]) + self._slots(backward_slots(levels))
         backward += self._whole_pass + self._on_cpu(mlp_rows)

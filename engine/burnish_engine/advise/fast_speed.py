@@ -30,7 +30,12 @@ _GEMM_SHARE = 0.71  # of the dense tensor peak
 _ATTENTION_SHARE = 0.25  # of that peak, counting only pairs of tokens that see each other
 _MEMORY_SHARE = 0.93  # of the memory's peak, a second read of what was just written not counted
 _LAYER_S = 40e-6  # beginnings and ends of a layer's kernels, forward and backward
-_AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6}  # the same of the kernels that run once more
+_AGAIN_S = {
+    "narrow": 4e-6,
+    "attention": 14e-6,
+    "host": 14e-6,
+    "input": 16e-6,
+}  # the same of the kernels that run once more
 _TILE_S = 20e-6  # the same of the feed-forward, which is all of a tile
 _TILE_FILL = 96  # rows as long as each further tile's products take to fill the multiprocessors, and to drain
 _FP32_RATE = 0.125  # of the tensor peak, where fp32 has no tensor cores
@@ -50,6 +55,11 @@ _PIECE_BYTES = 64 * MIB  # of models.streamed_matrix
 _LINK_SHARE = 0.85  # of what a PCIe lane carries: an H100's 16 lanes of generation 5, 63 GB/s, move 54
 _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # by generation, one way
 _LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
+
+
+_EVERYTHING = ["gate_up", "o", "qkv"]
+_AGAIN = {"narrow": ["gate_up"], "attention": _EVERYTHING, "host": _EVERYTHING, "input": _EVERYTHING}
+"""Stacks that are multiplied with once more, by level."""
 
 
 class Rates(NamedTuple):
@@ -89,7 +99,8 @@ class FastSpeed:
         parked = np.array([[*sizes, 0, 0][:2] for sizes in self._parked], dtype=np.float64)
         levels = np.vstack([one for one, _ in plans])
         both = [[self.layer(pieces.mlp_rows)[way][one] for one, pieces in plans] for way in (0, 1)]
-        forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + 2.5 * self._attention
+        times = 2.5 + (levels == LEVELS.index("input"))
+        forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(pieces)) for one, pieces in plans])
         copies = parked[levels] / self._rates.link
         if not copies.any():
@@ -106,7 +117,8 @@ class FastSpeed:
         found = np.full(len(counts), self.outside(pieces))
         copies = counts @ np.array([sum(sizes) for sizes in self._parked], dtype=np.float64) / self._rates.link
         count = self._run.spec.num_layers
-        for one, factor in zip(self.layer(pieces.mlp_rows), (1.0, 2.5), strict=True):
+        again = counts[:, LEVELS.index("input")] / count
+        for one, factor in zip(self.layer(pieces.mlp_rows), (1.0, 2.5 + again), strict=True):
             compute = counts @ one + factor * self._attention.sum()
             found += np.maximum(compute, copies + compute / count)  # what leaves last, or comes first, is waited for
         return found
@@ -146,13 +158,13 @@ class FastSpeed:
 
     def _layer(self, level: Level, mlp_rows: int) -> tuple[float, float]:
         one, at, width, made = self._one, self._rates, self._width, self._stacks
-        again = {"narrow": {"gate_up"}, "attention": set(made) - {"down"}, "host": set(made) - {"down"}}.get(
-            level, set()
-        )
+        again = _AGAIN.get(level, [])
+        if level == "input" and mlp_rows:
+            again = [*again, "qkv"]
         forward = sum(self._product(name, mlp_rows) for name in made)
         backward = sum(self._product(name, mlp_rows, turned=True) for name in made)
         # In the feed-forward's backward pass a matrix is unpacked once for all that is done with it.
-        backward += sum(self._product(name, mlp_rows, unpacks=name != "gate_up") for name in sorted(again))
+        backward += sum(self._product(name, mlp_rows, unpacks=name != "gate_up") for name in again)
         moved = one.static_rows * width / at.memory
         first, both = self._moved
         more = self._moved_again(level)
@@ -191,7 +203,7 @@ class FastSpeed:
         heads = (spec.num_heads + spec.num_kv_heads) * spec.head_dim
         if level == "narrow":
             return _NARROW_HIDDEN * spec.hidden_size
-        if level in {"attention", "host"}:
+        if level in {"attention", "host", "input"}:
             return _ATTENTION_HIDDEN * spec.hidden_size + _ATTENTION_HEADS * heads
         spared = _ROTATED_HEADS * heads if spec.qk_norm and level in {"all", "rotated"} else 0
         return -spared - (_ALL_HIDDEN * spec.hidden_size if level == "all" else 0)

@@ -25,7 +25,7 @@ Counts: TypeAlias = npt.NDArray[np.int16]
 _MOST_MIXES = 10_000  # all are looked at where there are no more
 _MOST_KINDS = 3  # else those of so many levels
 _NEAR = 16  # part of the layers that neighbors differ in at most
-_MOVING = [LEVELS.index(level) for level in ("offloaded", "host")]
+_MOVING = [LEVELS.index(level) for level in ("offloaded", "host", "input")]  # from the most that moves to the least
 _STAYING = [LEVELS.index(level) for level in ("attention", "narrow", "products", "rotated", "all")]  # bottom to top
 
 
@@ -89,11 +89,30 @@ def arranged(counts: Counts, clear: int = 0) -> npt.NDArray[np.int8]:
     places = ((2 * number + 1) * bottom // np.maximum(2 * moving, 1))[number < moving]
     moves = np.zeros((len(counts), layers), np.bool_)
     moves[np.nonzero(number < moving)[0], places] = True
-    # Both ways of moving evenly mixed: the wide tensors of one would hold up the link.
-    wide = counts[:, _MOVING[:1]].astype(np.int64)
-    share = (2 * np.arange(layers + 1)[None] * wide + moving) // np.maximum(2 * moving, 1)
-    kinds = np.where(np.diff(share, axis=1) > 0, *_MOVING)
+    # The ways of moving evenly mixed: the wide tensors of one would hold up the link.
     found = np.empty((len(counts), layers), np.int8)
-    found[moves] = kinds[number < moving]
+    found[moves] = _by_turns(counts[:, _MOVING].astype(np.int64), layers)[number < moving]
     found[~moves] = np.repeat(np.tile(_STAYING, len(counts)), counts[:, _STAYING].ravel())
+    return found
+
+
+def _by_turns(counts: npt.NDArray[np.int64], layers: int) -> npt.NDArray[np.int8]:
+    """Levels of `_MOVING` as even as they can be mixed, [mixes, layers]; only as many count as there are.
+
+    Args:
+        counts: [mixes, levels], in the order of `_MOVING`.
+        layers: Of the model.
+    """
+    left, found = counts.sum(axis=1, keepdims=True), np.empty((len(counts), layers), np.int8)
+    number, chosen = np.broadcast_to(np.arange(layers)[None], found.shape), np.zeros(found.shape, np.bool_)
+    found[:] = _MOVING[-1]
+    for place, level in enumerate(_MOVING[:-1]):
+        own = counts[:, place : place + 1]
+        # The layers that are left take this level where its share of them passes the next half.
+        rank = np.cumsum(~chosen, axis=1) - 1
+        share = (2 * rank * own + left) // np.maximum(2 * left, 1)
+        later = (2 * (rank + 1) * own + left) // np.maximum(2 * left, 1)
+        takes = ~chosen & (later > share) & (number < counts.sum(axis=1, keepdims=True))
+        found[takes] = level
+        chosen, left = chosen | takes, left - own
     return found

@@ -30,9 +30,9 @@ MARGIN_SHARE = 0.05
 _LEAST_TILE = 1024  # smaller tiles leave a GPU idle
 _HEAD_DIVIDED = (1, 2, 4, 8, 16)
 # "all" is left to those who pin it: on an H100 it is 0.4 % faster than "rotated" for as much memory again.
-_AUTO_GPU: tuple[Level, ...] = ("rotated", "products", "offloaded", "narrow", "attention", "host")
+_AUTO_GPU: tuple[Level, ...] = ("rotated", "products", "offloaded", "narrow", "attention", "host", "input")
 _AUTO_CPU: tuple[Level, ...] = ("products", "narrow", "attention")
-_MOVING: tuple[Level, ...] = ("offloaded", "host")
+_MOVING: tuple[Level, ...] = ("offloaded", "host", "input")
 
 
 class _Effort(NamedTuple):
@@ -49,7 +49,7 @@ class _Effort(NamedTuple):
     clear: tuple[int, ...]
 
 
-_THOROUGH, _QUICK = _Effort(16, 48, (0, 2, 4)), _Effort(8, 24, (0,))
+_THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4)), _Effort(8, 24, (0,))
 _ROUNDS = 6  # of mixes, and then of neighbors of the best
 
 
@@ -139,12 +139,13 @@ class _Solver:
     def least(self) -> MemoryPlan:
         """The smallest."""
         best: tuple[float, MemoryPlan] | None = None
-        choices, rows, levels = list(self._choices()), self._run.largest.static_rows, self._smallest()
-        small = min(pieces.mlp_rows or rows for pieces in choices)
-        head = min(pieces.head_rows for pieces in choices)
-        for pieces in choices:
-            if (pieces.mlp_rows or rows) > small or pieces.head_rows > head:
-                continue
+        rows, levels = self._run.largest.static_rows, self._smallest()
+        smallest: dict[tuple[bool, bool], Pieces] = {}
+        for pieces in self._choices():
+            away = pieces.embedding_on_host, pieces.head_on_host
+            known = smallest.setdefault(away, pieces)
+            smallest[away] = min(known, pieces, key=lambda one: (one.mlp_rows or rows, one.head_rows))
+        for pieces in smallest.values():
             able = levels if self._pinned else levels[self._host(levels, pieces) <= self._host_budget]
             sizes = self.memory.totals(able, pieces)
             first = int(np.argmin(sizes))
@@ -159,14 +160,15 @@ class _Solver:
             return of_levels(self._pinned)
         staying = LEVELS.index([level for level in self._allowed if level not in _MOVING][-1])
         found = [np.full((1, self._layers), staying, np.int8)]
-        host = LEVELS.index("host")
-        parked = sum(self.memory.layer(0)[host].parked)
-        for tables in range(3) if "host" in self._allowed else ():
-            room = max(self._host_budget - tables * self.memory.embedding_bytes, 0)
-            counts = np.zeros((1, len(LEVELS)), np.int16)
-            counts[0, host] = min(self._layers, int(room // parked))
-            counts[0, staying] = self._layers - counts[0, host]
-            found += [arranged(counts, clear) for clear in _THOROUGH.clear]
+        for level in [level for level in ("host", "input") if level in self._allowed]:
+            moving = LEVELS.index(level)
+            parked = sum(self.memory.layer(0)[moving].parked)
+            for tables in range(3):
+                room = max(self._host_budget - tables * self.memory.embedding_bytes, 0)
+                counts = np.zeros((1, len(LEVELS)), np.int16)
+                counts[0, moving] = min(self._layers, int(room // parked))
+                counts[0, staying] = self._layers - counts[0, moving]
+                found += [arranged(counts, clear) for clear in _THOROUGH.clear]
         return np.vstack(found)
 
     def _solve_pinned(self, choices: list[Pieces], budget: float) -> MemoryPlan | None:
@@ -193,9 +195,10 @@ class _Solver:
         order = np.argsort(time, kind="stable")
         best: _Found | None = None
         walked = self._effort.walked
-        for first in range(0, _ROUNDS * walked, walked):
+        for first in range(0, len(order), walked):
             chosen = order[first : first + walked]
-            if not len(chosen) or (best and (self._effort is _QUICK or time[chosen[0]] >= best.seconds)):
+            enough = self._effort is _QUICK or first >= _ROUNDS * walked
+            if best and (enough or time[chosen[0]] >= best.seconds):
                 break
             own = [(counts[mix[chosen[choice[chosen] == one]]], choices[one]) for one in np.unique(choice[chosen])]
             best = self._walk(own, budget, best.seconds if best else np.inf) or best
@@ -275,7 +278,7 @@ def _allowed(run: FastRun, *, moving: bool) -> tuple[Level, ...]:
     """Levels that the search may give, from the fastest on."""
     allowed = _AUTO_GPU if run.cuda else _AUTO_CPU
     if run.recipe.train.recompute:
-        allowed = tuple(level for level in allowed if level in {"attention", "host"})
+        allowed = tuple(level for level in allowed if level in {"attention", "host", "input"})
     if not moving:
         allowed = tuple(level for level in allowed if level not in _MOVING)
     if not run.spec.qk_norm:  # the same as "products" there

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Level = Literal["all", "rotated", "products", "offloaded", "narrow", "attention", "host"]
+Level = Literal["all", "rotated", "products", "offloaded", "narrow", "attention", "host", "input"]
 """What a layer keeps between forward and backward, from fastest to smallest on the device; see
 `models.keep.KEEP_LEVELS`, which holds the same names."""
 

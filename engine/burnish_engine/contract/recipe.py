@@ -156,7 +156,7 @@ class MemorySection(_Section):
         "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
         'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs '
         "of matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention "
-        "(its output and the layer's input); host (these in host memory).",
+        "(its output and the layer's input); host (these in host memory); input (the layer's input alone, there).",
         min_length=1,
     )
     budget_gib: float = _field(

@@ -327,10 +327,22 @@ class DecoderLayer:
             pack: As in `forward`.
             wanted: Whether the gradient before the layer is needed (False where nothing below is trained).
         """
+        self._restore_output(saved, pack)
         self._restore_middle(saved)
         self._mlp_backward(saved, gradient_TE)
         self._restore_attention(saved, pack)
         self._attention_backward(saved, gradient_TE, pack, wanted)
+
+    def _restore_output(self, saved: Saved, pack: Pack) -> None:
+        """Attention's output, if it was not kept."""
+        if saved.o_TE is not None:
+            return
+        w = self.weights
+        x_TE = w.qkv.new_input(len(saved.start_TH), saved.start_TH)
+        self._norm(saved.start_TH, w.attention_norm, x_TE)
+        self._attention_half(saved, x_TE, pack, None, None)
+        if self.mlp_rows:  # memory counts: projected once more when attention is differentiated
+            saved.x_attention_TE = saved.xa_qkv_TR = saved.qkv_TC = saved.q_TND = saved.k_TMD = None
 
     def _restore_middle(self, saved: Saved) -> None:
         """The stream between the halves, if it was not kept."""
@@ -347,7 +359,7 @@ class DecoderLayer:
         saved.middle_TH = sum_TH
 
     def _restore_attention(self, saved: Saved, pack: Pack) -> None:
-        """What attention's half needs, if it was not kept; attention itself never runs again."""
+        """What attention's half needs, if it is not there."""
         if saved.qkv_TC is not None:
             return
         w = self.weights

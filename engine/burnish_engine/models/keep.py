@@ -12,7 +12,7 @@ class Keep:
     """What is kept from the forward to the backward pass; the rest is computed again.
 
     The stream before the attention norm is always kept, and the down projection never runs again. Attention's inputs
-    are not kept without its output.
+    are not kept without its output, nor the stream between the halves.
 
     Attributes:
         elementwise: Norm outputs and activations.
@@ -44,6 +44,8 @@ KEEP_ATTENTION = Keep(elementwise=False, qkv=False, attention=True, middle=False
 """Recompute the layer from its input, but not attention."""
 KEEP_HOST = replace(KEEP_ATTENTION, host=("start_TH", "o_TE"))
 """The same with both in host memory: on the device a layer leaves only a few numbers a token."""
+KEEP_INPUT = replace(KEEP_ATTENTION, attention=False, host=("start_TH",))
+"""Recompute attention too: only the layer's input is there, in host memory. A third to a half for the link to carry."""
 KEEP_LEVELS: dict[Level, Keep] = {
     "all": KEEP_ALL,
     "rotated": KEEP_ROTATED,
@@ -52,5 +54,6 @@ KEEP_LEVELS: dict[Level, Keep] = {
     "narrow": KEEP_NARROW,
     "attention": KEEP_ATTENTION,
     "host": KEEP_HOST,
+    "input": KEEP_INPUT,
 }
 """Levels by name, from fastest to smallest."""

@@ -8,7 +8,7 @@ from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.memory_plan import LEVELS, Level, MemoryPlan
 from burnish_engine.train.engine import SMALLEST
 
-_LEVEL_STEPS: tuple[Level, ...] = ("products", "narrow", "attention", "host")
+_LEVEL_STEPS: tuple[Level, ...] = ("products", "narrow", "attention", "host", "input")
 """What layers keep at most, by turns. None of these steps changes a bit of what is computed."""
 _TILES = ((2048, 1024), (512, 256))
 """Then tokens that pass the feed-forward at once, and learned tokens whose logits exist at once."""
@@ -23,7 +23,7 @@ def smaller_plan(plan: MemoryPlan, rows: int, *, to_host: bool = True) -> Memory
         to_host: The host has the memory for what layers keep there.
     """
     for level in _LEVEL_STEPS:
-        if level == "host" and not to_host:
+        if level in {"host", "input"} and not to_host:
             continue
         layers = tuple(max(one, level, key=LEVELS.index) for one in plan.layers)
         if layers != plan.layers:
@@ -52,7 +52,7 @@ def read_plan(text: str, spec: DecoderSpec) -> MemoryPlan | None:
             return None
     mlp_rows, head_rows = _TILES[-1]
     return MemoryPlan(
-        layers=("host",) * spec.num_layers,
+        layers=("input",) * spec.num_layers,
         mlp_rows=mlp_rows,
         head_rows=head_rows,
         embedding_on_host=True,

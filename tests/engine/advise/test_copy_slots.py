@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.advise.copy_slots import backward_slots, forward_slots, start_leaves
+from burnish_engine.advise.copy_slots import backward_slots, forward_slots, starts_leaving
 from burnish_engine.contract.memory_plan import LEVELS
 from burnish_engine.models.offload import Offload
 
 CPU = torch.device("cpu")
-NAMES = {"offloaded": {"gate_up_TJ": 5}, "host": {"start_TH": None, "o_TE": 3}}
+NAMES = {"offloaded": {"gate_up_TJ": 5}, "host": {"start_TH": None, "o_TE": 3}, "input": {"start_TH": None}}
 
 
 class AsOnAGpu(Offload):
@@ -26,9 +26,9 @@ class AsOnAGpu(Offload):
 def plans():
     """Lists of levels, most of them of those that move something."""
     random.seed(0)
-    moving = ["offloaded", "host", "narrow", "attention"]
+    moving = ["offloaded", "host", "input", "narrow", "attention"]
     for _ in range(150):
-        yield [random.choice(moving[: random.randint(1, 4)]) for _ in range(random.randint(1, 12))]
+        yield [random.choice(moving[: random.randint(1, 5)]) for _ in range(random.randint(1, 12))]
     yield ["narrow"] * 4
 
 
@@ -43,13 +43,13 @@ def test_counted_as_taken(plan):
     assert {names[name]: count for name, count in there.items()} == offload._slots.counts
     kept, leaves = [], []
     for index, parks in enumerate(layers):
-        leaves.append(any(tensor.shape[1] == 1 for _, tensor in offload._leaving))
+        leaves.append(sum(tensor.shape[1] == 1 for _, tensor in offload._leaving))
         tensors = {name: offload.take(name, 4, width, torch.empty(0)) if width else torch.empty(4, 1)
                    for name, width in parks.items()}  # fmt: skip
         saved = SimpleNamespace(**tensors, parked={})
         offload.park(index, saved, tuple(parks))
         kept.append(saved)
-    assert leaves == start_leaves(levels)[0].tolist()
+    assert leaves == starts_leaving(levels)[0].tolist()
     offload.settle()
     below = backward_slots(levels)
     for index in reversed(range(len(plan))):

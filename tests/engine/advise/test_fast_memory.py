@@ -139,7 +139,18 @@ def outside(loaded):
 
 
 MIXED = "host+attention:8,offloaded+narrow:8,products"
-ONE_BY_ONE = ["all", "rotated", "products", "offloaded", "narrow", "attention", "host", MIXED]
+ONE_BY_ONE = [
+    "all",
+    "rotated",
+    "products",
+    "offloaded",
+    "narrow",
+    "attention",
+    "host",
+    "input",
+    MIXED,
+    "input+offloaded:9,host+input:9,narrow",
+]
 SHAPES = [("qwen3-0.6b", 16, 4096), ("llama-3.2-1b", 96, 256), ("gemma-3-1b", 8, 100)]
 
 
@@ -284,7 +295,7 @@ def test_levels_go_from_large_to_small():
     kept = [sizes[level]["activations"] for level in LEVELS if level != "offloaded"]
     assert kept == sorted(kept, reverse=True)
     assert sizes["attention"]["activations"] < sizes["products"]["activations"] / 4
-    assert sizes["host"]["activations"] < sizes["attention"]["activations"] / 3
+    assert sizes["input"]["activations"] < sizes["host"]["activations"] < sizes["attention"]["activations"] / 3
     assert abs(sizes["offloaded"]["activations"] / sizes["narrow"]["activations"] - 1) < 0.01
 
 

@@ -60,7 +60,7 @@ def test_gradients_are_those_of_peft_whatever_is_kept(folders, reference, level)
     assert parity.worst(ours, gradients) < 1e-4
 
 
-@pytest.mark.parametrize("level", ["all", "products", "narrow", "host"])
+@pytest.mark.parametrize("level", ["all", "products", "narrow", "host", "input"])
 @pytest.mark.parametrize("rows", [37, 64])
 def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows, monkeypatch):
     """Of the feed-forward; 37 rows do not divide the pass."""

@@ -346,6 +346,8 @@ GPU_KINDS = {
     "recomputing": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["attention"]},
     "offloading": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["offloaded"]},
     "tiling on the host": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["host"], "mlp_rows": 40},
+    "input alone": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["input"]},
+    "input alone, in tiles": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["input"], "mlp_rows": 40},
 }
 
 
@@ -386,7 +388,7 @@ def test_further_buckets_take_no_memory_of_their_own(folders):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("level", ["products", "offloaded", "host"])
+@pytest.mark.parametrize("level", ["products", "offloaded", "host", "input"])
 def test_a_capture_that_fails_half_way_leaves_nothing_behind(folders, monkeypatch, level):
     """With copies on their way: the pass goes on eagerly, with the same losses, and no memory is lost."""
     options = {"dtype": torch.bfloat16, "keep": KEEP_LEVELS[level], "rows": (8192,)}

@@ -219,7 +219,7 @@ def test_without_a_smaller_plan_the_run_ends_and_what_was_saved_stays(made, engi
     assert "train.micro_batch_tokens" in outcome.message
     assert "Tried to allocate 20.00 GiB" in paths.stderr_log.read_text()
     assert "in called" in paths.stderr_log.read_text()  # where it came from
-    assert len(smaller_plans(paths)) == {"fast": 3, "plain": 1}[engine]
+    assert len(smaller_plans(paths)) == {"fast": 4, "plain": 1}[engine]
     whole = made(engine, accumulation=1)
     assert run_training(whole).exit_code == ExitCode.DONE
     assert run_training(paths).exit_code == ExitCode.DONE
@@ -285,7 +285,7 @@ def test_loading_is_tried_once_more_with_the_smallest_plan(made, engine):
     assert "loaded again with the smallest plan" in smaller_plans(paths)[0]
     newest, _ = checkpoints.find_checkpoint(paths.checkpoints)
     plan = checkpoints.read_position(newest).plan
-    assert plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {"host"}
+    assert plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {"input"}
     lost = made(engine)
     with scarce((choose_engine, owner), calls=[1, 2]):
         assert run_training(lost).exit_code == ExitCode.DOES_NOT_FIT

@@ -26,8 +26,9 @@ def test_from_the_largest_to_the_smallest():
         ("narrow:2,attention:1", 0, 4096),
         ("attention:3", 0, 4096),
         ("host:3", 0, 4096),
-        ("host:3", 2048, 1024),
-        ("host:3", 512, 256),
+        ("input:3", 0, 4096),
+        ("input:3", 2048, 1024),
+        ("input:3", 512, 256),
     ]
 
 
@@ -46,7 +47,7 @@ def test_every_step_is_smaller_and_none_is_undone(level):
 
 
 def test_short_passes_are_not_tiled():
-    plan = MemoryPlan(layers=("host",), head_rows=200)
+    plan = MemoryPlan(layers=("input",), head_rows=200)
     assert smaller_plan(plan, 300) is None
 
 

@@ -20,6 +20,24 @@ def scarce(*places, calls, after=False, error=out_of_memory):
         yield
 
 
+@contextmanager
+def counted(places):
+    """Inside, calls of functions are counted: a dictionary by the places' names."""
+    counts = dict.fromkeys(places, 0)
+
+    def counting(name, real):
+        def called(*args, **settings):
+            counts[name] += 1
+            return real(*args, **settings)
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, (owner, function) in places.items():
+            patch.setattr(owner, function, counting(name, getattr(owner, function)))
+        yield counts
+
+
 def _scarce(real, calls, after, error):
     count = 0
 

@@ -31,7 +31,7 @@ from burnish_engine.train.stream import BatchStream
 from burnish_kernels.adamw import op as adamw
 
 from support.runs import evaluations, losses, tiny_recipe
-from support.scarce import out_of_memory, scarce
+from support.scarce import counted, out_of_memory, scarce
 
 ENGINES = ["fast", "plain"]
 SMALLER = {"fast": "narrow", "plain": "recompute"}
@@ -155,11 +155,13 @@ def test_fifty_times_at_any_moments(made, smaller, engine):
     chance = random.Random(seed)
     updates = {"fast": {"update": (adamw, "step_")}, "plain": {"update": (torch.optim.AdamW, "step")}}[engine]
     places = PLACES[engine] | updates | {"data": (BatchStream, "__getitem__")}
+    with counted(places) as counts:
+        assert run_training(made(engine, extra=WATCHED)).exit_code == ExitCode.DONE
     fell_back = 0
     for number in range(25):
         paths = made(engine, extra=WATCHED)
         place, after = chance.choice(sorted(places)), chance.random() < 0.5
-        calls = [chance.randint(1, 2 * STEPS) for _ in range(3 if engine == "fast" else 1)]
+        calls = [chance.randint(1, counts[place]) for _ in range(3 if engine == "fast" else 1)]
         told = f"seed {seed}, run {number}: {place} {calls} {after}"
         with scarce(places[place], calls=calls, after=after and place not in ALL_OR_NOTHING):
             assert run_training(paths).exit_code == ExitCode.DONE, told
@@ -167,7 +169,7 @@ def test_fifty_times_at_any_moments(made, smaller, engine):
         assert evaluations(paths) == evaluations(smaller(engine)), told
         assert trained(paths) == trained(smaller(engine)), told
         fell_back += bool(smaller_plans(paths))
-    assert fell_back > 10, f"seed {seed}"
+    assert fell_back > 20, f"seed {seed}"
 
 
 def test_the_thread_that_reads_the_data(made, smaller):

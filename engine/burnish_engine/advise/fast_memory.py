@@ -34,7 +34,7 @@ _LIBRARIES_BYTES = 600 * MIB
 _LAYERS_NOT_RETURNED = 4.8  # as many layers' tensors glibc keeps after they were freed: four runs of a 135 M
 _SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
 _INPUT_BYTES = 26  # of a token in a pass's static buffer: see train.packed_batch
-_PIECE_BYTES = 64 * MIB  # of a head in host memory, twice on the device: see models.streamed_matrix
+_PIECE_BYTES = 32 * MIB  # of a head in host memory, twice on the device: see models.streamed_matrix
 
 Levels: TypeAlias = npt.NDArray[np.int8]
 """[plans, layers], numbers of levels in `LEVELS`."""
@@ -153,7 +153,9 @@ class FastMemory:
         parts = [MemoryPart(name="base weights", bytes=stored, note=self._weights_note(pieces))]
         if run.nf4:
             parts.append(MemoryPart(name="quantization tables", bytes=weights.tables, note="scales of NF4"))
-            parts.append(MemoryPart(name="unpacked weights", bytes=weights.scratch, note="one matrix of each shape"))
+            parts.append(
+                MemoryPart(name="unpacked weights", bytes=weights.scratch, note="gate and up, and one more matrix")
+            )
         parts += [
             MemoryPart(name="adapter", bytes=trained * 4, note=f"{trained:,} weights, fp32"),
             MemoryPart(name="gradients", bytes=trained * 4, note="fp32"),

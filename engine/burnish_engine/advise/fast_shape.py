@@ -69,7 +69,7 @@ class Weights:
         matrices: The layers' matrices with the adapters' copies in the compute dtype, and the norms.
         tables: Scales of NF4, apart from the packed weights.
         embedding: Token embeddings, and the head where it is a matrix of its own.
-        scratch: What NF4 is unpacked into: one matrix of each shape.
+        scratch: What NF4 is unpacked into: gate and up, and the largest of the others.
     """
 
     matrices: int
@@ -112,9 +112,12 @@ def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *
         return Weights(outside + matrices, 0, embedding, 0)
     count = spec.num_layers * sum(stack.outputs * stack.inputs for stack in made)
     shadows = spec.num_layers * sum(_aligned(stack.shadows) for stack in made) * width
-    unlike = {(stack.outputs + stack.rank, stack.inputs + stack.rank): stack.elements for stack in made}
+    by_name = stacks(spec, adapter)
+    others = max(stack.elements for name, stack in by_name.items() if name != "gate_up")
     tables = math.ceil(count * (NF4_BYTES - 0.5))
-    return Weights(outside + -(-count // 2) + shadows, tables, embedding, sum(unlike.values()) * width)
+    return Weights(
+        outside + -(-count // 2) + shadows, tables, embedding, (by_name["gate_up"].elements + others) * width
+    )
 
 
 def head_rows(supervised: int, *, cuda: bool, divided: int = 1) -> int:

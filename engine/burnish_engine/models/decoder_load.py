@@ -226,7 +226,7 @@ class _Builder:
     ) -> None:
         self._checkpoint, self._family, self._spec = checkpoint, known, spec
         self._dtype, self._device, self._arena, self._quantize = dtype, device, arena, quantize
-        self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+        self._scratch: dict[bool, torch.Tensor] = {}
         self.pages = PageLock()
         self._stored_in_nf4 = quantize and any(name.endswith(_NF4_SUFFIX) for name in checkpoint.names())
 
@@ -234,6 +234,8 @@ class _Builder:
         self, places: dict[tuple[int, str], _Place], positions: int, *, embedding_on_host: bool, head_on_host: bool
     ) -> Decoder:
         spec = self._spec
+        if self._quantize:
+            self._make_scratch(places)
         rope = rope_table(spec.rope, spec.head_dim, positions, self._device)
         local = rope if spec.local_rope is None else rope_table(spec.local_rope, spec.head_dim, positions, self._device)
         head_path = self._family.head_path(spec)
@@ -246,7 +248,7 @@ class _Builder:
         layers = []
         for index, layer in enumerate(spec.layers):
             sliding = layer.kind == "sliding_attention"
-            stacks = {name: self._stack(places[index, name]) for name in ("qkv", "o", "gate_up", "down")}
+            stacks = {name: self._stack(places[index, name], name) for name in ("qkv", "o", "gate_up", "down")}
             table = (local if sliding else rope).table_PR if layer.rope else None
             weights = Weights(**vectors[index], **stacks, table_PR=table)
             layers.append(DecoderLayer(self._shape(index, sliding), weights))
@@ -285,9 +287,16 @@ class _Builder:
     def _vector(self, name: str) -> torch.Tensor:
         return self._checkpoint.read(name).to(self._device, self._dtype)
 
-    def _stack(self, place: _Place) -> StackedLinear:
+    def _make_scratch(self, places: dict[tuple[int, str], _Place]) -> None:
+        """Memory to unpack NF4 into: for gate and up, and for the others, of which only down is used with them."""
+        for wide in (True, False):
+            stacks = [place.stack for (_, name), place in places.items() if (name == "gate_up") == wide]
+            size = max((stack.N + stack.R) * (stack.K + stack.R) for stack in stacks)
+            self._scratch[wide] = torch.zeros(size, dtype=self._dtype, device=self._device)
+
+    def _stack(self, place: _Place, name: str) -> StackedLinear:
         stack = place.stack
-        frozen = self._quantized(place) if self._quantize else self._resident(place)
+        frozen = self._quantized(place, name) if self._quantize else self._resident(place)
         bias = None
         if any(module.bias for module in place.modules):
             bias = torch.zeros(stack.N, dtype=self._dtype, device=self._device)
@@ -307,16 +316,15 @@ class _Builder:
             self._checkpoint.read_into(f"{module.path}.weight", rows)
         return Resident(matrix)
 
-    def _quantized(self, place: _Place) -> Frozen:
+    def _quantized(self, place: _Place, name: str) -> Frozen:
         stack = place.stack
         size = stack.R * (stack.K + stack.N)
         shadows = self._arena[place.offset : place.offset + size]
         shadows.zero_()
         a, sb = shadows[: stack.R * stack.K].view(stack.R, stack.K), shadows[stack.R * stack.K :].view(stack.N, stack.R)
         shape = (stack.N + stack.R, stack.K + stack.R)
-        if shape not in self._scratch:
-            self._scratch[shape] = torch.zeros(shape, dtype=self._dtype, device=self._device)
-        return Quantized([self._part(module) for module in place.modules], a, sb, self._scratch[shape])
+        scratch = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
+        return Quantized([self._part(module) for module in place.modules], a, sb, scratch)
 
     def _part(self, module: Module) -> Part:
         """One module's weight in NF4, or as it is where a published 4-bit checkpoint left it in 16 bits."""

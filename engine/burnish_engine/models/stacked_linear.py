@@ -31,11 +31,11 @@ class Frozen(Protocol):
     """Where the frozen weight stands."""
 
     def buffer(self) -> torch.Tensor:
-        """The whole matrix M, ready to be multiplied with. Valid until another stack of the same shape asks."""
+        """The whole matrix M, ready to be multiplied with. Valid until another stack asks that shares its memory."""
         ...
 
     def held(self) -> AbstractContextManager[None]:
-        """Within, the matrix is made ready once. No other stack of its shape may be used meanwhile."""
+        """Within, the matrix is made ready once. No other stack that shares its memory may be used meanwhile."""
         ...
 
 
@@ -56,12 +56,12 @@ class Resident:
 
 @dataclass
 class Quantized:
-    """W is NF4 (some rows may be 16-bit); it is dequantized into a scratch matrix that stacks of its shape share.
+    """W is NF4 (some rows may be 16-bit); it is dequantized into scratch memory that it shares with other stacks.
 
     Attributes:
         parts: The rows of W from top to bottom.
         a_RK, sb_NR: Shadows of the adapters, pasted beside W.
-        scratch: `[N + R, K + R]`.
+        scratch: `[N + R, K + R]`; what stands in its last R rows and columns means nothing.
     """
 
     parts: list[Part]

@@ -117,7 +117,8 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert all(isinstance(one, Quantized) for one in frozen)
     constants = 256 * 4 + 4  # of each module: levels of the scales, and their mean
     packed = sum(part.nbytes - constants for one in frozen for part in one.parts)
-    scratch = {one.scratch.data_ptr(): one.scratch.nbytes for one in frozen}
+    scratch = {one.scratch.data_ptr(): one.scratch.untyped_storage().nbytes() for one in frozen}
+    assert len(scratch) == 2
     predicted = frozen_weights(spec, section, "bf16", nf4=True)
     weights = sum(one.outputs * one.inputs for one in stacks(spec, section).values()) * spec.num_layers
     assert weights / 64 < predicted.tables < 1.03 * weights / 64

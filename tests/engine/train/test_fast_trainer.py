@@ -4,7 +4,7 @@ import gc
 import time
 from collections import Counter
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 
 import numpy as np
 import pytest
@@ -49,7 +49,8 @@ def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep=KEEP_PRODU
     height = tile_rows(decoder.spec.head_dim, decoder.dtype, model.device)
     layouts = [PackedLayout(count, height, head_rows) for count in rows]
     decoder.tile_feed_forward(options.pop("mlp_rows", 0))
-    return FastTrainer(model, section, layouts, [keep] * len(decoder.layers), **options)
+    levels = cycle(keep if isinstance(keep, list) else [keep])  # by turns
+    return FastTrainer(model, section, layouts, list(islice(levels, len(decoder.layers))), **options)
 
 
 def prefetcher(trained, passes, accumulation=1, first=0, rate=lambda step: 5e-3):
@@ -366,6 +367,24 @@ def test_graphs_and_eager_steps_give_the_same_bits(folders, kind, dropout):
         others, other = train(gpu_trainer(folders, graphs=graphs, **options), order, 2)
         assert [(one.loss, one.grad_norm) for one in others] == [(one.loss, one.grad_norm) for one in results]
         assert torch.equal(other, param)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [{"dtype": torch.float32}, {"dtype": torch.bfloat16},
+                                  {"dtype": torch.bfloat16, "quantize": True}], ids=["fp32", "bf16", "NF4"])  # fmt: skip
+@pytest.mark.parametrize("mlp_rows", [0, 40])
+def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(folders, kind, mlp_rows):
+    """Captured, with copies to the host and back: plans that tile alike, and one whose layers do not keep the same."""
+    order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]
+    found = []
+    for keep in (*KEEP_LEVELS.values(), [KEEP_LEVELS[level] for level in ("input", "offloaded", "host")]):
+        trained = gpu_trainer(folders, keep=keep, mlp_rows=mlp_rows, **kind)
+        results, param = train(trained, order, 2)
+        assert trained.problem == ""
+        found.append(([(one.loss, one.grad_norm) for one in results], param.clone()))
+    for results, param in found[1:]:
+        assert results == found[0][0]
+        assert torch.equal(param, found[0][1])
 
 
 @pytest.mark.gpu

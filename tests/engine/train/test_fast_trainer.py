@@ -370,15 +370,15 @@ def test_graphs_and_eager_steps_give_the_same_bits(folders, kind, dropout):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", [{"dtype": torch.float32}, {"dtype": torch.bfloat16},
-                                  {"dtype": torch.bfloat16, "quantize": True}], ids=["fp32", "bf16", "NF4"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "NF4"])
 @pytest.mark.parametrize("mlp_rows", [0, 40])
 def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(folders, kind, mlp_rows):
     """Captured, with copies to the host and back: plans that tile alike, and one whose layers do not keep the same."""
     order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]
     found = []
-    for keep in (*KEEP_LEVELS.values(), [KEEP_LEVELS[level] for level in ("input", "offloaded", "host")]):
-        trained = gpu_trainer(folders, keep=keep, mlp_rows=mlp_rows, **kind)
+    mixed = [KEEP_LEVELS[level] for level in ("input", "offloaded", "host")]
+    for keep in (*KEEP_LEVELS.values(), mixed):
+        trained = gpu_trainer(folders, keep=keep, mlp_rows=mlp_rows, **GPU_KINDS[kind])
         results, param = train(trained, order, 2)
         assert trained.problem == ""
         found.append(([(one.loss, one.grad_norm) for one in results], param.clone()))

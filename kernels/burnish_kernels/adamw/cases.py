@@ -185,8 +185,11 @@ def compilations() -> list[Compilation]:
             tables = {"segments_ptr": "*i32", "geometry_ptr": "*i64", "scales_ptr": "*fp32"}
             shadows = {"param_ptr": "*fp32", "arena_ptr": pointer, **tables}
             step = {**shadows, **factors, **dict.fromkeys(["grad_ptr", "exp_avg_ptr", "exp_avg_sq_ptr"], "*fp32")}
+            step["displacement_ptr"] = "*fp32"
             name = f"{str(arena).removeprefix('torch.')}-{vector}"
-            found.append(Compilation(f"step-{name}", kernel._step, step, constants, kernel.WARPS))
+            for scaled in (False, True):
+                kind = f"step-scaled-{name}" if scaled else f"step-{name}"
+                found.append(Compilation(kind, kernel._step, step, {**constants, "SCALED": scaled}, kernel.WARPS))
             found.append(Compilation(f"shadows-{name}", kernel._shadows, shadows, constants, kernel.WARPS))
     return found
 

@@ -135,8 +135,10 @@ def _step(
     segments_ptr,  # [blocks] int32
     geometry_ptr,  # [S, 6] int64
     scales_ptr,  # [S] fp32
+    displacement_ptr,  # [S] fp32; not read unless SCALED
     BLOCK: tl.constexpr,
     VECTOR: tl.constexpr,
+    SCALED: tl.constexpr,
 ):
     segment, decay, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     # A skipped step does not even read the gradient: NaN times 0 would be NaN.
@@ -150,6 +152,10 @@ def _step(
         root_correction2 = tl.load(factors_ptr + 7)
         eps = tl.load(factors_ptr + 8)
         shadow_scale = tl.load(scales_ptr + segment)
+        if SCALED:
+            length = tl.load(displacement_ptr + segment)
+            keep = 1.0 - length * (1.0 - keep)  # with 1 the very same number, as 1 - keep is exact near 1
+            step_size *= length
         param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
         grad = tl.load(grad_ptr + flat_EV, mask=inside_EV, other=0.0)
         exp_avg = tl.load(exp_avg_ptr + flat_EV, mask=inside_EV, other=0.0)
@@ -226,6 +232,7 @@ def launch_step(
     exp_avg_sq: torch.Tensor,
     factors: torch.Tensor,
     arena: torch.Tensor,
+    displacement_S: torch.Tensor | None = None,
 ) -> None:
     """Update everything, one program a block."""
     assert param.shape == grad.shape == exp_avg.shape == exp_avg_sq.shape == (layout.total,)
@@ -240,8 +247,10 @@ def launch_step(
         tables.block_segments,
         tables.geometry,
         tables.scales,
+        tables.scales if displacement_S is None else displacement_S,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
+        SCALED=displacement_S is not None,
         num_warps=WARPS,
     )
 

@@ -7,6 +7,7 @@ captured in a CUDA graph; learning rate and the like change through `AdamW.contr
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import torch
 
@@ -116,6 +117,7 @@ def step_(
     exp_avg_sq: torch.Tensor,
     factors: torch.Tensor,
     arena: torch.Tensor,
+    displacement_S: torch.Tensor | None = None,
 ) -> None:
     """Update parameters and moments, write the shadows, zero the gradient; a step not taken only zeroes.
 
@@ -127,6 +129,8 @@ def step_(
         exp_avg_sq: `[layout.total]` fp32. Updated.
         factors: Filled by `prepare`.
         arena: One-dimensional, fp32, fp16 or bf16; each segment's shadow is written.
+        displacement_S: `[segments]` fp32: how many times as far each segment goes, weight decay included. 1 everywhere
+            gives the same bits as None.
 
     Raises:
         ValueError: Shapes or dtypes do not fit.
@@ -134,12 +138,14 @@ def step_(
     _validate_flat(layout, param, grad, exp_avg, exp_avg_sq)
     _validate_arena(layout, arena, param)
     _validate_small(param, (factors, FACTORS, torch.float32))
+    if displacement_S is not None:
+        _validate_small(param, (displacement_S, len(layout.segments), torch.float32))
     if use_kernels(param):
         from burnish_kernels.adamw.kernel import launch_step
 
-        launch_step(layout, param, grad, exp_avg, exp_avg_sq, factors, arena)
+        launch_step(layout, param, grad, exp_avg, exp_avg_sq, factors, arena, displacement_S)
         return
-    reference.step_(layout, param, grad, exp_avg, exp_avg_sq, factors, arena)
+    reference.step_(layout, param, grad, exp_avg, exp_avg_sq, factors, arena, displacement_S)
 
 
 def write_shadows(layout: FlatLayout, param: torch.Tensor, arena: torch.Tensor) -> None:
@@ -152,6 +158,19 @@ def write_shadows(layout: FlatLayout, param: torch.Tensor, arena: torch.Tensor) 
         launch_shadows(layout, param, arena)
         return
     reference.write_shadows(layout, param, arena)
+
+
+class Modifier(Protocol):
+    """Changes how far segments go in a step."""
+
+    def displacement(self, optimizer: AdamW, factors: torch.Tensor) -> torch.Tensor:
+        """`displacement_S` of `step_`; the moments are still those before the step.
+
+        Args:
+            optimizer: With the accumulated gradient, and its counters advanced.
+            factors: As `prepare` filled them.
+        """
+        ...
 
 
 class AdamW:
@@ -168,6 +187,7 @@ class AdamW:
         counters: `[3]` int64 on the device: STEP, GOOD_STEPS, SKIPPED.
         loss_scale: `[1]` fp32 on the device; what the next backward pass must multiply the loss by.
         status: `[4]` fp32 on the device, about the last step: GRADIENT_NORM, CLIP_FACTOR, TAKEN, LOSS_SCALE.
+        modifier: Decides how far segments go, or None.
 
     Args:
         layout: Made for the arena's device.
@@ -194,6 +214,7 @@ class AdamW:
         self._partials = torch.zeros(layout.partials, dtype=torch.float32, device=device)
         self._factors = torch.zeros(FACTORS, dtype=torch.float32, device=device)
         self._staging = _Staging(7) if arena.is_cuda else None
+        self.modifier: Modifier | None = None
 
     def set_control(self, control: Control) -> None:
         """Upload the settings of the steps to come, on the current stream; never waits, is not to be captured."""
@@ -206,7 +227,8 @@ class AdamW:
         """Take a step with the gradient accumulated in `grad`, or skip it where that is not finite."""
         gradient_norm(self.layout, self.grad, self._partials)
         prepare(self._partials, self.control, self.counters, self.loss_scale, self.status, self._factors)
-        step_(self.layout, self.param, self.grad, self.exp_avg, self.exp_avg_sq, self._factors, self.arena)
+        lengths = self.modifier.displacement(self, self._factors) if self.modifier else None
+        step_(self.layout, self.param, self.grad, self.exp_avg, self.exp_avg_sq, self._factors, self.arena, lengths)
 
     def write_shadows(self) -> None:
         """Write every shadow, after `param` was filled."""

@@ -120,18 +120,24 @@ def step_(
     exp_avg_sq: torch.Tensor,
     factors: torch.Tensor,
     arena: torch.Tensor,
+    displacement_S: torch.Tensor | None = None,
 ) -> None:
-    """Update parameters and moments, write the shadows, zero the gradient; a step not taken only zeroes."""
+    """Update parameters and moments, write the shadows, zero the gradient; a step not taken only zeroes.
+
+    With `displacement_S` each segment's way, weight decay included, is so many times as long.
+    """
     values = factors.tolist()
     if values[TAKE]:
         grad.mul_(values[GRADIENT_FACTOR])
-        for segment, part in zip(layout.segments, layout.views(param), strict=True):
-            if segment.decay:
-                part.mul_(values[KEEP])
         exp_avg.lerp_(grad, values[NEW1])
         exp_avg_sq.mul_(values[KEEP2]).addcmul_(grad, grad, value=values[NEW2])
         denominator = exp_avg_sq.sqrt().div_(values[ROOT_CORRECTION2]).add_(values[EPS])
-        param.addcdiv_(exp_avg, denominator, value=-values[STEP_SIZE])
+        lengths = [1.0] * len(layout.segments) if displacement_S is None else displacement_S.tolist()
+        parts = (layout.segments, lengths, *(layout.views(flat) for flat in (param, exp_avg, denominator)))
+        for segment, length, part, mean, below in zip(*parts, strict=True):
+            if segment.decay:
+                part.mul_(1.0 - length * (1.0 - values[KEEP]))
+            part.addcdiv_(mean, below, value=-values[STEP_SIZE] * length)
         write_shadows(layout, param, arena)
     grad.zero_()
 

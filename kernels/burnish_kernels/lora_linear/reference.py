@@ -2,8 +2,8 @@
 
 Hu et al. 2021 (LoRA, arXiv 2106.09685): y = x Wᵀ + b + scale · drop(x) Aᵀ Bᵀ with scale = alpha / r, or alpha / √r
 (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732). A stack of projections (q, k, v one under another) has an adapter for
-some ranges of its rows. Dropout masks come from Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy
-as 1, 2, 3"), a function of seed, stream, row and column, so that any pass can make them again.
+some ranges of its rows. Dropout masks come from Philox4x32-10, a
+function of seed, stream, row and column, so that any pass can make them again.
 
 Shapes: T tokens, K input features, N output features, r rank of one adapter.
 """
@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from burnish_kernels.philox import philox
+
 if TYPE_CHECKING:
     from burnish_kernels.lora_linear.stack import Adapter
-
-_LOW = 0xFFFFFFFF
-_ROUND = (0xD2511F53, 0xCD9E8D57)  # multipliers of Philox4x32
-_WEYL = (0x9E3779B9, 0xBB67AE85)  # what the key grows by each round
 
 
 def lora_linear(
@@ -52,28 +50,6 @@ def lora_linear(
         before, after = adapter.first_row, weight_NK.shape[0] - adapter.first_row - adapter.rows
         y_TN = y_TN + torch.nn.functional.pad(delta, (before, after))
     return y_TN
-
-
-def philox(seed: torch.Tensor, counter: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Philox4x32-10: four words of 32 random bits for each counter, as int64.
-
-    Args:
-        seed: One int64: the two words of the key.
-        counter: Four int64 tensors of words; they broadcast.
-    """
-    key = [seed & _LOW, (seed >> 32) & _LOW]
-    words = [word & _LOW for word in counter]
-    for _ in range(10):
-        # The product of two 32-bit words wraps in int64, but its bits are right.
-        first, second = words[0] * _ROUND[0], words[2] * _ROUND[1]
-        words = [
-            ((second >> 32) & _LOW) ^ words[1] ^ key[0],
-            second & _LOW,
-            ((first >> 32) & _LOW) ^ words[3] ^ key[1],
-            first & _LOW,
-        ]
-        key = [(key[0] + _WEYL[0]) & _LOW, (key[1] + _WEYL[1]) & _LOW]
-    return words
 
 
 def threshold(probability: float) -> int:

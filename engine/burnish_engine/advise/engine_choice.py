@@ -65,6 +65,7 @@ def choose_engine(
             raise UsageError(
                 f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".'
             )
+        check_masking(recipe, why)
         return EngineChoice(fast=False, note=f"{reason}; the plain one trains this, more slowly." if reason else "")
     return EngineChoice(fast=True, nf4=in_4_bits(recipe, config))
 
@@ -81,6 +82,20 @@ def check_optimizer(recipe: Recipe) -> None:
             f'train.optimizer = "{name}" needs bitsandbytes, which is not installed.',
             'Set train.optimizer = "adamw", or set Burnish up again.',
         )
+
+
+def check_masking(recipe: Recipe, why: str) -> None:
+    """Refuse masking where the plain engine trains.
+
+    Args:
+        recipe: The run.
+        why: It does, as the first half of a sentence.
+
+    Raises:
+        UsageError: The recipe asks for it.
+    """
+    if recipe.masking.kind != "off":
+        raise UsageError(f"{why}, and only the fast engine lets matrices sit out steps.", 'Set masking.kind = "off".')
 
 
 def in_4_bits(recipe: Recipe, config: Config | None) -> bool:

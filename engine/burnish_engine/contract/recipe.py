@@ -194,6 +194,30 @@ class MemorySection(_Section):
         return text
 
 
+class MaskingSection(_Section):
+    """Experimental: matrices sit out steps by chance (Joo et al. 2026, arXiv 2602.15322). The fast engine only."""
+
+    kind: Literal["off", "magma", "skip_update"] = _field(
+        "off",
+        "magma: what a matrix would move in a step is scaled by how its momentum and gradient have agreed, and half of "
+        "the matrices, drawn anew for each step, do not move. skip_update: those that move go the further for it. "
+        "Moments are updated all the same. Published for pretraining; nothing is known of fine-tuning.",
+    )
+    probability: float = _field(0.5, "Chance of a matrix to move in a step.", gt=0.0, le=1.0)
+    temperature: float = _field(2.0, "Magma: the cosine of momentum and gradient is divided by it.", gt=0.0, le=1e3)
+    decay: float = _field(0.9, "Magma: of the running mean of the scale.", ge=0.0, le=1.0)
+    start: float = _field(0.5, "Magma: the scale to begin with, which the paper does not say.", gt=0.0, le=1.0)
+    momentum: Literal["before", "after"] = _field(
+        "before", "Magma: the momentum before the step or after it; the paper does not say."
+    )
+    share: Literal["matrix", "pair"] = _field(
+        "matrix", "What sits out together: every matrix for itself, or the two of a module's adapter."
+    )
+    rate: float = _field(
+        1.0, "Times the learning rate: in the mean, matrices move 0.25 to 0.31 of the way with magma.", gt=0.0, le=100.0
+    )
+
+
 class EvaluationSection(_Section):
     """How to watch the run on held-out rows."""
 
@@ -243,7 +267,7 @@ class DevicesSection(_Section):
 
 
 class Recipe(_Section):
-    """A whole run: model, data, adapter, training, memory, evaluation, export, target and devices."""
+    """A whole run: model, data, adapter, training, memory, masking, evaluation, export, target and devices."""
 
     version: Literal[1] = _field(RECIPE_VERSION, "Version of the recipe format.")
     name: str = _field("", "What to call the run. Empty: named by model and time.", max_length=100)
@@ -252,6 +276,7 @@ class Recipe(_Section):
     adapter: AdapterSection = _field(AdapterSection, "The low-rank adapter that is trained, or the whole model.")
     train: TrainSection = _field(TrainSection, "How to train.")
     memory: MemorySection = _field(MemorySection, "How the fast engine uses the device's memory.")
+    masking: MaskingSection = _field(MaskingSection, "Experimental: matrices that sit out steps.")
     evaluation: EvaluationSection = _field(EvaluationSection, "How to watch the run on held-out rows.")
     export: ExportSection = _field(ExportSection, "What to make of the trained model.")
     target: TargetSection = _field(TargetSection, "Where the result shall run.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from burnish_engine.advise.engine_choice import check_optimizer
+from burnish_engine.advise.engine_choice import check_masking, check_optimizer
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.models.source import ModelSource
@@ -93,3 +93,4 @@ def _check_plain(recipe: Recipe, precision: str, reason: str) -> None:
         )
     if precision == "fp16":
         raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')
+    check_masking(recipe, why)

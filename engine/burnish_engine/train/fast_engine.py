@@ -108,7 +108,7 @@ class FastEngine:
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
         )
-        self.model = make_trainable(loaded)
+        self.model = make_trainable(loaded, recipe.masking, section.seed)
         if adapter:
             self.model.adapter.load(adapter)
         else:

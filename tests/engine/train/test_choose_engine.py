@@ -141,3 +141,11 @@ def test_a_quantization_that_is_not_nf4_is_told(choose, tmp_path, tiny_llama):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UsageError, match="is stored quantized, which the fast engine does not do"):
         choose(folder, train={"engine": "fast"})
+
+
+@pytest.mark.parametrize("kind", ["magma", "skip_update"])
+def test_the_plain_engine_does_not_mask(choose, kind):
+    with pytest.raises(UsageError, match="only the fast engine lets matrices sit out") as refused:
+        choose(train={"engine": "plain"}, masking={"kind": kind})
+    assert 'masking.kind = "off"' in str(refused.value.remedy)
+    assert choose(masking={"kind": kind}).name == "fast"

@@ -111,19 +111,45 @@ def test_speaking_and_evaluating_change_nothing(make):
     assert [(one.loss, one.grad_norm) for one in found] == [(one.loss, one.grad_norm) for one in expected]
 
 
-def test_it_goes_on_from_what_it_saved(make, tmp_path):
-    """Adapter and optimizer carried over to a new engine: the same bits, under dropout too."""
-    whole, begun = make(), make()
+MASKED = {"masking": {"kind": "magma"}}
+
+
+@pytest.mark.parametrize("sections", [{}, MASKED, {"masking": {"kind": "skip_update", "share": "pair"}}])
+def test_it_goes_on_from_what_it_saved(make, tmp_path, sections):
+    """Adapter and optimizer carried over to a new engine: the same bits, under dropout and masks too."""
+    whole, begun = make(sections=sections), make(sections=sections)
     expected = whole.steps(7)
     begun.steps(3)
     begun.engine.save_adapter(tmp_path / "adapter")
-    resumed = make(adapter=tmp_path / "adapter", step=3)
+    resumed = make(sections=sections, adapter=tmp_path / "adapter", step=3)
     resumed.engine.restore_optimizer(begun.engine.optimizer_tensors())
     assert [(one.step, one.loss) for one in resumed.steps(4)] == [(one.step, one.loss) for one in expected[3:]]
     whole.engine.save_adapter(tmp_path / "whole")
     resumed.engine.save_adapter(tmp_path / "resumed")
     files = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("whole", "resumed")]
     assert files[0] == files[1]
+
+
+def test_masked_matrices_sit_out_steps(make):
+    """Which ones depends on the run's seed and the step alone; always and all the way is no masking."""
+    usual, masked, again = make(), make(sections=MASKED), make(sections=MASKED)
+    other = make({"seed": 1}, sections=MASKED)
+    always = make(sections={"masking": {"kind": "skip_update", "probability": 1.0}})
+    runs = usual, masked, again, other, always
+    moved = []
+    for one in runs:
+        adapter = one.engine.model.adapter
+        for _ in range(3):
+            before = [matrix.clone() for matrix in adapter.matrices]
+            one.steps(1)
+            moved.append([not torch.equal(*pair) for pair in zip(before, adapter.matrices, strict=True)])
+    plain, first, second, seeded, whole = (moved[index : index + 3] for index in range(0, 15, 3))
+    assert all(map(all, plain[1:]))
+    assert first == second != seeded
+    assert 0.2 < sum(map(sum, first)) / sum(map(len, first)) < 0.8
+    assert first[1] != first[2]
+    assert whole == plain
+    assert torch.equal(usual.engine.model.optimizer.param, always.engine.model.optimizer.param)
 
 
 PINNED = {"layers": "narrow,host+attention:2", "mlp_rows": 40, "head_rows": 32}

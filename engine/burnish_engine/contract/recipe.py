@@ -111,10 +111,17 @@ class TrainSection(_Section):
     )
     pack: bool = _field(True, "Pack several rows into one pass. Rows never see each other either way.")
     learning_rate: float = _field(2e-4, "Peak learning rate.", gt=0.0, le=1.0)
-    schedule: Literal["cosine", "linear", "constant"] = _field("cosine", "Shape of the learning rate after warmup.")
+    schedule: Literal["cosine", "linear", "constant", "wsd"] = _field(
+        "cosine",
+        "Shape of the learning rate after warmup. wsd (warmup, stable, decay): constant, and falling in a straight line "
+        "over the last steps.",
+    )
     warmup_share: float = _field(0.05, "Share of the steps with rising learning rate.", unit="share", ge=0.0, le=0.9)
     final_share: float = _field(
-        0.1, "Learning rate at the end as a share of the peak (cosine, linear).", unit="share", ge=0.0, le=1.0
+        0.1, "Learning rate at the end as a share of the peak (cosine, linear, wsd).", unit="share", ge=0.0, le=1.0
+    )
+    decay_share: float = _field(
+        0.2, "wsd: share of the steps, the last ones, with falling learning rate.", unit="share", gt=0.0, le=1.0
     )
     weight_decay: float = _field(0.0, "Decoupled weight decay of AdamW.", ge=0.0, le=1.0)
     beta1: float = _field(0.9, "AdamW: decay of the first moment.", ge=0.0, lt=1.0)

@@ -1,4 +1,7 @@
-"""Learning-rate schedules: a pure function of the step."""
+"""Learning-rate schedules: a pure function of the step.
+
+Warmup, stable, decay is that of Hu et al. 2024 (MiniCPM, arXiv 2404.06395), with a linear decay.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,11 @@ def learning_rate(section: TrainSection, step: int, total_steps: int) -> float:
         return peak * step / (warmup + 1)
     if section.schedule == "constant":
         return peak
-    progress = (step - warmup - 1) / max(total_steps - warmup - 1, 1)
+    first = warmup + 1
+    if section.schedule == "wsd":  # the last step of the peak; of the run where that is all there is
+        first = max(first, total_steps - max(round(section.decay_share * total_steps), 1))
+        if step <= first:
+            return peak
+    progress = (step - first) / max(total_steps - first, 1)
     shape = 0.5 * (1.0 + math.cos(math.pi * progress)) if section.schedule == "cosine" else 1.0 - progress
     return peak * (section.final_share + (1.0 - section.final_share) * shape)

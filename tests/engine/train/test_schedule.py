@@ -31,7 +31,17 @@ def test_constant_stays():
     assert curve(5, schedule="constant", warmup_share=0.0) == [1.0] * 5
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_wsd_holds_its_peak_and_falls_at_the_end():
+    rates = curve(100, schedule="wsd", warmup_share=0.1, decay_share=0.2, final_share=0.1)
+    assert rates[:11] == sorted(rates[:11])
+    assert rates[10:80] == [1.0] * 70
+    assert rates[80:] == pytest.approx([1.0 - 0.9 * n / 20 for n in range(1, 21)])
+    assert curve(100, schedule="wsd", warmup_share=0.5, decay_share=1.0) == pytest.approx(
+        curve(100, schedule="linear", warmup_share=0.5)
+    )
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant", "wsd"])
 @pytest.mark.parametrize("total", [1, 2, 3])
 def test_tiny_runs_still_train(schedule, total):
     rates = curve(total, schedule=schedule, warmup_share=0.9)

@@ -113,8 +113,8 @@ class TrainSection(_Section):
     learning_rate: float = _field(2e-4, "Peak learning rate.", gt=0.0, le=1.0)
     schedule: Literal["cosine", "linear", "constant", "wsd"] = _field(
         "cosine",
-        "Shape of the learning rate after warmup. wsd (warmup, stable, decay): constant, and falling in a straight line "
-        "over the last steps.",
+        "Shape of the learning rate after warmup. wsd (warmup, stable, decay): constant, then falling in a straight "
+        "line over the last steps.",
     )
     warmup_share: float = _field(0.05, "Share of the steps with rising learning rate.", unit="share", ge=0.0, le=0.9)
     final_share: float = _field(

@@ -201,8 +201,12 @@ def _backward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -
     """Most at a moment of the backward pass, with the stream's gradient and everything that the layer kept."""
     made = shape.stacks
     gradient = shape.spec.hidden_size + max(stack.rank for stack in made.values())
-    inside = max(_mlp_backward(shape, level, rows, mlp_rows), _attention_backward(shape, level, rows, mlp_rows))
-    return rows * gradient * shape.width + inside - rows * sum(parked_bytes(shape, level))
+    parked = rows * sum(parked_bytes(shape, level))  # in slots
+    inside = max(
+        _mlp_backward(shape, level, rows, mlp_rows) - parked,
+        _attention_backward(shape, level, rows, mlp_rows) - (0 if level == "offloaded" else parked),
+    )
+    return rows * gradient * shape.width + inside
 
 
 def _mlp_backward(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> int:

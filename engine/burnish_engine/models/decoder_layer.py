@@ -349,7 +349,7 @@ class DecoderLayer:
         if saved.middle_TH is not None:
             return
         w = self.weights
-        assert saved.o_TE is not None, "attention's inputs are not kept without its output"
+        assert saved.o_TE is not None
         out = self._attention_output(saved)
         if self.mlp_rows:
             saved.middle_TH = out.add_(saved.start_TH)  # the same bits as the norm's sum; the tiles do the rest
@@ -367,7 +367,7 @@ class DecoderLayer:
         self._norm(saved.start_TH, w.attention_norm, x_TE)
         self._attention_half(saved, x_TE, pack, None, None)
         if self.mlp_rows:  # memory counts: made once more for its gradient
-            saved.x_attention_TE, saved.xa_qkv_TR = None, _there(saved.xa_qkv_TR).contiguous()
+            saved.x_attention_TE, saved.xa_qkv_TR = None, _compact(saved.xa_qkv_TR)
 
     def _mlp_backward(self, saved: Saved, gradient_TE: torch.Tensor) -> None:
         with self.weights.gate_up.frozen.held(), self.weights.down.frozen.held():
@@ -526,6 +526,11 @@ class DecoderLayer:
             return x_TE
         assert y_out is not None
         return y_out
+
+
+def _compact(view: torch.Tensor | None) -> torch.Tensor:
+    """A copy, so that the tensor it is a view of can be freed; an empty view would count as compact already."""
+    return _there(view).clone(memory_format=torch.contiguous_format)
 
 
 def _rows(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:

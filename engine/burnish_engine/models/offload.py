@@ -85,6 +85,8 @@ class Offload:
             layers: What each one will park.
             like_TH: Of the pass's tokens and dtype.
         """
+        if self._stream is not None and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
         self._wait_for_all()
         self.finish()
         for name, count in self._together(layers).items():

@@ -14,7 +14,7 @@ import torch
 from burnish_engine.models.offload import join_captured
 
 PIECE_BYTES = 32 << 20
-"""Of the matrix on the device at once, twice. A piece takes about 2.5 ms on PCIe 4: longer than its products wait."""
+"""Of the matrix on the device at once, twice. A piece takes about 1.3 ms on PCIe 4 with 16 lanes."""
 
 
 class StreamedMatrix:

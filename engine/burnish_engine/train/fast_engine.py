@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.memory_plan import MemoryPlan
+from burnish_engine.contract.memory_plan import Level, MemoryPlan
 from burnish_engine.contract.recipe import Recipe, why_plain
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
@@ -144,9 +144,13 @@ class FastEngine:
     def shrink(self) -> str:
         """See `Engine`."""
         rows, spec = max(layout.rows for layout in self._layouts), self.model.loaded.decoder.spec
-        kept = rows * (spec.hidden_size + spec.num_heads * spec.head_dim) * spec.num_layers
-        on_host = kept * self.model.loaded.decoder.dtype.itemsize
-        old, new = self.plan, smaller_plan(self.plan, rows, to_host=on_host < host_memory()[1])
+        widths: dict[Level, int] = {
+            "host": spec.hidden_size + spec.num_heads * spec.head_dim,
+            "input": spec.hidden_size,
+        }
+        number, free = rows * spec.num_layers * self.model.loaded.decoder.dtype.itemsize, host_memory()[1]
+        barred = [level for level, width in widths.items() if number * width >= free + self.locked_bytes]
+        old, new = self.plan, smaller_plan(self.plan, rows, barred=barred)
         if new is None:
             return ""
         self.use_plan(new)

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pydantic import ValidationError
 
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.memory_plan import LEVELS, Level, MemoryPlan
 from burnish_engine.train.engine import SMALLEST
 
-_LEVEL_STEPS: tuple[Level, ...] = ("products", "narrow", "attention", "host", "input")
-"""What layers keep at most, by turns. None of these steps changes a bit of what is computed."""
-_TILES = ((2048, 1024), (512, 256))
-"""Then tokens that pass the feed-forward at once, and learned tokens whose logits exist at once."""
+_Tiles = tuple[int, int]
+_STEPS: tuple[Level | _Tiles, ...] = (
+    *("products", "narrow", "attention", "host"),
+    (2048, 1024),
+    "input",  # in tiles, without which it works with more than "host" does
+    (512, 256),
+)
+"""By turns: what layers keep at most, which does not change a bit of what is computed, or tokens that pass the
+feed-forward at once and learned tokens whose logits exist at once."""
 
 
-def smaller_plan(plan: MemoryPlan, rows: int, *, to_host: bool = True) -> MemoryPlan | None:
+def smaller_plan(plan: MemoryPlan, rows: int, *, barred: Collection[Level] = ()) -> MemoryPlan | None:
     """The next smaller plan; None where there is none.
 
     Args:
         plan: What ran out of memory.
         rows: Of the largest pass.
-        to_host: The host has the memory for what layers keep there.
+        barred: Levels that the host has no memory for.
     """
-    for level in _LEVEL_STEPS:
-        if level in {"host", "input"} and not to_host:
+    for step in _STEPS:
+        if isinstance(step, tuple):
+            tile = min(plan.mlp_rows or rows, step[0])
+            changed: dict[str, object] = {"mlp_rows": tile if tile < rows else plan.mlp_rows}
+            changed["head_rows"] = min(plan.head_rows, step[1])
+        elif step in barred:
             continue
-        layers = tuple(max(one, level, key=LEVELS.index) for one in plan.layers)
-        if layers != plan.layers:
-            return plan.model_copy(update={"layers": layers})
-    for mlp_rows, head_rows in _TILES:
-        tile = min(plan.mlp_rows or rows, mlp_rows)
-        tiled = plan.model_copy(
-            update={"mlp_rows": tile if tile < rows else plan.mlp_rows, "head_rows": min(plan.head_rows, head_rows)}
-        )
-        if tiled != plan:
-            return tiled
+        else:
+            changed = {"layers": tuple(max(one, step, key=LEVELS.index) for one in plan.layers)}
+        smaller = plan.model_copy(update=changed)
+        if smaller != plan:
+            return smaller
     return None
 
 
@@ -50,7 +56,7 @@ def read_plan(text: str, spec: DecoderSpec) -> MemoryPlan | None:
             return MemoryPlan.model_validate_json(text)
         except ValidationError:
             return None
-    mlp_rows, head_rows = _TILES[-1]
+    mlp_rows, head_rows = next(step for step in reversed(_STEPS) if isinstance(step, tuple))
     return MemoryPlan(
         layers=("input",) * spec.num_layers,
         mlp_rows=mlp_rows,

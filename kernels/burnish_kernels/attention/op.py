@@ -297,6 +297,9 @@ def _validate(
 def _validate_lse(lse_NT: torch.Tensor, q_TND: torch.Tensor) -> None:
     if lse_NT.shape != (q_TND.shape[1], q_TND.shape[0]) or not lse_NT.is_contiguous():
         raise ValueError(f"lse must be [N, T] and contiguous, not {tuple(lse_NT.shape)}")
+    wide = torch.promote_types(q_TND.dtype, torch.float32)
+    if lse_NT.dtype != wide or lse_NT.device != q_TND.device:
+        raise ValueError(f"lse must be {wide} on {q_TND.device}, not {lse_NT.dtype} on {lse_NT.device}")
 
 
 def _validate_like(name: str, tensor: torch.Tensor, like: torch.Tensor, same_heads: bool = True) -> None:

@@ -169,6 +169,20 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
     assert predicted == pytest.approx(real, rel=0.003)
 
 
+@pytest.mark.parametrize(("name", "targets", "layers"), [
+    ("qwen3-0.6b", ["all-linear"], "offloaded"), ("qwen3-4b", ["all-linear"], "offloaded"),
+    *(("llama-3.2-1b", ["o_proj", "down_proj"], level) for level in ("attention", "host", "input")),
+])  # fmt: skip
+def test_the_peak_of_a_long_pass_in_small_tiles(monkeypatch, name, targets, layers):
+    """There attention's half is the most, also where its projections have no adapter."""
+    section, spec = AdapterSection(rank=16, targets=targets), shape(name)
+    levels = parse_levels(layers, spec.num_layers)
+    real = peak_of_a_pass(monkeypatch, name, section, rows=16384, head_rows=256, layers=levels, mlp_rows=1024)
+    plan = MemoryPlan(layers=levels, mlp_rows=1024, head_rows=256)
+    found = parts(Recipe(adapter=section), spec, Pass(16384, 256), plan)
+    assert sum(size for part, size in found.items() if part not in NO_TENSORS) == pytest.approx(real, rel=0.003)
+
+
 def random_plans():
     """Mixes as a solver may choose them, and some that none would."""
     random.seed(3)

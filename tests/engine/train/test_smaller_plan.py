@@ -4,8 +4,13 @@ from itertools import pairwise
 
 import pytest
 
+from burnish_engine.advise.memory_solver import peak_bytes
+from burnish_engine.advise.planned_run import FastRun
+from burnish_engine.advise.workload import Pass
+from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.memory_plan import LEVELS, MemoryPlan
+from burnish_engine.contract.recipe import Recipe
 from burnish_engine.train.engine import SMALLEST
 from burnish_engine.train.smaller_plan import read_plan, smaller_plan, what_changed
 
@@ -26,7 +31,7 @@ def test_from_the_largest_to_the_smallest():
         ("narrow:2,attention:1", 0, 4096),
         ("attention:3", 0, 4096),
         ("host:3", 0, 4096),
-        ("input:3", 0, 4096),
+        ("host:3", 2048, 1024),
         ("input:3", 2048, 1024),
         ("input:3", 512, 256),
     ]
@@ -52,9 +57,21 @@ def test_short_passes_are_not_tiled():
 
 
 def test_a_host_without_room_is_left_alone():
-    plans = going_down(MemoryPlan(layers=("attention",), head_rows=4096), 16384, to_host=False)
+    first = MemoryPlan(layers=("attention",), head_rows=4096)
+    plans = going_down(first, 16384, barred=("host", "input"))
     assert {plan.layers for plan in plans} == {("attention",)}
     assert len(plans) == 2
+    assert [plan.layers for plan in going_down(first, 16384, barred=("host",))][1:] == [("input",)] * 2
+
+
+@pytest.mark.parametrize(("name", "rows"), [("qwen3-0.6b", 32768), ("qwen3-4b", 16384), ("gemma-3-1b", 8192)])
+def test_each_step_takes_less_memory(name, rows):
+    """By the model that tests hold to the real tensors."""
+    shaped = shape(name)
+    run = FastRun(Recipe(), shaped, Pass(rows, rows), cuda=True, precision="bf16", nf4=False, evaluates=False)
+    first = MemoryPlan(layers=("rotated",) * shaped.num_layers, head_rows=4096)
+    sizes = [peak_bytes(run, plan) for plan in (first, *going_down(first, rows))]
+    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_what_changed_is_said():

@@ -37,9 +37,10 @@ ELSEWHERE = {"version", "model.path", "data.files", "data.validation_files", "ta
 _SECTION_TITLES = {
     "model": "Base model",
     "data": "Reading the data",
-    "adapter": "Adapter",
+    "adapter": "What is trained",
     "train": "Training",
     "memory": "Memory",
+    "masking": "Sitting out steps",
     "evaluation": "Watching",
     "export": "Export",
     "target": "On the target",
@@ -71,7 +72,8 @@ _LABELS = {
     "train.beta1": "Adam beta 1",
     "train.beta2": "Adam beta 2",
     "train.epsilon": "Adam epsilon",
-    "adapter.targets": "Layers",
+    "adapter.method": "Way of training",
+    "adapter.targets": "Layers with adapters",
     "memory.layers": "Kept by layers",
     "memory.budget_gib": "Most memory",
     "memory.mlp_rows": "Feed-forward at once",
@@ -86,6 +88,9 @@ _LABELS = {
     "devices.threads": "CPU threads",
 }
 """Plain words; the key itself is in the help. Fields not listed are called by their key."""
+
+
+_OF_ADAPTERS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,33 @@ def advanced_sections() -> list[tuple[str, list[RecipeField]]]:
         for section, title in _SECTION_TITLES.items()
         if (fields := [field for field in rest if field.section == section])
     ]
+
+
+def idle_words(key: str, values: dict[str, Any]) -> str:
+    """Why a field plays no part in a recipe, in a sentence; empty where it does.
+
+    Args:
+        key: Dotted.
+        values: The recipe as nested tables.
+    """
+    if key in _OF_ADAPTERS and values["adapter"]["method"] == "full":
+        return "Does not apply: every weight is trained, without an adapter."
+    return ""
+
+
+def reason_words(key: str, values: dict[str, Any], suggested: dict[str, Any], reason: str) -> str:
+    """The reason of a suggestion where it still holds, else what to think of instead.
+
+    Args:
+        key: Dotted.
+        values: The recipe as edited, as nested tables.
+        suggested: The recipe as suggested.
+        reason: As the engine gave it.
+    """
+    whole = values["adapter"]["method"] == "full" != suggested["adapter"]["method"]
+    if whole and key == "train.learning_rate":
+        return "Suggested for an adapter. To train every weight it should be some ten times lower."
+    return reason
 
 
 def _field(key: str, info: FieldInfo) -> RecipeField:

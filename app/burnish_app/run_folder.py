@@ -14,12 +14,14 @@ class RunFolder:
 
     Attributes:
         name: Of the folder; empty: no run.
-        has_adapter: Whether there is something trained to talk to or to export.
+        trained: Whether there is something trained to talk to or to export.
+        whole: Whether what is trained is the whole model, so that there is no adapter.
         exported: Names of finished GGUF files.
     """
 
     name: str = ""
-    has_adapter: bool = False
+    trained: bool = False
+    whole: bool = False
     exported: tuple[str, ...] = ()
 
 
@@ -34,8 +36,9 @@ def look_into(folder: str) -> RunFolder:
     paths = RunPaths(Path(folder))
     return RunFolder(
         name=paths.root.name,
-        has_adapter=any(
+        trained=any(
             file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
+        whole=paths.model.is_dir(),
         exported=tuple(sorted(path.name for path in paths.export.glob("*.gguf"))),
     )

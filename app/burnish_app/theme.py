@@ -1,8 +1,8 @@
 """The look: colors, type sizes and spacing of light and dark, and how they become Qt's palette and style sheet.
 
-All colors of the studio stand here. Widgets that paint ask `colors_of(self)`, which reads light or dark off the
-widget's own palette, so nothing needs to be told when the system switches: Qt sends a palette change and everything
-repaints.
+All colors of the studio stand here, except those of a plan's memory (part_colors). Widgets that paint ask
+`colors_of(self)`, which reads light or dark off the widget's own palette, so nothing needs to be told when the system
+switches: Qt sends a palette change and everything repaints.
 """
 
 from __future__ import annotations

@@ -339,11 +339,16 @@ def dataset(**changes):
 def plan(*, fits=True, **changes):
     scale = 1.0 if fits else 14.0
     parts = [
-        MemoryPart(name="Frozen weights", bytes=int(1.2e9 * scale), note="596 M parameters in bf16"),
-        MemoryPart(name="Activations", bytes=int(1.7e9 * scale), note="Kept for the backward pass"),
-        MemoryPart(name="Logits", bytes=int(0.6e9 * scale)),
-        MemoryPart(name="Adapter and optimizer", bytes=162_000_000),
-        MemoryPart(name="CUDA and libraries", bytes=600_000_000, note="What the driver takes for itself"),
+        MemoryPart(name="base weights", bytes=int(1.2e9 * scale), note="596 M weights, bf16"),
+        MemoryPart(name="adapter", bytes=40_370_176, note="10,092,544 weights, fp32"),
+        MemoryPart(name="gradients", bytes=40_370_176, note="fp32"),
+        MemoryPart(name="optimizer", bytes=80_740_352, note="AdamW, two moments, fp32"),
+        MemoryPart(name="activations", bytes=int(1.5e9 * scale), note="kept by 28 layers: products"),
+        MemoryPart(name="head and loss", bytes=int(0.6e9 * scale), note="2,048 learned tokens at once"),
+        MemoryPart(name="workspace", bytes=int(0.2e9 * scale), note="of a layer's two passes"),
+        MemoryPart(name="graph pools", bytes=80_000_000, note="captured passes, cuBLAS workspace"),
+        MemoryPart(name="fragmentation", bytes=60_000_000, note="of the allocator"),
+        MemoryPart(name="CUDA context", bytes=460_000_000, note="driver, kernels, graphs"),
     ]
     fields = {
         "device": "NVIDIA GeForce RTX 4090",

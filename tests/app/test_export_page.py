@@ -57,6 +57,22 @@ def test_the_chosen_types_are_exported(qtbot, answers, show, run):  # noqa: F811
     assert not page.types.isVisible()
 
 
+def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):  # noqa: F811
+    page = show(None)
+    adapter = page.kinds.button(3)
+    adapter.setChecked(True)
+    assert adapter.isVisible()
+    assert not page._whole_hint.isVisible()
+    (run / "adapter" / "adapter_model.safetensors").unlink()
+    (run / "model").mkdir()
+    (run / "model" / "model.safetensors").write_bytes(b"x")
+    page.shown()
+    assert not adapter.isVisible()
+    assert "there is no adapter" in words(page)
+    assert page.kind == "safetensors"
+    assert page.primary.isEnabled()
+
+
 def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):
     page = show(facts.job())
     qtbot.waitUntil(lambda: "Checking Q8_0 against the trained model  42 %" in words(page))

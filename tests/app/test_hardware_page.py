@@ -137,6 +137,8 @@ def test_nothing_of_the_table_is_cut(qtbot, answers, window, width_px):
     header, metrics = table.horizontalHeader(), table.fontMetrics()
     assert header.length() <= max(table.viewport().width(), 900)
     for column in range(1, header.count()):
+        if table.isColumnHidden(column):  # where there is no room for it
+            continue
         heading = table.model().headerData(column, Qt.Orientation.Horizontal)
         texts = [*heading.split("\n"), *(table.model().index(row, column).data() for row in range(11))]
         widest = max(metrics.horizontalAdvance(text) for text in texts)

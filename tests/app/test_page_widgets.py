@@ -171,6 +171,34 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     assert plan_in_a_line(facts.plan()) == "It fits. 4.0 GiB of 21.9 GiB free, about 31 s."
 
 
+def test_the_fit_card_speaks_of_the_adapter_only_where_there_is_one(qtbot, theme):
+    card = FitCard()
+    qtbot.addWidget(card)
+    card.show_plan(facts.plan(), whole=True)
+    hints = [value.toolTip() for value in (card.steps, card.disk, card.trained)]
+    assert "Every weight" in hints[2]
+    assert not any("adapter" in hint for hint in hints[:2])
+    card.show_plan(facts.plan())
+    assert "adapter" in card.trained.toolTip()
+
+
+def test_fields_of_adapters_are_idle_while_every_weight_is_trained(qtbot, form):
+    rank, method = form.row("adapter.rank"), form.row("adapter.method")
+    reasons = {"adapter.rank": "Enough for the data.", "train.learning_rate": "Usual for a LoRA."}
+    form.show_suggestion(Recipe(), reasons)
+    rate = form.row("train.learning_rate")
+    assert rate._beside.text() == "Usual for a LoRA."
+    method._editor.setCurrentText("full")
+    assert form.recipe().adapter.method == "full"
+    for key in ("adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"):
+        assert not form.row(key)._editor.isEnabled()
+        assert "every weight is trained" in form.row(key)._beside.text()
+    assert "ten times lower" in rate._beside.text()
+    method._editor.setCurrentText("lora")
+    assert rank._editor.isEnabled()
+    assert rank._beside.text() == "Enough for the data."
+
+
 @pytest.fixture
 def pane(qtbot, theme):
     made = ChatPane("Tuned", [("Tuned", "tuned"), ("Exported", "exported")])

@@ -1,9 +1,12 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish_app.recipe_fields import BASIC, ELSEWHERE, advanced_sections, basic_fields, recipe_fields
 from burnish_app.suggested import with_suggestion
+from burnish_engine.contract.memory_plan import LEVELS
 from burnish_engine.contract.recipe import Recipe, sections
 
 FIELDS = {field.key: field for field in recipe_fields()}
@@ -25,6 +28,11 @@ def test_defaults_survive_the_form(key):
     if field.kind not in ("switch", "choice"):
         assert field.from_text(field.as_text(value)) == value
     assert "In the recipe" in field.help
+
+
+def test_the_help_of_the_layers_knows_every_level():
+    words = set(re.findall(r"[a-z]+", FIELDS["memory.layers"].help.partition("smallest:")[2]))
+    assert words >= set(LEVELS)
 
 
 @given(st.floats(min_value=1e-6, max_value=1.0, exclude_min=True))

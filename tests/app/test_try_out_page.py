@@ -106,7 +106,7 @@ def test_without_a_run_only_the_base_model_answers(qtbot, answers, window, bench
 def test_a_run_without_an_adapter_says_so(window, run):
     (run / "adapter" / "adapter_model.safetensors").unlink()
     page = page_of(window)
-    assert "no trained adapter yet" in words(page)
+    assert "nothing trained to talk to yet" in words(page)
     assert not page.right.who.model().item(1).isEnabled()
 
 

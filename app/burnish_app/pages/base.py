@@ -15,6 +15,7 @@ from burnish_app.widgets.banner import Action, Banner, Kind
 from burnish_app.widgets.buttons import Slot, primary, secondary
 from burnish_app.widgets.status_dot import Status
 from burnish_app.widgets.text import body, caption, title
+from burnish_app.widgets.wrapping import Flow
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.protocol import Failure, RunSummary
 
@@ -61,7 +62,7 @@ class Page(QWidget):
         self._banner: Banner | None = None
         self.primary: QPushButton | None = None
         self._foot_note = caption("")
-        self._foot_others, self._foot_actions = QHBoxLayout(), QHBoxLayout()
+        self._foot_others, self._foot_actions = Flow(), QHBoxLayout()
         self.setAccessibleName(self.title)
         self._headline = title(self.question)
         self._subtitle = body("", "muted")
@@ -162,6 +163,7 @@ class Page(QWidget):
     def set_foot_note(self, text: str) -> None:
         """A quiet sentence at the left of the foot."""
         self._foot_note.setText(text)
+        self._foot_note.setContentsMargins(0, 0, 2 * UNIT if text else 0, 0)  # without a note, all room for buttons
         self._foot.show()
 
     def fit_foot(self) -> None:
@@ -211,10 +213,13 @@ class Page(QWidget):
         line = QHBoxLayout(inner)
         line.setContentsMargins(4 * UNIT, UNIT + 4, 4 * UNIT, UNIT + 4)
         inner.setMinimumHeight(8 * UNIT)  # with and without the primary button, which is taller
-        line.setSpacing(UNIT)
+        line.setSpacing(0)
         line.addWidget(self._foot_note, 1)
-        line.addLayout(self._foot_others)
-        line.addLayout(self._foot_actions)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(UNIT)
+        buttons.addLayout(self._foot_others)
+        buttons.addLayout(self._foot_actions)
+        line.addLayout(buttons)
         outer = QHBoxLayout(foot)
         outer.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)
         outer.addStretch()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QLineEdit, QRadioButton, QVBoxLayout
+from PySide6.QtWidgets import QButtonGroup, QGridLayout, QLabel, QLineEdit, QRadioButton, QVBoxLayout
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.export_follower import ExportFollower
@@ -82,6 +82,8 @@ class ExportPage(Page):
         self._files.body.addLayout(self._file_lines)
         self._files.corner.addWidget(quiet("Open the folder", self._reveal))
         self.kinds = QButtonGroup(self)
+        self._kind_rows: dict[Kind, tuple[QRadioButton, QLabel]] = {}
+        self._whole_hint = caption("This run trained every weight, so there is no adapter: Safetensors is all of it.")
         self.types = TypeChoices()
         self.types.changed.connect(self._show_state)
         self.name = QLineEdit()
@@ -133,14 +135,17 @@ class ExportPage(Page):
         kinds = QGridLayout()
         kinds.setHorizontalSpacing(3 * UNIT)
         kinds.setColumnStretch(1, 1)
-        for number, (_, label, words) in enumerate(_KINDS):
-            button = QRadioButton(label)
+        for number, (kind, name, words) in enumerate(_KINDS):
+            button = QRadioButton(name)
             button.setAccessibleDescription(words)
             button.setChecked(number == 0)
             self.kinds.addButton(button, number)
+            label = body(words, "muted")
             kinds.addWidget(button, number, 0)
-            kinds.addWidget(body(words, "muted"), number, 1)
+            kinds.addWidget(label, number, 1)
+            self._kind_rows[kind] = (button, label)
         card.body.addLayout(kinds)
+        card.body.addWidget(self._whole_hint)
         self.kinds.idToggled.connect(lambda *_: self._show_state())
         self._type_hint = caption("Several files may be made at once; each is checked before it is called done.")
         card.body.addSpacing(UNIT)
@@ -240,7 +245,7 @@ class ExportPage(Page):
 
     def _show_run(self) -> None:
         self._folder = look_into(self.bench.run)
-        ready = self._folder.has_adapter
+        ready = self._folder.trained
         running = self._job is not None and self._job.status == "running"
         report = self._job.report if self._job else None
         self.set_subtitle(f"From the run {self._folder.name}." if ready else "")
@@ -251,8 +256,18 @@ class ExportPage(Page):
         self._files.setVisible(bool(self._folder.exported) and not running)
         if report is not None:
             self.fidelity.show_report(report)
+        self._show_kinds()
         self._show_files()
         self._show_state()
+
+    def _show_kinds(self) -> None:
+        """Offer what the run can become: of a whole model there is no adapter."""
+        whole = self._folder.whole
+        for widget in self._kind_rows["adapter"]:
+            widget.setVisible(not whole)
+        self._whole_hint.setVisible(whole)
+        if whole and self.kind == "adapter":
+            self._kind_rows["safetensors"][0].setChecked(True)
 
     def _show_files(self) -> None:
         clear(self._file_lines)
@@ -276,9 +291,7 @@ class ExportPage(Page):
         self.types.setVisible(typed)
         self._type_hint.setVisible(typed)
         if self.primary is not None:
-            self.primary.setEnabled(
-                self._folder.has_adapter and not running and not starting and bool(chosen or not typed)
-            )
+            self.primary.setEnabled(self._folder.trained and not running and not starting and bool(chosen or not typed))
             self.primary.setText("Exporting ..." if running or starting else "Export")
         if running or starting:
             self.set_status("busy")
@@ -287,7 +300,7 @@ class ExportPage(Page):
         elif self._job is not None and self._job.status == "finished":
             self.set_status("done")
         else:
-            self.set_status("ready" if self._folder.has_adapter else "empty")
+            self.set_status("ready" if self._folder.trained else "empty")
 
     def _reveal(self) -> None:
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(RunPaths(Path(self.bench.run)).export)))

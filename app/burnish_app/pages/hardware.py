@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from pydantic import ValidationError
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.machine_words import link_in_words, sleep_in_words, training_device_in_words
@@ -20,6 +20,7 @@ from burnish_app.widgets.gpu_card import GpuCard
 from burnish_app.widgets.layouts import clear, fact_line
 from burnish_app.widgets.text import Value, body, caption, set_look, title
 from burnish_app.widgets.what_fits_card import WhatFitsCard
+from burnish_app.widgets.wrapping import in_columns
 from burnish_app.words import as_sentence, bytes_in_words, plural
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.errors import BurnishError
@@ -28,6 +29,7 @@ from burnish_engine.contract.machine import Checkup, MachineFacts
 from burnish_engine.contract.protocol import DoctorRequest, Failure, MachineRequest, Result, WhatFitsRequest
 
 _LOG = logging.getLogger(__name__)
+_GPU_CARD_PX = 320  # with less room for each, cards of two GPUs stand one below the other
 _ON_THE_CPU = (
     "Training works here, slowly: a small model such as the embedded one takes minutes, a model of a billion weights "
     "days. An NVIDIA GPU with 6 GiB or more makes it 20 to 100 times faster."
@@ -177,11 +179,11 @@ class HardwarePage(Page):
             card = Card("The GPU does not answer")
             card.body.addWidget(body(machine.gpu_problem, "error"))
             self._content.addWidget(card)
-        cards = QGridLayout()
-        cards.setSpacing(2 * UNIT)
-        for number, gpu in enumerate(machine.gpus):
-            cards.addWidget(GpuCard(gpu, machine), number // 2, number % 2)
-        self._content.addLayout(cards)
+        for first in range(0, len(machine.gpus), 2):
+            cards = [GpuCard(gpu, machine) for gpu in machine.gpus[first : first + 2]]
+            for card in cards:
+                card.setMinimumWidth(_GPU_CARD_PX)
+            self._content.addLayout(in_columns(cards, 2 * UNIT, even=True))
         if not machine.gpus and not machine.gpu_problem:
             card = Card()
             card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
@@ -241,20 +243,18 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
 
 def _host_card(machine: MachineFacts) -> QWidget:
     card = Card("The rest of the machine")
-    figures = QHBoxLayout()
-    figures.setSpacing(5 * UNIT)
+    figures = []
     for label, amount, hint in (
         ("Memory free", machine.ram_free_bytes, f"of {bytes_in_words(machine.ram_total_bytes)}"),
         ("Disk free", machine.disk_free_bytes, "where runs and models are kept"),
     ):
         value = Value(label, hint, large=False)
         value.set(bytes_in_words(amount))
-        figures.addWidget(value)
+        figures.append(value)
     cores = Value("Processor cores", "physical", large=False)
     cores.set(str(machine.cpu_cores))
-    figures.addWidget(cores)
-    figures.addStretch(1)
-    card.body.addLayout(figures)
+    figures.append(cores)
+    card.body.addLayout(in_columns(figures, 5 * UNIT))
     bf16 = ", bf16" if machine.bf16_cpu else ""
     card.body.addWidget(fact_line("Processor", f"{machine.cpu} ({machine.architecture}{bf16})"))
     card.body.addWidget(fact_line("System", f"{machine.os}{', in a container or WSL' if machine.container else ''}"))

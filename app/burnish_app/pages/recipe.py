@@ -214,7 +214,7 @@ class RecipePage(Page):
     def _planned(self, name: str, result: Result) -> None:
         if name == self._estimate_request and result.plan is not None:
             self.bench.set_plan(result.plan)
-            self.fit.show_plan(result.plan)
+            self.fit.show_plan(result.plan, whole=self.bench.recipe.adapter.method == "full")
             self._show_state()
 
     def _plan_failed(self, name: str, failure: Failure) -> None:

@@ -154,7 +154,7 @@ class RunsPage(Page):
         self.banner(
             "warning",
             f"Delete {run.state.name or Path(run.folder).name} ({STANDING_WORDS[run.standing].lower()})?",
-            "Its checkpoints, adapter and exported files go with it. This cannot be undone.",
+            "Its checkpoints, what it learned and its exported files go with it. This cannot be undone.",
             [("Delete it", lambda: self._delete(run.folder))],
             close_text="Keep it",
         )

@@ -108,7 +108,7 @@ class TryOutPage(Page):
     def _can_answer(self, variant: str) -> bool:
         if variant == "base":
             return True
-        return self._folder.has_adapter if variant == "tuned" else bool(self._folder.exported)
+        return self._folder.trained if variant == "tuned" else bool(self._folder.exported)
 
     def _make_options(self) -> Card:
         card = Card()
@@ -167,8 +167,8 @@ class TryOutPage(Page):
         self._folder = look_into(self.bench.run)
         if not self.bench.run:
             words = "There is no run yet, so only the model before training answers."
-        elif not self._folder.has_adapter:
-            words = "This run has no trained adapter yet: it appears with the first checkpoint."
+        elif not self._folder.trained:
+            words = "This run has nothing trained to talk to yet: that is there once it is saved."
         else:
             words = f"The run {self._folder.name}: before and after training, the same question to both."
         self.set_subtitle(words)
@@ -180,7 +180,7 @@ class TryOutPage(Page):
         busy = bool(self._open)
         if self.primary is not None:
             self.primary.setText("Stop" if busy else "Send")
-        self.set_status("busy" if busy else "ready" if self._folder.has_adapter else "empty")
+        self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")
 

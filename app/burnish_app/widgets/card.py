@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.icons import pixmap
 from burnish_app.theme import UNIT, colors_of
 from burnish_app.widgets.buttons import Slot, secondary
 from burnish_app.widgets.text import body, caption, heading
+from burnish_app.widgets.wrapping import Flow
 
 
 class Card(QFrame):
@@ -30,13 +31,13 @@ class Card(QFrame):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(2 * UNIT, 2 * UNIT, 2 * UNIT, 2 * UNIT)
         outer.setSpacing(UNIT)
-        self.corner = QHBoxLayout()
-        self.corner.setSpacing(UNIT)
+        self.corner = Flow()
         self._heading_label = heading(heading_text)
         if heading_text:
-            top = QHBoxLayout()
-            top.addWidget(self._heading_label, 1)
-            top.addLayout(self.corner)
+            top = Flow()
+            self._heading_label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+            top.addWidget(self._heading_label)
+            top.add_layout(self.corner)
             outer.addLayout(top)
         if hint:
             outer.addWidget(caption(hint))

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PySide6.QtCore import QEvent, QObject, QPointF, QSize, QTimer
 from PySide6.QtGui import QPainter, QPaintEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.theme import UNIT, colors_of
+from burnish_app.widgets.buttons import row
 from burnish_app.widgets.plot import Line, Numbers, Plot, line_pen
 from burnish_app.widgets.text import caption, heading
+from burnish_app.widgets.wrapping import Flow
 
 _HOVER_MS = 33
 _ROOM = 0.08  # share of the values' span left free above and below
@@ -169,20 +171,18 @@ class Chart(QWidget):
         if self._plot is not None:
             self._plot.set_colors(colors_of(self))
 
-    def _make_head(self, name: str) -> QHBoxLayout:
-        head = QHBoxLayout()
-        head.setSpacing(UNIT)
+    def _make_head(self, name: str) -> Flow:
+        head = Flow()
         title = heading(name)
         title.setWordWrap(False)
+        title.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         head.addWidget(title)
-        head.addStretch()
         head.addWidget(self._step)
         for key, line in self._lines.items():
             label = caption(line.label)
             label.setWordWrap(False)
             self._legend[key] = label
-            head.addWidget(_Swatch(line, dashed=len(self._lines) > 1))
-            head.addWidget(label)
+            head.addWidget(row(_Swatch(line, dashed=len(self._lines) > 1), label))
         return head
 
     def _fit(self) -> None:
@@ -207,6 +207,7 @@ class Chart(QWidget):
         if self._plot is not None:
             self._plot.set_cursor(shown)
         self._step.setText(f"step {shown:,.0f}" if shown is not None else "")
+        self._step.setVisible(shown is not None)
         for key, line in self._lines.items():
             steps, values = self._data.get(key, (_NONE, _NONE))
             words = line.label

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLineEdit,
     QPlainTextEdit,
+    QSizePolicy,
     QWidget,
 )
 
@@ -18,9 +19,11 @@ from burnish_app.recipe_fields import RecipeField
 from burnish_app.theme import UNIT
 from burnish_app.widgets.buttons import quiet
 from burnish_app.widgets.text import body, caption, set_look
+from burnish_app.widgets.wrapping import Flow
 
 _LABEL_PX = 208
 _EDITOR_PX = 256
+_BESIDE_PX = 160  # with less room the words stand below
 
 
 class FieldRow(QWidget):
@@ -35,6 +38,7 @@ class FieldRow(QWidget):
         self._has_suggestion = False
         self._reason = ""
         self._problem = ""
+        self._idle = ""
         label = body(field.label)
         label.setFixedWidth(_LABEL_PX)
         label.setToolTip(field.help)
@@ -57,13 +61,12 @@ class FieldRow(QWidget):
         if field.unit:
             inner.addWidget(unit)
         inner.addStretch(1)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(2 * UNIT)
-        line.addWidget(label)
-        line.addWidget(middle)
-        line.addWidget(self._reset)
-        line.addWidget(self._beside, 1)
+        self._beside.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self._beside.setMinimumWidth(_BESIDE_PX)
+        line = Flow(2 * UNIT, UNIT // 2)
+        for widget in (label, middle, self._reset, self._beside):
+            line.addWidget(widget)
+        self.setLayout(line)
         self._show_state()
 
     def value(self) -> Any:
@@ -88,6 +91,7 @@ class FieldRow(QWidget):
             editor.setPlainText(self.field.as_text(value))
         else:
             editor.setText(self.field.as_text(value))
+            editor.setCursorPosition(0)  # a long list is read from its beginning
         editor.blockSignals(before)
         self._show_state()
 
@@ -110,6 +114,13 @@ class FieldRow(QWidget):
         """Say what is wrong with the value; an empty text takes it back."""
         if problem != self._problem:
             self._problem = problem
+            self._show_state()
+
+    def show_idle(self, why: str) -> None:
+        """Say why the value plays no part now, and leave it alone; an empty text takes it back."""
+        if why != self._idle:
+            self._idle = why
+            self._editor.setEnabled(not why)
             self._show_state()
 
     def take_suggestion(self) -> None:
@@ -150,13 +161,15 @@ class FieldRow(QWidget):
         self.edited.emit()
 
     def _show_state(self) -> None:
-        differs = self._has_suggestion and self.value() != self._suggested
+        differs = self._has_suggestion and not self._idle and self.value() != self._suggested
         self._reset.setVisible(differs)
         if differs:
             shown = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
             self._reset.setText(f"Suggested: {shown}")
             self._reset.setAccessibleName(f"{self.field.label}: back to the suggested {shown}")
-        text, look = (self._problem, "error") if self._problem else (("" if differs else self._reason), "muted")
+        reason = self._idle or ("" if differs else self._reason)
+        text, look = (self._problem, "error") if self._problem else (reason, "muted")
         self._beside.setText(text)
+        self._beside.setVisible(bool(text))
         set_look(self._beside, look)
         set_look(self._editor, "error" if self._problem else "")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
+from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.theme import UNIT
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.memory_bar import MemoryBar, Part
 from burnish_app.widgets.text import Value, body, caption, set_look, title
+from burnish_app.widgets.wrapping import in_columns
 from burnish_app.words import bytes_in_words, count_in_words, time_in_words
 from burnish_engine.contract.advice import Plan
 
 _TIGHT = 0.9
 """Share of the free memory from which a plan that fits is called tight: predictions are right to a few percent. Where
 the engine makes the most of the memory, it is what that leaves free by default."""
+
+_ADAPTER_HINT = "Those of the adapter. The model itself stays as it is."
+_WHOLE_HINT = "Every weight of the model; there is no adapter."
 
 
 class FitCard(Card):
@@ -32,15 +36,11 @@ class FitCard(Card):
         self.body.addWidget(self.bar)
         self.time = Value("Training time")
         self.speed = Value("Speed", "tokens/s")
-        self.steps = Value("Steps", "", "Each step is one update of the adapter.")
-        self.disk = Value("On disk", "", "Checkpoints, the adapter and the exported files.")
-        self.trained = Value("Trained weights", "", "The rest of the model stays as it is.")
-        figures = QHBoxLayout()
+        self.steps = Value("Steps", "", "Each step is one update of what is trained.")
+        self.disk = Value("On disk", "", "Checkpoints, what was trained and the exported files.")
+        self.trained = Value("Trained weights", "", _ADAPTER_HINT)
+        figures = in_columns((self.time, self.speed, self.steps, self.disk, self.trained))
         figures.setContentsMargins(0, UNIT, 0, UNIT // 2)
-        figures.setSpacing(4 * UNIT)
-        for value in (self.time, self.speed, self.steps, self.disk, self.trained):
-            figures.addWidget(value)
-        figures.addStretch(1)
         self.body.addLayout(figures)
         self._words = QVBoxLayout()
         self._words.setSpacing(UNIT // 2)
@@ -58,8 +58,14 @@ class FitCard(Card):
         clear(self._words)
         self._words.addWidget(body(words, "error"))
 
-    def show_plan(self, plan: Plan) -> None:
-        """Show what a recipe will take."""
+    def show_plan(self, plan: Plan, *, whole: bool = False) -> None:
+        """Show what a recipe will take.
+
+        Args:
+            plan: Of the recipe.
+            whole: It trains every weight of the model, without an adapter.
+        """
+        self.trained.setToolTip(_WHOLE_HINT if whole else _ADAPTER_HINT)
         self._state.setText(plan.speed_source)
         self.verdict.setText(verdict(plan))
         set_look(self.verdict, "" if plan.fits else "error")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from burnish_app.machine_words import memory_in_words, pcie_in_words, users_in_words
 from burnish_app.theme import UNIT, colors_of
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.text import Value, body, caption
+from burnish_app.widgets.wrapping import Columns, in_columns
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 
 _HOT_C = 85  # GeForce cards begin to lower their clocks at 83 to 90 degrees
@@ -80,10 +81,7 @@ class ShareBar(QWidget):
             painter.drawRoundedRect(QRectF(0, 0, max(self._share * self.width(), UNIT), self.height()), 4, 4)
 
 
-def _figures(gpu: GpuFacts) -> QHBoxLayout:
-    line = QHBoxLayout()
-    line.setSpacing(3 * UNIT)
-    line.setContentsMargins(0, UNIT, 0, 0)
+def _figures(gpu: GpuFacts) -> Columns:
     known: list[Value] = []
     if gpu.temperature_c is not None:
         value = Value("Temperature", "°C", large=False)
@@ -103,7 +101,6 @@ def _figures(gpu: GpuFacts) -> QHBoxLayout:
         value = Value("Connection", "", "How it is connected to the processor.", large=False)
         value.set(pcie_in_words(gpu.pcie)[0])
         known.append(value)
-    for value in known:
-        line.addWidget(value)
-    line.addStretch(1)
+    line = in_columns(known, 3 * UNIT)
+    line.setContentsMargins(0, UNIT, 0, 0)
     return line

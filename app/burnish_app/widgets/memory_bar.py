@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from burnish_app.part_colors import part_color
 from burnish_app.theme import SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_app.words import bytes_in_words
 
@@ -74,8 +75,8 @@ class MemoryBar(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(colors.raised))
         painter.drawRoundedRect(QRectF(0, _LIMIT_PX, self.width(), _BAR_PX), 4, 4)
-        for index, (place, _) in enumerate(self._places):
-            painter.setBrush(part_color(colors, index))
+        for place, part in self._places:
+            painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
             painter.drawRoundedRect(place, 3, 3)
         self._paint_limit(painter, colors)
         self._paint_legend(painter, colors)
@@ -133,9 +134,9 @@ class MemoryBar(QWidget):
     def _paint_legend(self, painter: QPainter, colors: Colors) -> None:
         painter.setFont(font(SMALL_PX))
         metrics = QFontMetricsF(painter.font())
-        for index, (part, place) in enumerate(zip(self._parts, self._legend_places(), strict=True)):
+        for part, place in zip(self._parts, self._legend_places(), strict=True):
             painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(part_color(colors, index))
+            painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
             top = place.y() + (_LEGEND_PX - _SWATCH_PX) / 2
             painter.drawRoundedRect(QRectF(place.x(), top, _SWATCH_PX, _SWATCH_PX), 2, 2)
             left = place.x() + _SWATCH_PX + UNIT
@@ -144,23 +145,3 @@ class MemoryBar(QWidget):
                 line = QRectF(left, place.y(), self.width(), _LEGEND_PX)
                 painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, text)
                 left += metrics.horizontalAdvance(text)
-
-
-def part_color(colors: Colors, index: int) -> QColor:
-    """The color of a segment: the series without the accent, then their halves.
-
-    Args:
-        colors: Of the theme.
-        index: Which segment.
-    """
-    base = QColor(colors.series[1 + index % 3].color)
-    if index < 3:
-        return base
-    ground = QColor(colors.surface)
-    share = 0.55 if index < 6 else 0.3
-    return QColor.fromRgbF(
-        *(
-            share * part + (1 - share) * behind
-            for part, behind in zip(base.getRgbF()[:3], ground.getRgbF()[:3], strict=True)  # type: ignore[index]
-        )
-    )

@@ -7,7 +7,14 @@ from typing import Any
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from burnish_app.recipe_fields import RecipeField, advanced_sections, basic_fields, recipe_fields
+from burnish_app.recipe_fields import (
+    RecipeField,
+    advanced_sections,
+    basic_fields,
+    idle_words,
+    reason_words,
+    recipe_fields,
+)
 from burnish_app.theme import UNIT
 from burnish_app.widgets.buttons import quiet
 from burnish_app.widgets.field_row import FieldRow
@@ -108,6 +115,7 @@ class RecipeForm(QWidget):
         row.show_value(field.read(self._values))
         self._mark(row)
         row.show_problem(self._problems.get(field.key, ""))
+        row.show_idle(idle_words(field.key, self._values))
         row.edited.connect(lambda: self._on_edited(row))
         self._rows[field.key] = row
         return row
@@ -116,7 +124,9 @@ class RecipeForm(QWidget):
         if self._suggested is None:
             row.forget_suggestion()
         else:
-            row.show_suggestion(row.field.read(self._suggested), self._reasons.get(row.field.key, ""))
+            key = row.field.key
+            reason = reason_words(key, self._values, self._suggested, self._reasons.get(key, ""))
+            row.show_suggestion(row.field.read(self._suggested), reason)
 
     def _on_edited(self, row: FieldRow) -> None:
         row.field.write(self._values, row.value())
@@ -131,6 +141,8 @@ class RecipeForm(QWidget):
         self._whole.setVisible(bool(elsewhere))
         for key, row in self._rows.items():
             row.show_problem(self._problems.get(key, ""))
+            row.show_idle(idle_words(key, self._values))
+            self._mark(row)  # a reason may depend on other fields
 
 
 class _Fold(QWidget):

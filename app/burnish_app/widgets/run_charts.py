@@ -6,16 +6,18 @@ import math
 from array import array
 
 import numpy as np
-from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.run_state import RunState
 from burnish_app.theme import UNIT
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.charts import Chart, moving_mean
 from burnish_app.widgets.plot import Line
+from burnish_app.widgets.wrapping import in_columns
 from burnish_app.words import bytes_in_words, count_in_words
 
 _LOSS_PX, _SMALL_PX = (168, 480), (84, 240)
+_LEAST_PX = 216  # of a small chart's card; narrower ones go below
 _GIB = 2**30
 _THIN_PX = 1.2
 _BESIDE_PX = 524  # of a page's height that is not drawn on: headline, figures, margins, the charts' own headings
@@ -78,12 +80,10 @@ class RunCharts(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2 * UNIT)
         column.addWidget(_in_card(self.loss))
-        grid = QGridLayout()
-        grid.setSpacing(2 * UNIT)
-        for place, chart in enumerate((self.rate, self.speed, self.memory)):
-            grid.addWidget(_in_card(chart), 0, place)
-            grid.setColumnStretch(place, 1)
-        column.addLayout(grid)
+        small = [_in_card(chart) for chart in (self.rate, self.speed, self.memory)]
+        for card in small:
+            card.setMinimumWidth(_LEAST_PX)
+        column.addLayout(in_columns(small, 2 * UNIT, even=True, fill=True))
         self.fit_height(0)
 
     def fit_height(self, page_px: int) -> None:

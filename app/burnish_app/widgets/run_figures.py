@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtWidgets import QHBoxLayout
-
 from burnish_app.run_state import RunState
 from burnish_app.run_words import RunWords, Tone, measured_bytes, plan_in_words
 from burnish_app.theme import UNIT
@@ -13,6 +11,7 @@ from burnish_app.widgets.banner import ProgressBar
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.run_charts import loss_words, mean_window, newest_mean
 from burnish_app.widgets.text import Look, Value, body, caption, set_look, title
+from burnish_app.widgets.wrapping import in_columns
 from burnish_app.words import bytes_in_words, count_in_words, time_in_words
 from burnish_engine.contract.protocol import RunSummary
 
@@ -41,11 +40,9 @@ class RunFigures(Card):
         self.body.addWidget(self.headline)
         self.body.addWidget(self.detail)
         self.body.addWidget(self.bar)
-        line = QHBoxLayout()
+        values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
+        line = in_columns(values, 3 * UNIT, even=True)
         line.setContentsMargins(0, UNIT, 0, 0)
-        line.setSpacing(3 * UNIT)
-        for value in (self.step, self.loss, self.held_out, self.speed, self.memory, self.left):
-            line.addWidget(value, 1)
         self.body.addLayout(line)
         self.plan = caption("")
         self.plan.setToolTip("The prediction was made before training, from the recipe and the machine.")

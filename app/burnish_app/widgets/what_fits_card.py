@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QHeaderView, QTableView, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from burnish_app.item_models.ranked_models import LookDelegate
 from burnish_app.item_models.what_fits import WhatFitsTable, speed
@@ -13,6 +13,7 @@ from burnish_app.widgets.banner import BusyLine
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.text import Value, body, caption
+from burnish_app.widgets.wrapping import Columns
 from burnish_app.words import bytes_in_words, sentence_list
 from burnish_engine.contract.what_fits import METHOD_WORDS, ModelReach, WhatFits
 
@@ -20,6 +21,7 @@ _ROW_PX = 28
 _HEADER_PX = 52
 _WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
 _LEAST_NAME_PX = 96
+_GIVE_WAY = ((4, 7), (3, 6))  # columns that a narrow window does without, first these
 _GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
 _CELLS = "QTableView::item { padding: 6px 5px; }"  # Qt adds 3 pixels to cells and none to headings, which have 8
 
@@ -35,9 +37,9 @@ class WhatFitsCard(Card):
         self._failure = body("", "error")
         self._where = caption("")
         self._figures = QWidget()
-        figures = QHBoxLayout(self._figures)
-        figures.setSpacing(4 * UNIT)
-        figures.setContentsMargins(0, UNIT, 0, UNIT)
+        self._values = Columns()
+        self._values.setContentsMargins(0, UNIT, 0, UNIT)
+        self._figures.setLayout(self._values)
         self.models = WhatFitsTable()
         self.table = _Table(self.models)
         self._rest = caption("")
@@ -79,12 +81,9 @@ class WhatFitsCard(Card):
         self._shown = answer
         fitting = [one for one in answer.models if one.longest]
         self._where.setText(_where(answer))
-        layout = self._figures.layout()
-        assert isinstance(layout, QHBoxLayout)
-        clear(layout)
+        clear(self._values)
         for value in _figures(fitting, answer):
-            layout.addWidget(value)
-        layout.addStretch(1)
+            self._values.addWidget(value)
         self.models.show(fitting, answer.row_tokens)
         self.table.setFixedHeight(_HEADER_PX + len(fitting) * _ROW_PX + 2)
         self._rest.setText(_rest(answer))
@@ -117,12 +116,20 @@ class _Table(QTableView):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Share what is left over among the ends of the groups; what is missing is taken from the names."""
+        """Share what is left over among the ends of the groups; what is missing is taken from names, then columns."""
         super().resizeEvent(event)
-        left = self.viewport().width() - sum(_WIDTHS_PX)
-        more = max(left, 0) // len(_GROUP_ENDS)
+        shown = list(range(len(_WIDTHS_PX)))
+        for pair in _GIVE_WAY:
+            missing = sum(_WIDTHS_PX[column] for column in shown) - self.viewport().width()
+            if missing > _WIDTHS_PX[0] - _LEAST_NAME_PX:
+                shown = [column for column in shown if column not in pair]
+        left = self.viewport().width() - sum(_WIDTHS_PX[column] for column in shown)
+        ends = [column for column in _GROUP_ENDS if column in shown]
         for column, width in enumerate(_WIDTHS_PX):
-            self.horizontalHeader().resizeSection(column, width + (more if column in _GROUP_ENDS else 0))
+            self.setColumnHidden(column, column not in shown)
+            if column in shown:
+                more = max(left, 0) // len(ends) if column in ends else 0
+                self.horizontalHeader().resizeSection(column, width + more)
         if left < 0:
             self.horizontalHeader().resizeSection(0, max(_WIDTHS_PX[0] + left, _LEAST_NAME_PX))
 

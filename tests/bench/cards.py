@@ -21,15 +21,11 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("engine", "kernels", "tests")]
-
 from burnish_engine.advise.memory_solver import usable_bytes
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.recipe import AdapterSection
 from burnish_engine.train.memory_choice import plan_within
-from support.ballast import Ballast
 
 GIB = 2**30
 _STEP = 256  # tokens
@@ -89,6 +85,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--warm-up", type=int, default=1)
     options = parser.parse_args()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from support.ballast import Ballast
+
     with Ballast() as ballast:
         for card in options.cards:
             ballast.drop()

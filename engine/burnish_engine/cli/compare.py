@@ -28,7 +28,8 @@ def compare(
 ) -> int:
     """Show two runs beside each other.
 
-    What their recipes do differently, and what came of it.
+    What their recipes do differently, what came of it, and from their cards: whether base model, data and trained
+    weights are the same, and which versions and devices differ.
     """
     paths = open_run(first), open_run(second)
     if paths[0].root == paths[1].root:
@@ -55,6 +56,9 @@ def show(result: Comparison) -> None:
     for (title, ours), (_, theirs) in rows:
         table.add_row(title, ours, theirs)
     out.print(table, soft_wrap=False)
+    for line in result.cards:
+        mark = "[yellow]note:[/] " if line.verdict == "unknown" else ""
+        out.print(f"{mark}{escape(line.words)}")
     for note in result.notes:
         out.print(f"[yellow]note:[/] {escape(note)}")
 

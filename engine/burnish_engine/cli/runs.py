@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from burnish_engine.cli import compare
+from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.progress import memory_words
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.cli.train import carry_out
+from burnish_engine.contract.card import RunCard
 from burnish_engine.contract.commands import CommandName
-from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.events import CommandDone, EvaluationDone, Event, PlanMade, RunEnded, StepDone, Warned
+from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs import actions, lease
+from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
 
@@ -57,15 +62,17 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
 
 @app.command()
 def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show where a run stands, its losses and its warnings."""
+    """Show where a run stands, its losses, its warnings and its card."""
     summary = summarize(open_run(run))
     events = list(read_events(summary.paths.events))
     predicted, measured = _memory(events)
+    card, problem = _card(summary.paths)
     if json:
         import json as json_module
 
         memory = {"predicted_bytes": predicted.memory_bytes if predicted else None, "measured_bytes": measured or None}
-        print_json(json_module.dumps({**_as_dict(summary), **memory}, indent=1))
+        about = {"card": card.model_dump(mode="json") if card else None}
+        print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
         return
     state = summary.state
     out.print(f"[bold]{state.run}[/]: {summary.standing}, step {state.step} of {state.total_steps}")
@@ -83,6 +90,8 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         out.print(f"step {step}: loss {steps[step]:.4f}")
     if memory_line := memory_words(predicted, measured):
         out.print(memory_line)
+    for line in card_lines(card) if card else problem:
+        out.print(escape(line))
     out.print(f"Folder: {summary.paths.root}")
 
 
@@ -197,6 +206,14 @@ def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
         elif isinstance(event, RunEnded) and event.measured:
             peak = max(peak, event.measured.process_bytes)
     return plan, peak
+
+
+def _card(paths: RunPaths) -> tuple[RunCard | None, list[str]]:
+    """The run's card, or what is wrong with it; neither where it has none."""
+    try:
+        return read_card(paths), []
+    except UsageError as error:
+        return None, [f"note: {error}"]
 
 
 def _as_dict(summary: RunSummary) -> dict[str, object]:

@@ -55,6 +55,11 @@ def past_runs_file() -> Path:
     return user_data_dir() / "past-runs.json"
 
 
+def file_hashes_file() -> Path:
+    """File with the hashes of large model files that were read before."""
+    return user_data_dir() / "file-hashes.json"
+
+
 _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 
 
@@ -114,6 +119,11 @@ class RunPaths:
     def state(self) -> Path:
         """Atomically replaced summary of where the run stands."""
         return self.root / "state.json"
+
+    @property
+    def card(self) -> Path:
+        """What the run was made of: hashes, versions, device; atomically replaced by the engine."""
+        return self.root / "card.json"
 
     @property
     def control(self) -> Path:

@@ -1,4 +1,4 @@
-"""Two runs beside each other: what their recipes do differently, and what came of it."""
+"""Two runs beside each other: what their recipes do differently, what they were made of, and what came of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from burnish_engine.contract.events import EvaluationDone, Number, StepDone
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.state import Standing
+from burnish_engine.runs.compare_cards import CardLine, compare_cards
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import read_recipe, summarize
 
@@ -68,11 +69,13 @@ class Comparison(_Compared):
     Attributes:
         recipe: What their recipes do differently, in the recipe's order.
         outcomes: Of the first run and of the second.
+        cards: What their cards say of versions, device and the contents of files.
         notes: What makes the figures hard to compare.
     """
 
     recipe: list[Difference]
     outcomes: tuple[Outcome, Outcome]
+    cards: list[CardLine]
     notes: list[str]
 
 
@@ -84,7 +87,12 @@ def compare(first: RunPaths, second: RunPaths) -> Comparison:
     """
     recipes = read_recipe(first), read_recipe(second)
     outcomes = outcome_of(first), outcome_of(second)
-    return Comparison(recipe=list(_differences(*recipes)), outcomes=outcomes, notes=list(_notes(recipes, outcomes)))
+    return Comparison(
+        recipe=list(_differences(*recipes)),
+        outcomes=outcomes,
+        cards=compare_cards(first, second),
+        notes=list(_notes(recipes, outcomes)),
+    )
 
 
 def outcome_of(paths: RunPaths) -> Outcome:

@@ -26,6 +26,8 @@ from burnish_engine.runs.held_out import save_held_out
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train.announce import data_ready, run_started
+from burnish_engine.train.card import CardKeeper
+from burnish_engine.train.card_facts import base_files, data_files, new_card
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.commands import Desk, Ending
 from burnish_engine.train.dry_run import dry_run, has_room, is_worthwhile
@@ -86,6 +88,7 @@ class Session:
         try:
             return self._carry_out(recorder)
         finally:
+            self._card.close()
             if hasattr(self, "_engine"):  # where loading it again failed there is none
                 self._engine.close()
 
@@ -110,6 +113,7 @@ class Session:
             self._phase("saving")
             self._checkpoint()
             checkpoints.save_adapter(self._engine, self.paths.root / self._engine.trains)
+            self._card.complete(self._engine, ending, self.step, self._tokens)
         return ending
 
     def _find_checkpoint(self) -> Path | None:
@@ -151,6 +155,23 @@ class Session:
         promised = predicted.memory_plan if predicted else None
         plan = position.plan if position else promised.model_dump_json() if promised else ""
         self._load_engine(resume, plan)
+        self._card = self._begin_card()
+
+    def _begin_card(self) -> CardKeeper:
+        recipe, source = self.recipe, self._source
+        card = new_card(
+            self.paths,
+            recipe,
+            source,
+            self._data,
+            self._engine,
+            device=self.device,
+            precision=self._precision,
+            threads=self._threads,
+            steps=self._budget.steps,
+        )
+        data, base = data_files(recipe), base_files(source.folder)
+        return CardKeeper(self.paths, card, data=data, base=base, step=self.step, warn=self._warn)
 
     def _load_engine(self, resume: Path | None, plan: str) -> None:
         """Load the model, at the start or where a checkpoint stands."""

@@ -9,9 +9,12 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.events import EvaluationDone, StepDone
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe import Recipe
+from burnish_engine.runs.card import write_card
 from burnish_engine.runs.compare import compare
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, open_run
+
+from support.cards import make_card
 
 
 def make(name, *, losses=(), held_out=None, held_out_tokens=500, **train):
@@ -87,12 +90,29 @@ def test_the_table_and_the_document_say_the_same(capsys):
     assert document["recipe"][0]["key"] == "train.learning_rate"
     assert document["outcomes"][0]["held_out_loss"] == 1.25
     assert document["outcomes"][1]["loss"] == "Infinity"
+    assert [line["topic"] for line in document["cards"]] == ["card"]
     assert main(["runs", "compare", "a", "b"]) == 0
     lines = {line.rpartition("  ")[0][:20].strip(): line for line in capsys.readouterr().out.splitlines()}
     assert "5e-05" in lines["train.learning_rate"]
     assert "1.2500" in lines["held-out loss"]
     assert "inf" in lines["training loss"]
     assert "3 s" in lines["training time"]
+
+
+def test_cards_are_compared_and_a_missing_one_is_a_note(capsys):
+    first, second = make("a", losses=[1.0]), make("b", losses=[1.0])
+    assert main(["runs", "compare", "a", "b"]) == 0
+    assert "note: a has no card" in capsys.readouterr().out
+    write_card(first, make_card())
+    write_card(second, make_card(versions={"burnish": "0.1.0", "python": "3.11.7", "torch": "2.11.0", "cuda": "12.8"}))
+    assert main(["runs", "compare", "a", "b"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert {"base model: the same weights", "torch 2.13.0 / 2.11.0"} <= set(said)
+    assert not any(line.startswith("note:") for line in said)
+    assert main(["runs", "compare", "a", "b", "--json"]) == 0
+    lines = {line["topic"]: line for line in json.loads(capsys.readouterr().out)["cards"]}
+    assert lines["torch"]["values"] == ["2.13.0", "2.11.0"]
+    assert lines["base model"]["verdict"] == "same"
 
 
 @pytest.mark.parametrize(("second", "word"), [("a", "same run"), ("nobody", "no run")])

@@ -1,0 +1,52 @@
+"""A run's card in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from burnish_engine.contract.card import Circumstances, HashedFile, RunCard
+from burnish_engine.runs.compare_cards import changes_words, fact_label, is_weights
+
+_DIGITS = 12  # of a hash: enough to tell files apart
+_MOST_FILES = 3
+_ENDED = {"finished": "at the end", "stopped": "when it was stopped", "suspended": "when it was suspended"}
+
+
+def card_lines(card: RunCard) -> Iterator[str]:
+    """What a person needs to make a run again, in sentences."""
+    facts = card.circumstances
+    yield "Made with " + ", ".join(f"{fact_label(name)} {version}" for name, version in facts.versions.items())
+    yield f"On {_device(facts)}, {facts.os}, {facts.architecture}: {facts.engine} engine, {_precision(facts)}"
+    yield f"Seed {card.seed}, recipe {card.recipe_sha256[:_DIGITS]}, tokenized data {card.data.tokens_sha256[:_DIGITS]}"
+    if facts.memory_plan:
+        yield f"Memory plan: {facts.memory_plan}"
+    yield f"Base model {card.base.name}: {_files([file for file in card.base.files if is_weights(file)])}"
+    yield f"Data: {_files(card.data.files)}"
+    if card.begun_step:
+        yield f"The card was begun at step {card.begun_step}; what the steps before were made with is not known"
+    for resume in card.resumes:
+        yield f"Went on at step {resume.step} with {changes_words(resume) or 'everything the same'}"
+    if result := card.result:
+        saved = _files([file for file in result.files if is_weights(file)])
+        yield f"Saved {_ENDED[result.ended]} (step {result.step}, {result.tokens:,} tokens): {saved}"
+
+
+def _device(facts: Circumstances) -> str:
+    memory = f"{facts.memory_bytes / 2**30:.1f} GiB"
+    if facts.compute_capability:
+        return f"{facts.device} ({memory}, compute capability {facts.compute_capability})"
+    return f"{facts.device} ({memory}, threads: {facts.threads})"
+
+
+def _precision(facts: Circumstances) -> str:
+    return (
+        facts.precision if facts.weights == facts.precision else f"{facts.precision}, frozen weights in {facts.weights}"
+    )
+
+
+def _files(files: Sequence[HashedFile]) -> str:
+    shown = [
+        f"{file.name} {file.sha256[:_DIGITS] if file.sha256 else '(not read yet)'}" for file in files[:_MOST_FILES]
+    ]
+    more = len(files) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])])

@@ -1,0 +1,122 @@
+"""The card of a run, `card.json`: what it was made of, so that it can be made again and compared. Loads no torch.
+
+It names files, never folders, and no person or machine.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CARD_VERSION = 1
+
+
+class _Card(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class HashedFile(_Card):
+    """A file and its content."""
+
+    name: str = Field(description="Without its folder.")
+    bytes: int
+    sha256: str | None = Field(default=None, description="Hexadecimal. None: not read yet, or it cannot be read.")
+
+
+class DataFile(HashedFile):
+    """A file of rows."""
+
+    role: Literal["train", "held out"]
+
+
+class CardData(_Card):
+    """What was learned from."""
+
+    files: list[DataFile] = Field(description="In the recipe's order.")
+    tokens_sha256: str = Field(description="Of all token ids and learned flags, in the order of the rows.")
+    train_rows: int
+    held_out_rows: int
+    tokens: int = Field(description="Of the training rows.")
+    learned_tokens: int = Field(description="Of the training rows.")
+
+
+class CardModel(_Card):
+    """What was trained."""
+
+    name: str
+    files: list[HashedFile] = Field(description="Weights, configuration, tokenizer; by name.")
+
+
+class Circumstances(_Card):
+    """Where and how one process trained."""
+
+    versions: dict[str, str] = Field(description="Of Burnish and of what it stands on; only what is installed.")
+    os: str
+    architecture: str
+    device: str = Field(description="Name of the GPU, or of the processor.")
+    compute_capability: str | None = Field(default=None, description="Of the GPU, such as 9.0.")
+    memory_bytes: int = Field(description="All memory of the GPU, or of the system where the processor trains.")
+    threads: int = Field(description="Processor threads; sums depend on it.")
+    engine: str = Field(description="fast or plain.")
+    precision: str = Field(description="What was computed in.")
+    weights: str = Field(description="What the frozen weights were kept in: nf4, or the precision.")
+    layout: str = Field(description="How rows were laid out in a pass: packed or padded.")
+    memory_plan: str = Field(description='As the recipe\'s [memory] would pin it; "" where the engine had no choice.')
+
+    def flat(self) -> dict[str, str | None]:
+        """Every fact by its name, versions among them; memory in GiB, since systems differ in its last megabytes."""
+        facts = {
+            **self.model_dump(exclude={"versions", "memory_bytes"}),
+            "memory": f"{self.memory_bytes / 2**30:.1f} GiB",
+        }
+        return self.versions | {name: None if value is None else str(value) for name, value in facts.items()}
+
+
+class Change(_Card):
+    """A fact that is another than before; None: not there."""
+
+    what: str
+    before: str | None
+    after: str | None
+
+
+class Resume(_Card):
+    """Another process went on with the run."""
+
+    t: float = Field(description="Wall-clock time, seconds since the epoch.")
+    step: int = Field(description="Optimizer steps that were kept.")
+    changed: list[Change] = Field(description="What is another than in the process before.")
+
+
+class CardResult(_Card):
+    """What a process saved at its end."""
+
+    t: float = Field(description="Wall-clock time, seconds since the epoch.")
+    ended: Literal["finished", "stopped", "suspended"]
+    step: int = Field(description="Optimizer steps made.")
+    tokens: int = Field(description="Real tokens trained on.")
+    trained: Literal["adapter", "model"] = Field(description="Also the name of the folder.")
+    files: list[HashedFile]
+    memory_plan: str = Field(description="At the end; it becomes smaller where memory ran out.")
+
+
+class RunCard(_Card):
+    """Content of `card.json`. Written by the engine only: begun with training, completed at the end."""
+
+    v: Literal[1] = 1
+    t: float = Field(description="Wall-clock time when it was begun, seconds since the epoch.")
+    begun_step: int = Field(default=0, description="More than 0 where the run is older than its card.")
+    recipe_sha256: str = Field(description="Of the file recipe.toml.")
+    seed: int = Field(description="Of everything random.")
+    steps: int = Field(description="Optimizer steps of the whole run.")
+    circumstances: Circumstances = Field(description="Of the process that began it.")
+    data: CardData
+    base: CardModel
+    resumes: list[Resume] = []
+    result: CardResult | None = None
+
+    def now(self) -> dict[str, str | None]:
+        """The circumstances of the process that trained last, by name."""
+        changes = {change.what: change.after for resume in self.resumes for change in resume.changed}
+        return self.circumstances.flat() | changes

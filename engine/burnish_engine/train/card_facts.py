@@ -1,0 +1,166 @@
+"""What a run's card says of where, how and from what this process trains."""
+
+from __future__ import annotations
+
+import platform
+import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from burnish_engine.contract.card import CardData, CardModel, Circumstances, DataFile, HashedFile, RunCard
+from burnish_engine.contract.memory_plan import MemoryPlan
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.version import burnish_version
+from burnish_engine.data.prepare import Prepared
+from burnish_engine.hardware.probe import probe
+from burnish_engine.models.device import describe
+from burnish_engine.models.source import ModelSource
+from burnish_engine.runs.file_hashes import sha256_file
+from burnish_engine.train.engine import Engine
+
+_PACKAGES = {
+    "torch": ("torch",),
+    "triton": ("triton", "triton-windows"),
+    "transformers": ("transformers",),
+    "tokenizers": ("tokenizers",),
+    "peft": ("peft",),
+    "datasets": ("datasets",),
+    "bitsandbytes": ("bitsandbytes",),
+    "safetensors": ("safetensors",),
+    "numpy": ("numpy",),
+}
+"""What numbers can depend on -> under which names it is installed."""
+_WEIGHTS = ("*.safetensors", "*.gguf", "*.safetensors.index.json")
+_BESIDE_WEIGHTS = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model",
+    "sentencepiece.bpe.model", "tekken.json", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+
+
+def new_card(
+    paths: RunPaths,
+    recipe: Recipe,
+    source: ModelSource,
+    data: Prepared,
+    engine: Engine,
+    *,
+    device: torch.device,
+    precision: str,
+    threads: int,
+    steps: int,
+) -> RunCard:
+    """The card of a run that begins now.
+
+    Data and base are listed in the order of `data_files` and `base_files`; their hashes are left open: they take time.
+
+    Args:
+        paths: The run folder.
+        recipe: As it is run.
+        source: The base model.
+        data: What is learned from.
+        engine: What trains.
+        device: Where.
+        precision: What is computed in.
+        threads: Processor threads.
+        steps: Optimizer steps of the whole run.
+    """
+    quantized = recipe.model.quantize == "nf4" or source.stored_quantized
+    circumstances = Circumstances(
+        **_machine(device),
+        threads=threads,
+        engine=engine.name,
+        precision=precision,
+        weights="nf4" if quantized else precision,
+        layout=engine.layout,
+        memory_plan=plan_words(engine.memory_plan),
+    )
+    first_held_out = len(recipe.data.files)
+    return RunCard(
+        t=time.time(),
+        recipe_sha256=sha256_file(paths.recipe),
+        seed=recipe.train.seed,
+        steps=steps,
+        circumstances=circumstances,
+        data=CardData(
+            files=[
+                DataFile(role="train" if number < first_held_out else "held out", name=path.name, bytes=_size(path))
+                for number, path in enumerate(data_files(recipe))
+            ],
+            tokens_sha256=data.dataset_hash,
+            train_rows=len(data.train),
+            held_out_rows=len(data.validation),
+            tokens=sum(len(document) for document in data.train),
+            learned_tokens=sum(document.supervised_tokens for document in data.train),
+        ),
+        base=CardModel(
+            name=source.name,
+            files=[HashedFile(name=path.name, bytes=_size(path)) for path in base_files(source.folder)],
+        ),
+    )
+
+
+def data_files(recipe: Recipe) -> list[Path]:
+    """The recipe's files of rows: those to train on, then the held-out ones."""
+    return [Path(name) for name in (*recipe.data.files, *recipe.data.validation_files)]
+
+
+def base_files(folder: Path) -> list[Path]:
+    """The files of a model folder that what it computes depends on, weights first."""
+    weights = sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)})
+    return [*weights, *(folder / name for name in _BESIDE_WEIGHTS if (folder / name).is_file())]
+
+
+def plan_words(plan: str) -> str:
+    """`Engine.memory_plan` in the words of the recipe's `[memory]`."""
+    try:
+        known = MemoryPlan.model_validate_json(plan)
+    except ValidationError:
+        return plan
+    rest = known.model_dump(mode="json", exclude={"layers"})
+    return ", ".join([f"layers = {known.text}", *(f"{name} = {str(value).lower()}" for name, value in rest.items())])
+
+
+def versions() -> dict[str, str]:
+    """Versions of what numbers can depend on; what is not installed is left out."""
+    found = {"burnish": burnish_version(), "python": platform.python_version()}
+    for name, installed_as in _PACKAGES.items():
+        for package in installed_as:
+            with suppress(PackageNotFoundError):
+                found[name] = version(package)
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    """What of the `Circumstances` the machine decides."""
+    machine = probe()
+    shared = {"os": machine.os, "architecture": machine.architecture}
+    if device.type != "cuda":
+        return {**shared, "versions": versions(), "device": machine.cpu, "memory_bytes": machine.ram_total_bytes}
+    found = versions()
+    if machine.driver:
+        found["driver"] = machine.driver
+    card = torch.cuda.get_device_properties(device)
+    return {
+        **shared,
+        "versions": found,
+        "device": describe(device),
+        "compute_capability": f"{card.major}.{card.minor}",
+        "memory_bytes": card.total_memory,
+    }
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where it has gone meanwhile."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.machine import ParallelSettings
 from burnish_engine.contract.memory_plan import MemoryPlan
-from burnish_engine.contract.recipe import GgufType
+from burnish_engine.contract.recipe_export import GgufType
 
 
 class _Advice(BaseModel):

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 CARD_VERSION = 1
+_WEIGHTS = (".safetensors", ".gguf")
 
 
 class _Card(BaseModel):
@@ -22,6 +23,11 @@ class HashedFile(_Card):
     name: str = Field(description="Without its folder.")
     bytes: int
     sha256: str | None = Field(default=None, description="Hexadecimal. None: not read yet, or it cannot be read.")
+
+    @property
+    def is_weights(self) -> bool:
+        """Whether a model's file holds weights."""
+        return self.name.endswith(_WEIGHTS)
 
 
 class DataFile(HashedFile):
@@ -99,6 +105,28 @@ class CardResult(_Card):
     trained: Literal["adapter", "model"] = Field(description="Also the name of the folder.")
     files: list[HashedFile]
     memory_plan: str = Field(description="At the end; it becomes smaller where memory ran out.")
+    best_step: int | None = Field(default=None, description="The files are of this step; None: of the last one.")
+    best_loss: float | None = Field(default=None, description="Held-out loss of that step, nats.")
+
+
+class CardGuard(_Card):
+    """Whether it really trained."""
+
+    verdict: Literal["training", "suspicious", "not_training"]
+    sentence: str
+    check: str = Field(default="", description="The check that failed first; empty where none did.")
+    cause: str = ""
+    remedy: str = ""
+    passed: list[str] = Field(default=[], description="Checks that found nothing.")
+
+
+class CardRollback(_Card):
+    """The run went back once and on at a lower learning rate."""
+
+    step: int = Field(description="The step of the trouble.")
+    to_step: int
+    factor: float = Field(description="Of the learning rates since.")
+    reason: str
 
 
 class RunCard(_Card):
@@ -114,9 +142,11 @@ class RunCard(_Card):
     data: CardData
     base: CardModel
     resumes: list[Resume] = []
+    guard: CardGuard | None = Field(default=None, description="None: not looked at yet, or guard.action is off.")
+    rollback: CardRollback | None = None
     result: CardResult | None = None
 
     def now(self) -> dict[str, str | None]:
-        """The circumstances of the process that trained last, by name."""
+        """The circumstances of the process that trained last, by name; also hashes of files that are others by now."""
         changes = {change.what: change.after for resume in self.resumes for change in resume.changed}
         return self.circumstances.flat() | changes

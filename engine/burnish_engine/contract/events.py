@@ -30,6 +30,13 @@ Number = Annotated[
 """A float whose non-finite values survive JSON."""
 
 
+Verdict = Literal["training", "suspicious", "not_training"]
+"""training: nothing found. suspicious: a sign that something is wrong. not_training: the run does not do its job."""
+
+
+Phase = Literal["loading", "preparing", "dry_run", "training", "evaluating", "saving", "paused"]
+
+
 class _Event(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
 
@@ -57,7 +64,7 @@ class PhaseChanged(_Event):
     """What the engine is doing now."""
 
     type: Literal["phase"] = "phase"
-    phase: Literal["loading", "preparing", "dry_run", "training", "evaluating", "saving", "paused"]
+    phase: Phase
     detail: str = ""
 
 
@@ -161,6 +168,41 @@ class Warned(_Event):
     message: str
 
 
+class GuardReported(_Event):
+    """What the guard found: whether the run really trains."""
+
+    type: Literal["guard"] = "guard"
+    step: int = Field(description="The step it was found at.")
+    when: Literal["before", "after_warmup", "training", "end"] = Field(description="Which look at the run it was.")
+    verdict: Verdict
+    check: str = Field(default="", description="Short name of the check that failed; empty where none did.")
+    sentence: str = Field(description="The verdict in words, with the value found.")
+    cause: str = Field(default="", description="What is behind it, as far as can be told.")
+    remedy: str = Field(default="", description="What to do.")
+    passed: list[str] = Field(default_factory=list, description="Names of the checks that found nothing.")
+    seconds: Number = Field(default=0.0, description="What this look took.")
+
+
+class RolledBack(_Event):
+    """The run went back to a checkpoint from before the trouble, and goes on at a lower learning rate."""
+
+    type: Literal["rolled_back"] = "rolled_back"
+    step: int = Field(description="The step at which there was enough trouble.")
+    to_step: int = Field(description="Step of the checkpoint; 0: the beginning.")
+    factor: Number = Field(description="Learning rates are multiplied by it from here on.")
+    reason: str
+
+
+class BestKept(_Event):
+    """The result is what an earlier evaluation found best, not the last step."""
+
+    type: Literal["best_kept"] = "best_kept"
+    step: int = Field(description="The step it is from.")
+    loss: Number = Field(description="Its held-out loss, nats.")
+    at_step: int = Field(description="The step the run ended at.")
+    stopped_early: bool = Field(description="Whether the run ended because the loss did not improve any more.")
+
+
 class Measured(BaseModel):
     """What a run really took in one process."""
 
@@ -197,6 +239,9 @@ Event = Annotated[
     | CheckpointSaved
     | CommandDone
     | Warned
+    | GuardReported
+    | RolledBack
+    | BestKept
     | RunEnded,
     Field(discriminator="type"),
 ]
@@ -228,5 +273,8 @@ def event_classes() -> tuple[type[_Event], ...]:
         CheckpointSaved,
         CommandDone,
         Warned,
+        GuardReported,
+        RolledBack,
+        BestKept,
         RunEnded,
     )

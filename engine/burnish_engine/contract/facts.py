@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.data_report import DatasetReport, RowPlace
+
 LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
 FeedForwardKind = Literal["dense", "mixture_of_experts"]
 
@@ -107,7 +109,7 @@ class DatasetFacts(_Facts):
     train_rows: int
     validation_rows: int
     dropped: dict[str, int] = Field(default={}, description="Reason to number of rows not used.")
-    dropped_examples: dict[str, list[int]] = Field(default={}, description="Reason to the first row numbers, from 1.")
+    dropped_examples: dict[str, list[RowPlace]] = Field(default={}, description="Reason to the first rows.")
     truncated_rows: int = 0
     tokens: int = 0
     supervised_tokens: int = 0
@@ -119,6 +121,7 @@ class DatasetFacts(_Facts):
         default=[], description="One rendered row as (text, is it learned) pieces, in order."
     )
     warnings: list[str] = []
+    report: DatasetReport | None = Field(default=None, description="What was found looking closely.")
 
 
 class QuantFidelity(_Facts):
@@ -134,6 +137,15 @@ class QuantFidelity(_Facts):
     mean_kl: float = Field(description="Mean KL(trained model || file), nats.")
     p99_kl: float
     top1_agreement: float = Field(description="Share of positions whose most likely token is the same, 0 to 1.")
+    held_out_loss: float | None = Field(
+        default=None, description="Mean loss of this file on learned tokens of held-out rows, nats; None: not measured."
+    )
+    gain_kept: float | None = Field(
+        default=None,
+        description="Share of what training gained on held-out rows that this file keeps: (base loss - its loss) / "
+        "(base loss - trained loss). None: training gained nothing there, or it was not measured.",
+    )
+    importance: bool = Field(default=False, description="Whether it was quantized with an importance matrix.")
     reply: str = Field(default="", description="A templated reply of this file.")
     reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")
     passed: bool
@@ -157,5 +169,12 @@ class FidelityReport(_Facts):
     )
     conversion_kl: float | None = Field(
         default=None, description="Mean KL(trained model || 16-bit file before quantizing), nats; None: not measured."
+    )
+    base_loss: float | None = Field(
+        default=None, description="Mean loss of the model before training on learned tokens of held-out rows, nats."
+    )
+    tuned_loss: float | None = Field(default=None, description="The same of the trained model in fp32, nats.")
+    importance_tokens: int = Field(
+        default=0, description="Tokens of training rows that the importance matrix was computed on; 0: there is none."
     )
     notes: list[str] = Field(default=[], description="What a person should know although nothing failed.")

@@ -111,6 +111,11 @@ class RunPaths:
         return self.root / "recipe.toml"
 
     @property
+    def template(self) -> Path:
+        """The chat template that rows were written with, where the recipe names a file; written once by the engine."""
+        return self.root / "chat_template.jinja"
+
+    @property
     def events(self) -> Path:
         """Append-only events, one JSON object a line."""
         return self.root / "events.jsonl"

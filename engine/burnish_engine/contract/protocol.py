@@ -12,9 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from burnish_engine.contract.advice import ModelFacts, Plan, RankedModel, Suggestion
 from burnish_engine.contract.commands import CommandName
+from burnish_engine.contract.data_report import FileColumns
+from burnish_engine.contract.export_forecast import ExportForecast
 from burnish_engine.contract.facts import DatasetFacts, FidelityReport
 from burnish_engine.contract.machine import Checkup, MachineFacts
-from burnish_engine.contract.recipe import GgufType, TargetSection
+from burnish_engine.contract.recipe_export import GgufType, MergeOnto, TargetSection
 from burnish_engine.contract.state import RunStateFile, Standing
 from burnish_engine.contract.what_fits import WhatFits
 
@@ -74,12 +76,20 @@ class InspectRequest(_Request):
     recipe: str = Field(description="TOML. `model` and `data` are used.")
 
 
+class ColumnsRequest(_Request):
+    """The columns of the first data file and every way to read them, whatever the recipe says. Result: `columns`."""
+
+    method: Literal["columns"] = "columns"
+    recipe: str = Field(description="TOML. `data` is used.")
+
+
 class PreviewRequest(_Request):
     """One row as it would be trained on. Result: `preview`."""
 
     method: Literal["preview"] = "preview"
     recipe: str
     row: int = Field(default=1, ge=1, description="Number of a used training row, from 1.")
+    tokens: bool = Field(default=False, description="One piece a token, as far as tokens are whole characters.")
 
 
 class EstimateRequest(_Request):
@@ -108,6 +118,7 @@ class SuggestRequest(_Request):
     data: list[str] = []
     validation: list[str] = []
     target: TargetSection = TargetSection()
+    recipe: str = Field(default="", description="TOML. How its `data` is read is kept: shape, columns and the like.")
 
 
 class ChatOptions(_Line):
@@ -182,14 +193,27 @@ class DeleteRequest(_Request):
     run: str
 
 
+class ForecastRequest(_Request):
+    """What an export to GGUF would take: exact sizes, disk, memory and time by stage. Result: `forecast`."""
+
+    method: Literal["forecast"] = "forecast"
+    run: str
+    quants: list[GgufType] = Field(default=[], description="Empty: the recipe's.")
+    name: str = ""
+    importance: bool | None = Field(default=None, description="null: as the recipe says.")
+
+
 class ExportRequest(_Request):
     """Start an export in a process of its own; it reports in the run's `export/job.json`. Result: `run`."""
 
     method: Literal["export"] = "export"
     run: str
-    to: Literal["gguf", "safetensors", "adapter", "ollama"] = "gguf"
+    to: Literal["gguf", "safetensors", "adapter", "ollama", "lmstudio", "lora-gguf"] = "gguf"
     quants: list[GgufType] = Field(default=[], description="Empty: the recipe's.")
     name: str = ""
+    importance: bool | None = Field(default=None, description="null: as the recipe says; so are the two below.")
+    merge_onto: MergeOnto | None = None
+    size_limit_mb: float | None = Field(default=None, ge=0.0)
 
 
 class CancelExportRequest(_Request):
@@ -213,6 +237,7 @@ Request = Annotated[
     | ModelsRequest
     | FetchRequest
     | InspectRequest
+    | ColumnsRequest
     | PreviewRequest
     | EstimateRequest
     | WhatFitsRequest
@@ -224,6 +249,7 @@ Request = Annotated[
     | ResumeRequest
     | CommandRequest
     | DeleteRequest
+    | ForecastRequest
     | ExportRequest
     | CancelExportRequest
     | CancelRequest,
@@ -260,6 +286,8 @@ class ExportJob(_Line):
     message: str = Field(default="", description="Why it failed, or where the files are.")
     exit_code: int | None = None
     report: FidelityReport | None = None
+    suggested: str = Field(default="", description="The best file for the limit or the target; empty: none, or one.")
+    why: str = Field(default="", description="Why that file, or why none, in a sentence.")
 
 
 class Preview(_Line):
@@ -319,9 +347,11 @@ class Result(_Line):
     model: ModelFacts | None = None
     models: list[RankedModel] | None = None
     dataset: DatasetFacts | None = None
+    columns: FileColumns | None = None
     preview: Preview | None = None
     plan: Plan | None = None
     what_fits: WhatFits | None = None
+    forecast: ExportForecast | None = None
     suggestion: Suggestion | None = None
     reply: Reply | None = None
     runs: list[RunSummary] | None = None

@@ -9,7 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from burnish_engine.contract.data_report import FileColumns
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS
+from burnish_engine.contract.export_forecast import ExportForecast, ExportStage
 from burnish_engine.contract.protocol import (
     MAX_LINE_BYTES,
     PROTOCOL_VERSION,
@@ -22,7 +24,7 @@ from burnish_engine.contract.protocol import (
     message_classes,
     request_classes,
 )
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 from burnish_engine.contract.what_fits import ModelReach, Reach, WhatFits
 
 _PARTS: tuple[type[BaseModel], ...] = (
@@ -31,11 +33,14 @@ _PARTS: tuple[type[BaseModel], ...] = (
     TargetSection,
     RunSummary,
     ExportJob,
+    FileColumns,
     Preview,
     Reply,
     WhatFits,
     ModelReach,
     Reach,
+    ExportForecast,
+    ExportStage,
 )
 
 _INTRODUCTION = f"""# The protocol of `burnish serve`

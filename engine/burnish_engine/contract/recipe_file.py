@@ -16,7 +16,8 @@ from tomlkit.exceptions import TOMLKitError
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import is_model_name
-from burnish_engine.contract.recipe import RECIPE_VERSION, Recipe, field_unit, sections
+from burnish_engine.contract.recipe import RECIPE_VERSION, Recipe, sections
+from burnish_engine.contract.recipe_section import field_unit
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -94,6 +95,8 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     """The same recipe with relative data files and model folder taken from `base`."""
 
     def absolute(name: str) -> str:
+        if name.startswith("hf://"):
+            return name
         path = Path(name).expanduser()
         return str(path if path.is_absolute() else base / path)
 
@@ -101,6 +104,9 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
         update={
             "files": [absolute(name) for name in recipe.data.files],
             "validation_files": [absolute(name) for name in recipe.data.validation_files],
+            "template": absolute(recipe.data.template)
+            if recipe.data.template.endswith(".jinja")
+            else recipe.data.template,
         }
     )
     model = recipe.model
@@ -135,9 +141,30 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
     return tomlkit.dumps(document)
 
 
+_LATER = {
+    "data": (
+        "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
+        "addresses", "damaged", "control_tokens", "tools", "workers",
+    ),
+    "train": ("momentum", "lora_plus_ratio"),
+    "evaluation": ("patience", "min_improvement"),
+    "guard": ("action", "probes", "troubles", "window", "rollback"),
+    "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
+}  # fmt: skip
+"""Keys that came after runs had been started. At their defaults they are left out of the hash, so that those go on."""
+
+
 def recipe_hash(recipe: Recipe) -> str:
     """SHA-256 over the recipe's values, independent of layout and comments."""
-    return hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    values = recipe.model_dump(mode="json")
+    usual = Recipe().model_dump(mode="json")
+    for section, keys in _LATER.items():
+        for key in keys:
+            if values[section][key] == usual[section][key]:
+                del values[section][key]
+        if not values[section]:
+            del values[section]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def recipe_schema() -> dict[str, Any]:

@@ -48,6 +48,7 @@ class RunStateFile(BaseModel):
     pid: int | None = None
     process_created: float | None = None
     heartbeat: float = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
+    verdict: str = Field(default="", description="Whether it really trains, in a sentence.")
     exit_code: int | None = None
     message: str = ""
 

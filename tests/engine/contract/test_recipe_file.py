@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe import Recipe, idle_note, sections
+from burnish_engine.contract.recipe import Recipe, sections
 from burnish_engine.contract.recipe_file import (
     dump_recipe,
     load_recipe,
@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe_file import (
     recipe_schema,
     reference_page,
 )
+from burnish_engine.contract.recipe_train import idle_note
 
 
 @pytest.mark.parametrize("comments", [False, True])
@@ -96,6 +97,12 @@ def test_a_recipe_in_another_encoding_is_refused(tmp_path, content):
 def test_a_missing_recipe_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no recipe"):
         load_recipe(tmp_path / "none.toml")
+
+
+def test_keys_that_came_later_leave_the_hash_of_older_runs_as_it_was():
+    """The hash of the defaults as the first release had them; a run whose recipe hashes otherwise cannot be resumed."""
+    assert recipe_hash(parse_recipe("")) == "c79374d5a1865ad05f9f2ccfb2c9d3d6f4ce1eb703a2c49cdc4393487c264aa8"
+    assert recipe_hash(parse_recipe("[export]\nimportance = false")) != recipe_hash(parse_recipe(""))
 
 
 def test_hash_follows_values_not_layout():

@@ -1,0 +1,28 @@
+"""What the sections of a recipe are made of: fields with help and unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+
+class Section(BaseModel):
+    """Unknown keys and values of another type are refused, and nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+
+
+def setting(default: Any, help_text: str, *, unit: str = "", **constraints: Any) -> Any:
+    """A recipe field: default, help shown to people, unit, and the range pydantic enforces."""
+    extra: dict[str, Any] = {"unit": unit} if unit else {}
+    if callable(default):
+        return Field(default_factory=default, description=help_text, json_schema_extra=extra, **constraints)
+    return Field(default=default, description=help_text, json_schema_extra=extra, **constraints)
+
+
+def field_unit(field: FieldInfo) -> str:
+    """The field's unit, or an empty string."""
+    extra = field.json_schema_extra
+    return str(extra.get("unit", "")) if isinstance(extra, dict) else ""

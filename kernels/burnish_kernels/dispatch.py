@@ -9,4 +9,9 @@ import torch
 
 def use_kernels(tensor: torch.Tensor) -> bool:
     """Whether the operation on this tensor is done by Triton: on CUDA, and anywhere in Triton's interpreter."""
-    return tensor.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    return tensor.is_cuda or interpreted()
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets kernels on the processor instead of compiling them."""
+    return os.environ.get("TRITON_INTERPRET") == "1"

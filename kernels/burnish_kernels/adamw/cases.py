@@ -47,7 +47,13 @@ def cases() -> list[Case]:
     found += [_case("fours", torch.float32, "free"), _case("single", torch.bfloat16, "clip")]
     found.append(_case("many", torch.bfloat16, "scaled", gpu_only=True))
     found.append(_case("fours", torch.bfloat16, "clip", offset=(1 << 31) + 64, gpu_only=True))
+    found += [_displacing(segments, arena) for segments in ("fours", "twos", "odd") for arena in ARENAS]
     return found
+
+
+def _displacing(segments: str, arena: torch.dtype) -> Case:
+    name = f"displace-{segments}-{str(arena).removeprefix('torch.')}"
+    return Case(name, TOLERANCE, {"displaced": segments, "arena": arena})
 
 
 def _case(segments: str, arena: torch.dtype, control: str, *, offset: int = 8, gpu_only: bool = False) -> Case:
@@ -80,6 +86,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     from burnish_kernels.adamw import op
 
     options = case.options
+    if "displaced" in options:
+        return _compare_displaced(options["displaced"], options["arena"], device, seed)
     generator = torch.Generator().manual_seed(seed)
     layout = FlatLayout(segments_of(SEGMENTS[options["segments"]], options["offset"]), device)
     arena = torch.empty(layout.shadow_end + 8, dtype=options["arena"], device=device)
@@ -119,6 +127,38 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     if any(bool(buffer.cpu()[padding].any()) for buffer in (ours.param, ours.exp_avg, ours.exp_avg_sq)):
         return math.inf
     return max(_error(found, expected) for found, expected in pairs)
+
+
+def _compare_displaced(segments: str, dtype: torch.dtype, device: str, seed: int) -> float:
+    """The same of four displacements, of which the third is not taken."""
+    from burnish_kernels.adamw import op
+
+    generator = torch.Generator().manual_seed(seed)
+    layout = FlatLayout(segments_of(SEGMENTS[segments], 8), device)
+    arena = torch.full((layout.shadow_end + 8,), math.nan, dtype=dtype, device=device)
+    ours = op.FlatOptimizer(layout, arena)
+    exact = _Exact(layout, 1.0)
+    for view in layout.views(ours.param):
+        view.copy_(0.1 * torch.randn(view.shape, generator=generator))
+    ours.write_shadows()
+    start = ours.param.cpu().double()
+    exact.param.copy_(start)
+    lengths = torch.rand(len(layout.segments), generator=generator)
+    scratch = torch.zeros(exact.layout.shadow_end, dtype=torch.float64)
+    for step in range(4):
+        way = torch.zeros(layout.total)
+        for view in layout.views(way):
+            view.copy_(0.01 * torch.randn(view.shape, generator=generator))
+        factors = torch.zeros(reference.FACTORS)
+        factors[reference.TAKE], factors[reference.KEEP] = float(step != 2), 0.99
+        wide, moved = way.double(), way.to(device)
+        ours.grad.copy_(moved)
+        op.displace_(layout, ours.param, ours.grad, moved, factors.to(device), arena, lengths.to(device))
+        nothing = torch.zeros_like(wide)
+        reference.displace_(exact.layout, exact.param, nothing, wide, factors, scratch, lengths.double())
+        if bool(ours.grad.any()) or bool(moved.any()) or not _shadows_right(ours):
+            return math.inf
+    return _error(ours.param.cpu().double() - start, exact.param - start)
 
 
 class _Exact:
@@ -168,7 +208,7 @@ def _error(ours: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """All four kernels; the two that write shadows, for each dtype and width of access."""
+    """All five kernels; the three that write shadows, for each dtype and width of access."""
     from burnish_kernels.adamw import kernel
 
     partials, factors = {"partials_ptr": "*fp32"}, {"factors_ptr": "*fp32"}
@@ -190,22 +230,29 @@ def compilations() -> list[Compilation]:
             for scaled in (False, True):
                 kind = f"step-scaled-{name}" if scaled else f"step-{name}"
                 found.append(Compilation(kind, kernel._step, step, {**constants, "SCALED": scaled}, kernel.WARPS))
+            displace = {**shadows, **factors, **dict.fromkeys(["grad_ptr", "way_ptr", "displacement_ptr"], "*fp32")}
+            found.append(Compilation(f"displace-{name}", kernel._displace, displace, constants, kernel.WARPS))
             found.append(Compilation(f"shadows-{name}", kernel._shadows, shadows, constants, kernel.WARPS))
     return found
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Whole steps of rank-16 adapters on every projection of models of 0.6B, 4B and 8B parameters."""
+    """Whole steps of rank-16 adapters."""
+    for name, segments in adapters():
+        yield _benchmark(name, segments, device)
+
+
+def adapters() -> Iterator[tuple[str, list[Segment]]]:
+    """Rank-16 adapters on every projection of models of 0.6B, 4B and 8B parameters."""
     for name, layers, hidden, inner in (("0.6B", 28, 1024, 3072), ("4B", 36, 2560, 9728), ("8B", 32, 4096, 14336)):
         pair = ((16, hidden, 16, 1.0, True), (hidden, 16, 240, 2.0, True))
         wide = ((16, inner, 16, 1.0, True), (inner, 16, 240, 2.0, True))
-        yield _benchmark(name, (pair * 4 + wide * 3) * layers, device)
+        yield name, segments_of((pair * 4 + wide * 3) * layers, 0)
 
 
-def _benchmark(name: str, rows: tuple[tuple[int, int, int, float, bool], ...], device: str) -> Benchmark:
+def _benchmark(name: str, segments: list[Segment], device: str) -> Benchmark:
     from burnish_kernels.adamw import op
 
-    segments = segments_of(rows, 0)
     arena = torch.zeros(max(segment.shadow_end for segment in segments), dtype=torch.bfloat16, device=device)
     ours = op.AdamW(FlatLayout(segments, device), arena)
     ours.set_control(CONTROL)

@@ -174,6 +174,35 @@ def _step(
 
 
 @triton.jit
+def _displace(
+    param_ptr,  # [blocks * BLOCK] fp32
+    grad_ptr,  # [blocks * BLOCK] fp32
+    way_ptr,  # [blocks * BLOCK] fp32
+    factors_ptr,  # [9] fp32
+    arena_ptr,  # one-dimensional, of the compute dtype
+    segments_ptr,  # [blocks] int32
+    geometry_ptr,  # [S, 6] int64
+    scales_ptr,  # [S] fp32
+    displacement_ptr,  # [S] fp32
+    BLOCK: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    segment, decay, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
+    if tl.load(factors_ptr) != 0.0:
+        length = tl.load(displacement_ptr + segment)
+        keep = 1.0 - length * (1.0 - tl.load(factors_ptr + 2))  # with 1 the very same number
+        shadow_scale = tl.load(scales_ptr + segment)
+        param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
+        param *= tl.where(decay != 0, keep, 1.0)
+        param += length * tl.load(way_ptr + flat_EV, mask=inside_EV, other=0.0)
+        tl.store(param_ptr + flat_EV, param, mask=inside_EV)
+        tl.store(arena_ptr + shadow_EV, (param * shadow_scale).to(arena_ptr.dtype.element_ty), mask=inside_EV)
+    zeros = tl.zeros((BLOCK // VECTOR, VECTOR), dtype=tl.float32)
+    tl.store(grad_ptr + flat_EV, zeros, mask=inside_EV)
+    tl.store(way_ptr + flat_EV, zeros, mask=inside_EV)
+
+
+@triton.jit
 def _shadows(
     param_ptr,  # [blocks * BLOCK] fp32
     arena_ptr,  # one-dimensional, of the compute dtype
@@ -236,6 +265,7 @@ def launch_step(
 ) -> None:
     """Update everything, one program a block."""
     assert param.shape == grad.shape == exp_avg.shape == exp_avg_sq.shape == (layout.total,)
+    assert displacement_S is None or displacement_S.dtype == torch.float32
     tables = layout.tables
     _step[(layout.blocks,)](
         param,
@@ -251,6 +281,35 @@ def launch_step(
         BLOCK=BLOCK,
         VECTOR=layout.vector,
         SCALED=displacement_S is not None,
+        num_warps=WARPS,
+    )
+
+
+def launch_displace(
+    layout: FlatLayout,
+    param: torch.Tensor,
+    grad: torch.Tensor,
+    way: torch.Tensor,
+    factors: torch.Tensor,
+    arena: torch.Tensor,
+    displacement_S: torch.Tensor,
+) -> None:
+    """Move and decay everything, one program a block."""
+    assert param.shape == grad.shape == way.shape == (layout.total,)
+    assert displacement_S.dtype == torch.float32
+    tables = layout.tables
+    _displace[(layout.blocks,)](
+        param,
+        grad,
+        way,
+        factors,
+        arena,
+        tables.block_segments,
+        tables.geometry,
+        tables.scales,
+        displacement_S,
+        BLOCK=BLOCK,
+        VECTOR=layout.vector,
         num_warps=WARPS,
     )
 

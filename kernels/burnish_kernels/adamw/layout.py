@@ -138,6 +138,20 @@ class FlatLayout:
         )
 
 
+def own_segments(shapes: Iterable[tuple[int, int]], decays: Iterable[bool]) -> list[Segment]:
+    """Segments that are their own shadows, for an optimizer without an arena.
+
+    Args:
+        shapes: Rows and columns of each.
+        decays: Whether weight decay applies to each.
+    """
+    found, start = [], 0
+    for (rows, columns), decay in zip(shapes, decays, strict=True):
+        found.append(Segment(rows, columns, start, columns, decay=decay))
+        start += BLOCK * -(-rows * columns // BLOCK)
+    return found
+
+
 def _validate(segment: Segment) -> None:
     if segment.rows < 1 or segment.columns < 1 or segment.elements > MAX_SEGMENT:
         raise ValueError(

@@ -142,6 +142,31 @@ def step_(
     grad.zero_()
 
 
+def displace_(
+    layout: FlatLayout,
+    param: torch.Tensor,
+    grad: torch.Tensor,
+    way: torch.Tensor,
+    factors: torch.Tensor,
+    arena: torch.Tensor,
+    displacement_S: torch.Tensor,
+) -> None:
+    """Move parameters by `way`, decayed before as in AdamW; write the shadows, zero gradient and way.
+
+    Each segment goes `displacement_S` times as far, weight decay included; a step not taken only zeroes.
+    """
+    values = factors.tolist()
+    if values[TAKE]:
+        parts = (layout.segments, displacement_S.tolist(), layout.views(param), layout.views(way))
+        for segment, length, part, moved in zip(*parts, strict=True):
+            if segment.decay:
+                part.mul_(1.0 - length * (1.0 - values[KEEP]))
+            part.add_(moved, alpha=length)
+        write_shadows(layout, param, arena)
+    grad.zero_()
+    way.zero_()
+
+
 def write_shadows(layout: FlatLayout, param: torch.Tensor, arena: torch.Tensor) -> None:
     """Write each segment times its scale into the arena, rounded to the arena's dtype."""
     for segment, part, shadow in zip(layout.segments, layout.views(param), layout.shadows(arena), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import torch
 import triton
 
 from burnish_kernels.attention import kernel
+from burnish_kernels.dispatch import interpreted
 
 if TYPE_CHECKING:
     from burnish_kernels.attention.config import Config, KernelConfig
@@ -198,7 +198,7 @@ def compiled_in(
 
 def _precision(dtype: torch.dtype) -> str:
     """How matrices are multiplied: fp32 never in TF32; 16-bit types know one way only."""
-    if os.environ.get("TRITON_INTERPRET") == "1":
+    if interpreted():
         return "interpreted"
     return "ieee" if dtype == torch.float32 else "tf32"
 

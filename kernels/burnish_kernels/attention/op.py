@@ -6,7 +6,6 @@ autograd operation.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from burnish_kernels.attention import processor
 from burnish_kernels.attention.candidates import tuned_config
 from burnish_kernels.attention.config import Config, choose_config
 from burnish_kernels.attention.tiles import document_rows, document_tiles, tile_capacity
-from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.dispatch import interpreted, use_kernels
 
 HEAD_DIMS = (16, 256)
 """Smallest and largest head size that the kernels are made for."""
@@ -51,7 +50,7 @@ def tile_rows(head_dim: int, dtype: torch.dtype, device: torch.device | str) -> 
 def capability(device: torch.device | str) -> int | None:
     """Compute capability as one number, such as 89; None where kernels are interpreted or not used."""
     device = torch.device(device)
-    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+    if device.type != "cuda" or interpreted():
         return None
     major, minor = torch.cuda.get_device_capability(device)
     return 10 * major + minor

@@ -56,7 +56,7 @@ def add_dropped_(
 def _launch(
     x_TK: torch.Tensor, seed: torch.Tensor, stream: int, probability: float, out: torch.Tensor, *, add: bool
 ) -> None:
-    from burnish_kernels.lora_linear.kernel import launch_dropout
+    from burnish_kernels.lora_linear.launch_kernels import launch_dropout
 
     scale = 1.0 / (1.0 - probability)
     launch_dropout(x_TK, seed, stream, reference.threshold(probability), scale, out, add)

@@ -2,8 +2,8 @@
 
 Hu et al. 2021 (LoRA, arXiv 2106.09685): y = x Wᵀ + b + scale · drop(x) Aᵀ Bᵀ with scale = alpha / r, or alpha / √r
 (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732). A stack of projections (q, k, v one under another) has an adapter for
-some ranges of its rows. Dropout masks come from Philox4x32-10, a
-function of seed, stream, row and column, so that any pass can make them again.
+some ranges of its rows. Dropout masks come from Philox4x32-10, a function of seed, stream, row and column, so that any
+pass can make them again.
 
 Shapes: T tokens, K input features, N output features, r rank of one adapter.
 """

@@ -54,7 +54,7 @@ def project(
             own, wide = slice(first_rank, first_rank + count), slice(first, first + columns)
             torch.mm(x_TC[:, wide], a_RC[own, wide].t(), out=out_TR[:, own])
         return
-    from burnish_kernels.lora_linear.kernel import launch_project
+    from burnish_kernels.lora_linear.launch_kernels import launch_project
 
     for begin in range(0, len(segments), MAX_SEGMENTS):
         group = segments[begin : begin + MAX_SEGMENTS]
@@ -102,7 +102,7 @@ def outer_accumulate(
     if not use_kernels(p_TR) or _by_cublas(method, segments):
         _outer_plain(p_TR, q_TC, out, scales, segments)
         return
-    from burnish_kernels.lora_linear.kernel import launch_outer
+    from burnish_kernels.lora_linear.launch_kernels import launch_outer
 
     for begin in range(0, len(segments), MAX_SEGMENTS):
         group = slice(begin, begin + MAX_SEGMENTS)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.adamw import reference as adamw
-from burnish_kernels.adamw.cases import CONTROL, SEGMENTS, segments_of
+from burnish_kernels.adamw.cases import CONTROL, SEGMENTS, adapters, segments_of
 from burnish_kernels.adamw.layout import BLOCK, FlatLayout
 from burnish_kernels.magma import reference
 from burnish_kernels.magma.reference import NEVER, Options
@@ -93,14 +93,12 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """What masking adds to the steps of rank-16 adapters on every projection of 0.6B, 4B and 8B models."""
+    """What masking adds to the steps of rank-16 adapters."""
     from burnish_kernels.adamw import op as optimizer_op
     from burnish_kernels.magma import op
 
-    for name, layers, hidden, inner in (("0.6B", 28, 1024, 3072), ("4B", 36, 2560, 9728), ("8B", 32, 4096, 14336)):
-        pair = ((16, hidden, 0, 1.0, True), (hidden, 16, 0, 2.0, True))
-        wide = ((16, inner, 0, 1.0, True), (inner, 16, 0, 2.0, True))
-        layout = FlatLayout(segments_of((pair * 4 + wide * 3) * layers, 0), device)
+    for name, segments in adapters():
+        layout = FlatLayout(segments, device)
         arena = torch.zeros(layout.shadow_end, dtype=torch.bfloat16, device=device)
         optimizer = optimizer_op.AdamW(layout, arena)
         factors = torch.ones(adamw.FACTORS, device=device)

@@ -5,21 +5,26 @@ Two launches before the update and no word from the host, so the whole step can 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from burnish_kernels.adamw.layout import FlatLayout
-from burnish_kernels.adamw.op import AdamW
+from burnish_kernels.adamw.op import FlatOptimizer
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.magma import reference
 from burnish_kernels.magma.reference import NEVER, Options
 
 __all__ = ["NEVER", "Magma", "Options"]
 
+LEAST = 1e-6
+"""Of probability and temperature: the kernel divides by them in fp32, and draws have 31 bits."""
+
 
 class Magma:
-    """A modifier of `adamw.op.AdamW`: set it as the optimizer's `modifier`.
+    """A modifier of an `adamw.op.FlatOptimizer`: set it as the optimizer's `modifier`.
 
     Attributes:
         alignment: `[S]` fp32 on the device: s of each block. With the optimizer's counters it is all of the state.
@@ -50,27 +55,35 @@ class Magma:
         sums = (layout.blocks, 3) if use_kernels(self.last) else (count, 3)
         self._sums = torch.zeros(sums, dtype=torch.float32, device=device)
 
-    def displacement(self, optimizer: AdamW, factors: torch.Tensor) -> torch.Tensor:
+    @property
+    def momentum_after(self) -> bool:
         """See `adamw.op.Modifier`."""
-        step = optimizer.counters[:1]
-        rest = (self._draws, self._seed, step, factors, self.alignment, self.last, self.options)
+        return self.options.momentum_after
+
+    def displacement(self, optimizer: FlatOptimizer, factors: torch.Tensor) -> torch.Tensor:
+        """See `adamw.op.Modifier`."""
+        step, momentum = optimizer.counters[:1], optimizer.momentum
+        # Where the momentum has advanced already, it is taken as it is.
+        options = replace(self.options, momentum_after=False) if optimizer.advanced else self.options
+        rest = (self._draws, self._seed, step, factors, self.alignment, self.last, options)
         if use_kernels(self.last):
             from burnish_kernels.magma.kernel import launch_decide, launch_sums
 
-            launch_sums(optimizer.grad, optimizer.exp_avg, self._sums)
+            launch_sums(optimizer.grad, momentum, self._sums)
             launch_decide(self._sums, self._blocks, *rest)
         else:
-            reference.block_sums(self._layout, optimizer.grad, optimizer.exp_avg, self._sums)
+            reference.block_sums(self._layout, optimizer.grad, momentum, self._sums)
             reference.decide(self._sums, *rest)
         return self.last
 
 
 def _validate(options: Options) -> None:
-    if not 0.0 < options.probability <= 1.0:
-        raise ValueError(f"the probability must be above 0 and at most 1, not {options.probability}")
-    if not options.temperature > 0.0:
-        raise ValueError(f"the temperature must be above 0, not {options.temperature}")
+    if not LEAST <= options.probability <= 1.0:
+        raise ValueError(f"the probability must be from {LEAST} to 1, not {options.probability}")
+    if not LEAST <= options.temperature < math.inf:
+        raise ValueError(f"the temperature must be {LEAST} or more, not {options.temperature}")
     if not 0.0 <= options.decay <= 1.0:
         raise ValueError(f"the decay must be from 0 to 1, not {options.decay}")
-    if not options.start > 0.0 or not options.rate > 0.0:
-        raise ValueError(f"start and rate must be above 0, not {options.start} and {options.rate}")
+    for name in ("start", "rate"):
+        if not 0.0 < getattr(options, name) < math.inf:
+            raise ValueError(f"the {name} must be above 0, not {getattr(options, name)}")

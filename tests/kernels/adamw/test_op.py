@@ -9,7 +9,6 @@ import torch
 from burnish_kernels.adamw import op
 from burnish_kernels.adamw.op import Control, FlatLayout, Segment
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SEGMENTS = (
     Segment(4, 90, 16, 96, 1.0, decay=True),
@@ -17,13 +16,6 @@ SEGMENTS = (
     Segment(1, 1100, 4096, 1100, 0.5, decay=False),
 )
 STATE = ("param", "exp_avg", "exp_avg_sq", "arena")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return request.param
 
 
 def optimizer(device, *, segments=SEGMENTS, dtype=torch.float32, loss_scale=1.0, control=None):
@@ -211,6 +203,40 @@ def test_a_captured_step_reads_its_settings_anew():
         eager.step()
     assert all(torch.equal(getattr(captured, name), getattr(eager, name)) for name in STATE)
     assert captured.counters.tolist() == [21, 21, 0]
+
+
+class Lengths:
+    """A modifier with these lengths for every step."""
+
+    def __init__(self, device, *lengths):
+        self.lengths = torch.tensor(lengths, device=device)
+
+    def displacement(self, optimizer, factors):
+        return self.lengths
+
+
+def test_each_segment_goes_as_far_as_its_modifier_says(device):
+    control = Control(1e-2, weight_decay=0.1)
+    plain, made = optimizer(device, control=control), optimizer(device, control=control)
+    made.modifier = Lengths(device, 0.0, 1.0, 2.0)
+    before = [view.clone() for view in made.layout.views(made.param)]
+    for each in (plain, made):
+        fill_gradient(each, 1)
+        each.step()
+    found, whole = (each.layout.views(each.param) for each in (made, plain))
+    assert torch.equal(found[0], before[0])
+    assert torch.equal(found[1], whole[1])
+    torch.testing.assert_close(found[2] - before[2], 2 * (whole[2] - before[2]), rtol=1e-4, atol=1e-6)
+    assert torch.equal(made.exp_avg, plain.exp_avg)
+    assert torch.equal(made.exp_avg_sq, plain.exp_avg_sq)
+
+
+@pytest.mark.parametrize("lengths", [(1.0, 1.0), (1, 1, 1)], ids=["too few", "integers"])
+def test_lengths_that_do_not_fit_are_named(lengths):
+    made = optimizer("cpu")
+    made.modifier = Lengths("cpu", *lengths)
+    with pytest.raises(ValueError, match=r"expected \[3\] torch.float32"):
+        made.step()
 
 
 def test_layout_pads_to_blocks_and_views_share_memory():

@@ -118,8 +118,10 @@ def test_outputs_may_be_columns_of_other_buffers(way):
     dq, dk, dv = (buffer[:, a:b].view(ROWS, -1, WIDTH) for a, b in pairwise(columns))
     extended = torch.full((ROWS, HEADS * WIDTH + 8), 7.0)
     out = extended[:, : HEADS * WIDTH].view(ROWS, HEADS, WIDTH)
-    o, lse = forward(q, k, v, docs(), scale=0.25, out=out)
+    place = torch.full((HEADS, ROWS), 7.0)
+    o, lse = forward(q, k, v, docs(), scale=0.25, out=out, lse_out=place)
     assert o is out
+    assert lse is place
     found = backward(do, q, k, v, o, lse, docs(), scale=0.25, dq_out=dq, dk_out=dk, dv_out=dv)
     assert all(ours is given for ours, given in zip(found, (dq, dk, dv), strict=True))
     for ours, theirs in zip((o, lse, *found), expected, strict=True):
@@ -205,6 +207,9 @@ BAD = [
     ({"window": 0}, "window of 0"),
     ({"softcap": -1.0}, "soft cap"),
     ({"out": Q[:, :2]}, "out must be"),
+    ({"lse_out": torch.zeros(ROWS, HEADS)}, "lse must be .N, T."),
+    ({"lse_out": torch.zeros(ROWS, HEADS).t()}, "lse must be .N, T. and contiguous"),
+    ({"lse_out": torch.zeros(HEADS, ROWS, dtype=torch.float16)}, "lse must be torch.float32"),
 ]
 
 
@@ -219,7 +224,8 @@ def test_bad_arguments_are_named(change, words, way):
     [
         ({"do_TND": DO[:, :2]}, "do must be"),
         ({"o_TND": DO.double()}, "o must be"),
-        ({"lse_NT": torch.zeros(ROWS, HEADS)}, "lse"),
+        ({"lse_NT": torch.zeros(ROWS, HEADS)}, "lse must be .N, T."),
+        ({"lse_NT": torch.zeros(HEADS, ROWS, dtype=torch.float64)}, "lse must be torch.float32"),
         ({"dk_out": torch.zeros(ROWS, HEADS, WIDTH)}, "dk_out"),
     ],
 )

@@ -9,15 +9,6 @@ from torch.nn import functional
 from burnish_kernels.cross_entropy import op, reference
 from burnish_kernels.cross_entropy.config import CONFIGS, default_config, tuning_key
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return request.param
-
 
 def draw(rows, vocabulary, device="cpu", dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)

@@ -11,7 +11,6 @@ Shapes: T tokens, I intermediate size, J = 2I (gate, then up), R ranks of one ad
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
+from burnish_kernels.dispatch import interpreted
 from burnish_kernels.lora_linear.kernel import SUM_C, SUM_R, SUM_S, _dot, _join_outers
 from burnish_kernels.swiglu.adapted.tiles import Plan, forward_tile, rank_block
 from burnish_kernels.swiglu.kernel import _share, _slope
@@ -207,7 +207,7 @@ def launch_forward(
         BLOCK_T=tile.T,
         BLOCK_C=tile.C,
         STAGES=tile.stages,
-        INTERPRETED=_interpreted(),
+        INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
@@ -253,7 +253,7 @@ def launch_backward(
         BLOCK_T=plan.tile.T,
         BLOCK_C=plan.tile.C,
         STAGES=plan.tile.stages,
-        INTERPRETED=_interpreted(),
+        INTERPRETED=interpreted(),
         num_warps=plan.tile.warps,
         num_stages=plan.tile.stages,
     )
@@ -293,7 +293,3 @@ def launch_join(
         SUM_S=SUM_S,
         num_warps=4,
     )
-
-
-def _interpreted() -> bool:
-    return os.environ.get("TRITON_INTERPRET") == "1"

@@ -179,6 +179,8 @@ def room_for_prediction(run: PlannedRun, room: int, beside: int) -> int:
 def device_key(run: PlannedRun) -> str:
     """The name that a device's runs are kept under: what it is, not which one it is."""
     gpu = run.device.gpu(run.machine)
+    if gpu is None and run.device.cuda:
+        return "unknown GPU"
     if gpu is None:
         return f"CPU: {run.machine.cpu}, {run.machine.cpu_cores} cores"[:200]
     return f"{gpu.name}, {gpu.vram_total_bytes / _GIB:.0f} GiB"[:200]

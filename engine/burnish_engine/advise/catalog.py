@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.paths import assets_dir, fetched_model_dir
 from burnish_engine.models.spec import decoder_spec
 
-EXPORTED_FAMILIES = frozenset({"llama", "mistral", "smollm3", "qwen2", "qwen3"})
+EXPORTED_FAMILIES = frozenset({"llama", "mistral", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2"})
 """model_type values that `export.gguf.families` writes; `export` needs torch, so a test keeps the two equal."""
 
 EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -11,12 +11,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.advise.level_mixes import MOVING, Levels
 from burnish_engine.advise.transfers import FURTHEST
 from burnish_engine.contract.memory_plan import LEVELS
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 
-_OFFLOADED, _HOST, _INPUT = (LEVELS.index(level) for level in ("offloaded", "host", "input"))
+_OFFLOADED, _HOST, _INPUT = (LEVELS.index(level) for level in MOVING)
 
 
 class Slots(NamedTuple):
@@ -27,7 +28,7 @@ class Slots(NamedTuple):
     attention: Counts
 
 
-def forward_slots(levels: npt.NDArray[np.int8]) -> Slots:
+def forward_slots(levels: Levels) -> Slots:
     """Slots of forward passes, each `[plans]`: all are there from the beginning to the end.
 
     Args:
@@ -40,7 +41,7 @@ def forward_slots(levels: npt.NDArray[np.int8]) -> Slots:
     return Slots(gate_up.max(axis=1), np.zeros(len(levels), dtype=np.int64), attention.max(axis=1))
 
 
-def backward_slots(levels: npt.NDArray[np.int8]) -> Slots:
+def backward_slots(levels: Levels) -> Slots:
     """Slots when each layer is differentiated, each `[plans, layers]`: made as needed, and kept to the end.
 
     Args:
@@ -50,14 +51,14 @@ def backward_slots(levels: npt.NDArray[np.int8]) -> Slots:
     return Slots(_so_far(levels == _OFFLOADED, FURTHEST), _so_far(host | alone, 1), _so_far(host, 1))
 
 
-def starts_leaving(levels: npt.NDArray[np.int8]) -> Counts:
+def starts_leaving(levels: Levels) -> Counts:
     """[plans, layers]: how many inputs of layers below are on their way out when a layer runs forward."""
     last, second = _parked_before(levels)
     found: Counts = (last == _HOST).astype(np.int64) + (last == _INPUT) + (second == _INPUT)
     return found
 
 
-def _parked_before(levels: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
+def _parked_before(levels: Levels) -> tuple[Levels, Levels]:
     """Levels of the last layer before each one that parks something, and of the one before that; -1: none.
 
     The second is -1 too where the last one parked two tensors, behind which nothing else is on its way.

@@ -49,25 +49,58 @@ def choose_engine(
     Raises:
         UsageError: The recipe asks for what the engine that it asks for, or is left with, does not do.
     """
+    check_optimizer(recipe)
     asked = recipe.train.engine
     reason = "" if asked == "plain" else why_not(recipe, spec, gpu, config)
     if reason and asked == "fast":
         raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
     if asked == "plain" or reason:
-        check_optimizer(recipe)
-        why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
-        if recipe.model.quantize != "none":
-            raise UsageError(
-                f"{why}, and only the fast engine trains with model.quantize = {recipe.model.quantize!r}.",
-                'Set model.quantize = "none".',
-            )
-        if precision == "fp16":
-            raise UsageError(
-                f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".'
-            )
-        check_masking(recipe, why)
-        return EngineChoice(fast=False, note=f"{reason}; the plain one trains this, more slowly." if reason else "")
+        check_plain(recipe, precision, reason)
+        return EngineChoice(fast=False, note=plain_note(reason))
     return EngineChoice(fast=True, nf4=in_4_bits(recipe, config))
+
+
+def check_plain(recipe: Recipe, precision: str, reason: str) -> None:
+    """Refuse what only the fast engine does, where the plain one trains.
+
+    Args:
+        recipe: The run.
+        precision: What it computes in.
+        reason: Why not the fast one, as the first half of a sentence; empty where the recipe asks for the plain one.
+
+    Raises:
+        UsageError: The recipe asks for it.
+    """
+    why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
+    if recipe.model.quantize != "none":
+        raise UsageError(
+            f"{why}, and only the fast engine trains with model.quantize = {recipe.model.quantize!r}.",
+            'Set model.quantize = "none".',
+        )
+    if precision == "fp16":
+        raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')
+
+
+def plain_note(reason: str) -> str:
+    """What a person is told where the plain engine trains although it was not asked for.
+
+    Args:
+        reason: Why, as the first half of a sentence; empty where it was asked for.
+    """
+    return f"{reason}; the plain one trains this, more slowly." if reason else ""
+
+
+def idle_pins(recipe: Recipe) -> str:
+    """What a person is told where the plain engine trains and the recipe pins parts of a memory plan; else empty."""
+    names = [pin.partition(" ")[0] for pin in recipe.memory.pins]
+    return f"The plain engine keeps to no memory plan: it has no use for {', '.join(names)}." if names else ""
+
+
+_PACKAGES = {
+    "adamw8bit": "bitsandbytes", "paged_adamw8bit": "bitsandbytes", "lion": "lion_pytorch",
+    "schedule_free": "schedulefree",
+}  # fmt: skip
+"""Packages that optimizers come from; those of the others are here for more than that."""
 
 
 def check_optimizer(recipe: Recipe) -> None:
@@ -77,25 +110,12 @@ def check_optimizer(recipe: Recipe) -> None:
         UsageError: It is not.
     """
     name = recipe.train.optimizer
-    if name != "adamw" and importlib.util.find_spec("bitsandbytes") is None:
+    package = _PACKAGES.get(name)
+    if package and importlib.util.find_spec(package) is None:
         raise UsageError(
-            f'train.optimizer = "{name}" needs bitsandbytes, which is not installed.',
+            f'train.optimizer = "{name}" needs {package}, which is not installed.',
             'Set train.optimizer = "adamw", or set Burnish up again.',
         )
-
-
-def check_masking(recipe: Recipe, why: str) -> None:
-    """Refuse masking where the plain engine trains.
-
-    Args:
-        recipe: The run.
-        why: It does, as the first half of a sentence.
-
-    Raises:
-        UsageError: The recipe asks for it.
-    """
-    if recipe.masking.kind != "off":
-        raise UsageError(f"{why}, and only the fast engine lets matrices sit out steps.", 'Set masking.kind = "off".')
 
 
 def in_4_bits(recipe: Recipe, config: Config | None) -> bool:

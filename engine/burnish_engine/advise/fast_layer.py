@@ -1,4 +1,4 @@
-"""What one layer of the fast engine takes, by what it keeps: read off `models.decoder_layer`, to the byte. No torch.
+"""What one layer of the fast engine takes, by what it keeps: read off `models.decoder_layer` and its halves. No torch.
 
 A layer's memory is a number of bytes for each token of the pass, and inside the feed-forward for each token of a tile.
 Tests hold all of it to the real tensors.
@@ -12,7 +12,7 @@ from functools import cached_property
 from burnish_engine.advise.fast_shape import Stack, is_fused, stacks
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.memory_plan import Level
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 
 _PROGRAMS, _FEWEST_BLOCKS = 792, 4  # of the fused activation's backward kernel
 _KEEPS_QKV: frozenset[Level] = frozenset({"all", "rotated", "products", "offloaded", "narrow"})
@@ -29,14 +29,12 @@ class LayerBytes:
     Attributes:
         kept: On the device between its forward and its backward pass.
         parked: Each of the tensors that it has in host memory meanwhile, in the order they leave.
-        leaves_stream: Of a stream that the layer above still needs, although this one does not keep it.
         forward: Most at a moment of its forward pass, beside what other layers keep and tensors in slots.
         backward: Most at a moment of its backward pass, beside what the layers below keep and tensors in slots.
     """
 
     kept: int
     parked: tuple[int, ...]
-    leaves_stream: int
     forward: int
     backward: int
 
@@ -63,6 +61,11 @@ class LayerShape:
         return stacks(self.spec, self.adapter)
 
     @property
+    def gradient(self) -> int:
+        """Numbers of a token of the stream's gradient, which has room for the widest adapter's columns."""
+        return self.spec.hidden_size + max(stack.rank for stack in self.stacks.values())
+
+    @property
     def rotated(self) -> int:
         """Queries and keys of a token that are no longer where the projection put them: those that were normalized."""
         spec = self.spec
@@ -78,11 +81,9 @@ def layer_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> La
         rows: Tokens of the pass.
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
     """
-    hidden = shape.spec.hidden_size * shape.width
     return LayerBytes(
         kept=rows * kept_bytes(shape, level, tiled=0 < mlp_rows < rows),
         parked=tuple(rows * size for size in parked_bytes(shape, level)),
-        leaves_stream=0 if level in _KEEPS_QKV else rows * hidden,
         forward=_forward_bytes(shape, level, rows, mlp_rows),
         backward=_backward_bytes(shape, level, rows, mlp_rows),
     )
@@ -115,8 +116,8 @@ def evaluated_bytes(shape: LayerShape, rows: int, mlp_rows: int) -> int:
     """Most at a moment of a forward pass that keeps nothing, bytes."""
     made, hidden, tile = shape.stacks, shape.spec.hidden_size, mlp_rows or rows
     sandwich = int(shape.spec.sandwich_norms)
-    attention = 2 * hidden + _first_half(shape) + (1 + sandwich) * hidden
-    whole = (4 + 2 * sandwich) * hidden
+    attention = hidden + _first_half(shape)
+    whole = (3 + 2 * sandwich) * hidden
     tiled = hidden + made["gate_up"].rank + made["gate_up"].outputs + made["down"].inputs + made["down"].rank
     singles = 4 * rows * (shape.spec.num_heads + 2 + 2 * sandwich)
     return max(rows * attention, rows * whole + min(tile, rows) * tiled) * shape.width + singles
@@ -183,10 +184,11 @@ def _forward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) ->
     tile, gate_up, down = min(mlp_rows or rows, rows), made["gate_up"], made["down"]
     sandwich, whole = int(shape.spec.sandwich_norms), level in _MAKES_GATE_UP
     slot = 0 if level == "input" else rows * sum(parked_bytes(shape, level)[-1:])  # gate and up, or attention's output
-    # Attention's half, when its output is projected. What the feed-forward will keep or hand on has its place already.
+    # Attention itself. What the layer will keep or hand on has its place already.
     placed = (1 + sandwich) * hidden + down.rank + (gate_up.outputs + gate_up.rank if whole else 0)
     placed += made["qkv"].rank if level in _KEEPS_QKV and level != "all" else 0
-    attention = rows * ((2 + sandwich) * hidden + _first_half(shape) + placed) * width - slot
+    placed += (1 + sandwich) * hidden if level in _KEEPS_QKV else 0
+    attention = rows * (hidden + _first_half(shape) + placed) * width - slot
     # In the feed-forward, what attention's half keeps is there; the stream is where the output was, to which it is
     # added; the norm's input is dropped after the layer only.
     late_drop = 0 if level in _KEEPS_QKV else sandwich * hidden
@@ -199,14 +201,12 @@ def _forward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) ->
 
 def _backward_bytes(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> int:
     """Most at a moment of the backward pass, with the stream's gradient and everything that the layer kept."""
-    made = shape.stacks
-    gradient = shape.spec.hidden_size + max(stack.rank for stack in made.values())
     parked = rows * sum(parked_bytes(shape, level))  # in slots
     inside = max(
         _mlp_backward(shape, level, rows, mlp_rows) - parked,
         _attention_backward(shape, level, rows, mlp_rows) - (0 if level == "offloaded" else parked),
     )
-    return rows * gradient * shape.width + inside
+    return rows * shape.gradient * shape.width + inside
 
 
 def _mlp_backward(shape: LayerShape, level: Level, rows: int, mlp_rows: int) -> int:

@@ -18,7 +18,7 @@ from burnish_engine.advise.shape import (
     projection_parameters,
 )
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 
 RANK_UNIT = 16
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
@@ -30,7 +30,10 @@ _MEMBERS = {
     "gate_up": ("gate_proj", "up_proj", "gate_up_proj"),
     "down": ("down_proj",),
 }
-_HEAD_ROWS, _HEAD_ROWS_CPU, _HEAD_STEP = 4096, 256, 256
+_HEAD_ROWS = 4096
+"""Most rows of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take memory."""
+_HEAD_ROWS_CPU = 256  # padding costs time there, and small products nothing
+_HEAD_STEP = 256
 _FUSED_RANK = 64  # largest padded rank that the activation's kernel takes along
 
 
@@ -121,7 +124,7 @@ def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *
 
 
 def head_rows(supervised: int, *, cuda: bool, divided: int = 1) -> int:
-    """Rows of a chunk of the head, as `train.memory_choice.head_rows` has them.
+    """Rows of a chunk of the head: of equal size, so that few are padding in the pass that learns from the most tokens.
 
     Args:
         supervised: Most learned tokens of a pass.

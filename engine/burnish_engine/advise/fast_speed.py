@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish_engine.advise.fast_layer import LayerShape, parked_bytes
-from burnish_engine.advise.fast_memory import Bytes, Levels, Pieces, of_plan
+from burnish_engine.advise.fast_memory import Bytes, Pieces, of_plan
 from burnish_engine.advise.fast_shape import NF4_BYTES, Stack, is_fused, stacks
+from burnish_engine.advise.level_mixes import Levels
 from burnish_engine.advise.planned_run import FastRun
-from burnish_engine.advise.shape import BYTES_OF, MIB, embedding_parameters
-from burnish_engine.advise.transfers import AHEAD, Seconds, backward_seconds, forward_seconds
+from burnish_engine.advise.shape import BYTES_OF, embedding_parameters
+from burnish_engine.advise.transfers import AHEAD, PIECE_BYTES, Seconds, backward_seconds, forward_seconds
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, PcieFacts
@@ -27,15 +28,11 @@ from burnish_engine.contract.memory_plan import LEVELS, Level, MemoryPlan
 from burnish_engine.hardware.gpu_table import facts_for
 
 _GEMM_SHARE = 0.71  # of the dense tensor peak
-_ATTENTION_SHARE = 0.25  # of that peak, counting only pairs of tokens that see each other
+_ATTENTION_SHARE = 0.37  # of that peak
+_ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
 _MEMORY_SHARE = 0.93  # of the memory's peak, a second read of what was just written not counted
 _LAYER_S = 40e-6  # beginnings and ends of a layer's kernels, forward and backward
-_AGAIN_S = {
-    "narrow": 4e-6,
-    "attention": 14e-6,
-    "host": 14e-6,
-    "input": 16e-6,
-}  # the same of the kernels that run once more
+_AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of what runs once more
 _TILE_S = 20e-6  # the same of the feed-forward, which is all of a tile
 _TILE_FILL = 96  # rows as long as each further tile's products take to fill the multiprocessors, and to drain
 _FP32_RATE = 0.125  # of the tensor peak, where fp32 has no tensor cores
@@ -51,11 +48,9 @@ _LOGIT_PASSES = 3  # the loss reads the logits twice and writes them once
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0, "fp16": 60.0}
 _CPU_UNPACKED_PER_S_AND_CORE = 500e6  # NF4 weights
 _CPU_GB_S = 20.0  # of memory, whatever the processor: little of the time
-_PIECE_BYTES = 32 * MIB  # of models.streamed_matrix
 _LINK_SHARE = 0.85  # of what a PCIe lane carries: an H100's 16 lanes of generation 5, 63 GB/s, move 54
 _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # by generation, one way
 _LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
-
 
 _EVERYTHING = ["gate_up", "o", "qkv"]
 _AGAIN = {"narrow": ["gate_up"], "attention": _EVERYTHING, "host": _EVERYTHING, "input": _EVERYTHING}
@@ -139,7 +134,7 @@ class FastSpeed:
         product = max(2.0 * filled * weights / at.products, weights * width / moves)
         total = 2 * chunks * product + one.supervised * spec.vocab_size * _LOGIT_PASSES * width / at.memory
         if pieces.head_on_host:  # the gradient is added up piece by piece
-            sums = chunks * pieces.head_rows * spec.hidden_size * weights * width / _PIECE_BYTES
+            sums = chunks * pieces.head_rows * spec.hidden_size * weights * width / PIECE_BYTES
             total += sums * (8 + width) / at.memory
         if pieces.embedding_on_host:
             total += one.static_rows * spec.hidden_size * width / at.link
@@ -154,7 +149,8 @@ class FastSpeed:
     @cached_property
     def _attention(self) -> Seconds:
         """Of each layer, forward."""
-        return np.array(attention_operations(self._run.spec, self._one)) / self._rates.attention
+        edge = _ATTENTION_EDGE if self._run.cuda else 0
+        return np.array(attention_operations(self._run.spec, self._one, edge)) / self._rates.attention
 
     def _layer(self, level: Level, mlp_rows: int) -> tuple[float, float]:
         one, at, width, made = self._one, self._rates, self._width, self._stacks
@@ -220,15 +216,20 @@ def fast_seconds(run: FastRun, one: Pass, plan: MemoryPlan) -> float:
     return float(FastSpeed(run, one).seconds([of_plan(plan)])[0])
 
 
-def attention_operations(spec: DecoderSpec, one: Pass) -> list[float]:
+def attention_operations(spec: DecoderSpec, one: Pass, edge: float) -> list[float]:
     """Each layer's attention within documents, forward: a token sees half of its own, 4 operations a pair and number.
 
     Backward takes 2.5 times as many.
+
+    Args:
+        spec: The model's shape.
+        one: The pass.
+        edge: By how many tokens longer a document is to be taken.
     """
     span = one.span or one.tokens
     local = min(span, float(spec.sliding_window or span))
     spans = [local if layer.kind == "sliding_attention" else span for layer in spec.layers]
-    return [4.0 * one.tokens * seen / 2 * spec.num_heads * spec.head_dim for seen in spans]
+    return [4.0 * one.tokens * (seen + edge) / 2 * spec.num_heads * spec.head_dim for seen in spans]
 
 
 def rates(run: FastRun) -> Rates:

@@ -17,7 +17,8 @@ from burnish_engine.advise.workload import planned_facts, rounded_length, wanted
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.recipe import DevicesSection, ExportSection, Recipe
+from burnish_engine.contract.recipe import DevicesSection, Recipe
+from burnish_engine.contract.recipe_export import ExportSection
 
 COMFORTABLE_SHARE = 0.9
 """Share of the free memory that a suggested run of the plain engine may be predicted to take: predictions err and other

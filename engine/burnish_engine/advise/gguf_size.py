@@ -1,7 +1,7 @@
 """Which type llama.cpp gives each tensor, and so how large a GGUF becomes, before it is made. Loads no torch.
 
 The rules are those of llama.cpp's `src/llama-quant.cpp` (`llama_tensor_get_type_impl` and `tensor_type_fallback`) for
-the types Burnish offers, without an importance matrix. Block sizes come from `gguf.constants`.
+the types Burnish offers, with and without an importance matrix. Block sizes come from `gguf.constants`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,24 @@ from dataclasses import dataclass
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.contract.recipe import GgufType
+from burnish_engine.contract.recipe_export import GgufType
 
 BASE_TYPES: dict[GgufType, str] = {
     "F16": "F16", "BF16": "BF16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_K_M": "Q5_K", "Q5_K_S": "Q5_K", "Q5_0": "Q5_0",
     "Q4_K_M": "Q4_K", "Q4_K_S": "Q4_K", "Q4_0": "Q4_0", "Q4_1": "Q4_1", "IQ4_NL": "IQ4_NL", "IQ4_XS": "IQ4_XS",
+    "Q3_K_M": "Q3_K", "Q3_K_S": "Q3_K", "IQ3_M": "IQ3_S", "IQ3_XXS": "IQ3_XXS", "Q2_K": "Q2_K", "IQ2_M": "IQ2_S",
 }  # fmt: skip
 """File type to the type most of its tensors have (`llama_ftype_get_default_type`)."""
 
-_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+NEED_IMPORTANCE: tuple[GgufType, ...] = ("IQ3_XXS", "IQ2_M")
+"""Types llama.cpp makes only with an importance matrix (`tensor_requires_imatrix`)."""
+_FALLBACK = {
+    "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
+    "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
+}  # fmt: skip
 _KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$")
+_VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
+_PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 _METADATA_BYTES_PER_TOKEN = 40  # text, type and merge of a byte-BPE entry; SmolLM2 has 36, Llama 3 41
 _BYTES_PER_TENSOR_INFO = 60
@@ -77,64 +85,105 @@ def type_bytes(shape: Sequence[int], kind: str) -> int:
 
 
 def choose_types(
-    tensors: Sequence[TensorShape], quant: GgufType, *, gqa: int = 1, experts: int = 0
+    tensors: Sequence[TensorShape], quant: GgufType, *, gqa: int = 1, experts: int = 0, importance: bool = False
 ) -> list[TensorType]:
     """The type of every tensor of a file.
 
     Args:
         tensors: All tensors; whether `output.weight` is among them says whether the head is tied.
         quant: The file type.
-        gqa: Query heads per key/value head.
+        gqa: Query heads per key/value head, of the first layer.
         experts: Experts of a mixture, 0 for dense models.
+        importance: Whether there is an importance matrix, with which some types spend their bits otherwise.
 
     Raises:
         UsageError: Rows of a tensor do not fill the blocks of this file type and there is no replacement.
     """
     tied = all(tensor.name != "output.weight" for tensor in tensors)
-    layers = 1 + max((_layer(tensor.name) for tensor in tensors), default=0)
-    ordered = sorted((tensor for tensor in tensors if "attn_v.weight" in tensor.name), key=lambda one: _layer(one.name))
-    values = {tensor.name: place for place, tensor in enumerate(ordered)}
-    rules = _Rules(quant, layers, len(values), values, gqa, experts)
+    values = _places(tensors, lambda name: _VALUES.search(name) is not None)
+    downs = _places(tensors, lambda name: "ffn_down" in name)
+    rules = _Rules(quant, values, downs, gqa, experts, importance)
     return [_choose(tensor, rules, tied=tied) for tensor in tensors]
+
+
+def _places(tensors: Sequence[TensorShape], wanted: Callable[[str], bool]) -> dict[str, int]:
+    """Each tensor of a kind to its place among them, in layer order."""
+    names = sorted((tensor.name for tensor in tensors if wanted(tensor.name)), key=_layer)
+    return {name: place for place, name in enumerate(names)}
 
 
 @dataclass(frozen=True)
 class _Rules:
     quant: GgufType
-    layers: int
-    value_count: int
-    value_place: dict[str, int]
+    values: dict[str, int]
+    downs: dict[str, int]
     gqa: int
     experts: int
+    importance: bool
 
     def wanted(self, name: str) -> str:
         """The type of one weight of a layer, before its row length is looked at."""
         kind = BASE_TYPES[self.quant]
-        if "attn_v.weight" in name:
+        if self.quant == "IQ2_M":
+            return self._two_bits(name, kind)
+        if name in self.values:
             return self._value(name, kind)
         if "attn_k.weight" in name and self.experts == 8:
             return "Q8_0"
-        if "ffn_down" in name:
-            return self._down(_layer(name), kind)
-        if "attn_output.weight" in name and self.experts == 8 and self.quant[:2] in {"Q4", "IQ"}:
-            return "Q5_K" if self.quant in {"Q4_K_M", "Q4_K_S", "IQ4_NL", "IQ4_XS"} else kind
+        if ("attn_k.weight" in name or "attn_q.weight" in name) and self.quant == "IQ3_XXS":
+            return "IQ2_S"
+        if name in self.downs:
+            return self._down(self.downs[name], len(self.downs), kind)
+        if "attn_output.weight" in name:
+            return self._output(kind)
         return kind
 
     def _value(self, name: str, kind: str) -> str:
-        place = self.value_place[name]
+        place = self.values[name]
         if self.experts == 8:
             return "Q8_0"
         if self.quant in {"IQ4_NL", "IQ4_XS"} and self.gqa >= 4:
             return "Q5_K"
-        if self.quant in {"Q4_K_M", "Q5_K_M"} and _more_bits(place, self.value_count):
+        if self.quant in {"Q4_K_M", "Q5_K_M"} and _more_bits(place, len(self.values)):
             return "Q6_K"
+        if self.quant == "Q3_K_M":
+            return "Q5_K" if place < 2 else "Q4_K"
+        few = {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_XXS" if self.importance else "IQ3_S", "IQ3_M": "Q4_K"}
+        if self.quant in few:
+            return "Q4_K" if self.gqa >= 4 else few[self.quant]
         return "Q5_K" if self.quant == "Q4_K_S" and place < 4 else kind
 
-    def _down(self, layer: int, kind: str) -> str:
+    def _down(self, place: int, count: int, kind: str) -> str:
         if self.quant in {"Q4_K_M", "Q5_K_M"}:
-            return "Q6_K" if _more_bits(layer, self.layers) else kind
-        early = layer < self.layers // 8
+            return "Q6_K" if _more_bits(place, count) else kind
+        if self.quant == "Q3_K_M":
+            return "Q5_K" if place < count // 16 else "Q4_K"
+        if self.quant == "Q2_K":
+            return "Q3_K"
+        early = place < count // 8
+        if self.quant == "IQ3_XXS" and not self.importance:
+            return "Q4_K" if early else "Q3_K"
+        if self.quant == "IQ3_M":
+            return "Q4_K" if early else kind
+        if self.importance:
+            return {"Q4_0": "Q4_1", "Q5_0": "Q5_1", "Q4_K_S": "Q5_K"}.get(self.quant, kind) if early else kind
         return "Q5_K" if early and self.quant in {"IQ4_NL", "IQ4_XS", "Q4_K_S"} else kind
+
+    def _output(self, kind: str) -> str:
+        if self.experts == 8:
+            return kind if self.quant in _PLAIN_OUTPUT else "Q5_K"
+        return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "IQ3_M": "Q4_K"}.get(self.quant, kind)
+
+    def _two_bits(self, name: str, kind: str) -> str:
+        if name in self.values:
+            return "Q4_K" if self.gqa >= 4 or self.experts >= 4 else "IQ3_S"
+        if self.experts == 8 and "attn_k.weight" in name:
+            return "Q4_K"
+        if name in self.downs:
+            return "IQ3_S" if self.downs[name] < len(self.downs) // 8 else kind
+        if "attn_output.weight" in name:
+            return "Q5_K" if self.experts == 8 else "IQ3_S"
+        return kind
 
 
 def _more_bits(place: int, count: int) -> bool:
@@ -149,10 +198,11 @@ def _choose(tensor: TensorShape, rules: _Rules, *, tied: bool) -> TensorType:
     if kind in {"F16", "BF16"}:
         return TensorType(tensor, kind, kind)
     if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):
-        wanted = "Q8_0" if kind == "Q8_0" else "Q6_K"
+        wanted = "Q8_0" if kind == "Q8_0" else "Q5_K" if rules.quant in {"IQ3_XXS", "IQ2_M"} else "Q6_K"
         given = "Q8_0" if tensor.row % _block(kind)[0] else wanted
         return TensorType(tensor, wanted, _fitting(tensor, given))
-    wanted = rules.wanted(tensor.name)
+    embedding = tensor.name == "token_embd.weight" and rules.quant in NEED_IMPORTANCE
+    wanted = "IQ3_S" if embedding else rules.wanted(tensor.name)
     return TensorType(tensor, wanted, _fitting(tensor, wanted))
 
 

@@ -19,13 +19,17 @@ import numpy.typing as npt
 
 from burnish_engine.contract.memory_plan import LEVELS, Level
 
+Levels: TypeAlias = npt.NDArray[np.int8]
+"""[plans, layers], numbers of levels in `LEVELS`."""
 Counts: TypeAlias = npt.NDArray[np.int16]
 """[mixes, levels]: how many layers are of each of `LEVELS`."""
+MOVING: tuple[Level, ...] = ("offloaded", "host", "input")
+"""Levels that move something to host memory, from the most to the least."""
 
 _MOST_MIXES = 10_000  # all are looked at where there are no more
 _MOST_KINDS = 3  # else those of so many levels
 _NEAR = 16  # part of the layers that neighbors differ in at most
-_MOVING = [LEVELS.index(level) for level in ("offloaded", "host", "input")]  # from the most that moves to the least
+_MOVING = [LEVELS.index(level) for level in MOVING]
 _STAYING = [LEVELS.index(level) for level in ("attention", "narrow", "products", "rotated", "all")]  # bottom to top
 
 
@@ -75,7 +79,7 @@ def neighbors(counts: Counts, allowed: Sequence[Level]) -> Counts:
     return np.unique(np.vstack(found), axis=0)
 
 
-def arranged(counts: Counts, clear: int = 0) -> npt.NDArray[np.int8]:
+def arranged(counts: Counts, clear: int = 0) -> Levels:
     """The layers' levels [mixes, layers] of some mixes.
 
     Args:
@@ -96,7 +100,7 @@ def arranged(counts: Counts, clear: int = 0) -> npt.NDArray[np.int8]:
     return found
 
 
-def _by_turns(counts: npt.NDArray[np.int64], layers: int) -> npt.NDArray[np.int8]:
+def _by_turns(counts: npt.NDArray[np.int64], layers: int) -> Levels:
     """Levels of `_MOVING` as even as they can be mixed, [mixes, layers]; only as many count as there are.
 
     Args:

@@ -3,7 +3,7 @@
 What is kept of layers, how much of the feed-forward and of the head exists at once, and whether embeddings and head are
 in host memory are weighed against each other by `FastMemory` and `FastSpeed`. All mixes of levels are ranked by bounds
 that take only their counts; the best of them are then walked through layer by layer, and after that what is next to the
-best. Deterministic, some 20 milliseconds, loads no torch.
+best. Deterministic, at most a tenth of a second, loads no torch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish_engine.advise.fast_memory import Bytes, Levels, Pieces, memory_of, of_plan
+from burnish_engine.advise.fast_memory import Bytes, Pieces, memory_of, of_plan
 from burnish_engine.advise.fast_shape import head_rows
 from burnish_engine.advise.fast_speed import FastSpeed
-from burnish_engine.advise.level_mixes import Counts, arranged, mixes, neighbors
+from burnish_engine.advise.level_mixes import MOVING, Counts, Levels, arranged, mixes, neighbors
 from burnish_engine.advise.planned_run import FastRun
 from burnish_engine.advise.shape import MIB
 from burnish_engine.contract.memory_plan import AUTO, LEVELS, Level, MemoryPlan, parse_levels
@@ -32,7 +32,6 @@ _HEAD_DIVIDED = (1, 2, 4, 8, 16)
 # "all" is left to those who pin it: on an H100 it is 0.4 % faster than "rotated" for as much memory again.
 _AUTO_GPU: tuple[Level, ...] = ("rotated", "products", "offloaded", "narrow", "attention", "host", "input")
 _AUTO_CPU: tuple[Level, ...] = ("products", "narrow", "attention")
-_MOVING: tuple[Level, ...] = ("offloaded", "host", "input")
 
 
 class _Effort(NamedTuple):
@@ -158,7 +157,7 @@ class _Solver:
         """Levels that keep the least; as much of it in host memory as there is place for."""
         if self._pinned is not None:
             return of_levels(self._pinned)
-        staying = LEVELS.index([level for level in self._allowed if level not in _MOVING][-1])
+        staying = LEVELS.index([level for level in self._allowed if level not in MOVING][-1])
         found = [np.full((1, self._layers), staying, np.int8)]
         for level in [level for level in ("host", "input") if level in self._allowed]:
             moving = LEVELS.index(level)
@@ -208,7 +207,7 @@ class _Solver:
         """The fastest of some mixes that fits, walked through layer by layer; None where none is under the limit."""
         plans = []
         for counts, pieces in tried:
-            moves = counts[:, [LEVELS.index(level) for level in _MOVING]].any(axis=1)
+            moves = counts[:, [LEVELS.index(level) for level in MOVING]].any(axis=1)
             clears = self._effort.clear[1:] if moves.any() else ()
             levels = np.vstack([arranged(counts, 0), *(arranged(counts[moves], clear) for clear in clears)])
             plans.append((levels[self._fits(levels, pieces, budget)], pieces))
@@ -280,7 +279,7 @@ def _allowed(run: FastRun, *, moving: bool) -> tuple[Level, ...]:
     if run.recipe.train.recompute:
         allowed = tuple(level for level in allowed if level in {"attention", "host", "input"})
     if not moving:
-        allowed = tuple(level for level in allowed if level not in _MOVING)
+        allowed = tuple(level for level in allowed if level not in MOVING)
     if not run.spec.qk_norm:  # the same as "products" there
         allowed = tuple(level for level in allowed if level != "rotated")
     return allowed

@@ -14,7 +14,7 @@ from burnish_engine.advise.shape import (
     projection_parameters,
 )
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.contract.recipe import GgufType, TargetSection
+from burnish_engine.contract.recipe_export import GgufType, TargetSection
 
 GIB = 2**30
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from burnish_engine.advise.calibrate import Corrected, corrected
 from burnish_engine.advise.engine_choice import Config, choose_engine
-from burnish_engine.advise.fast_memory import fast_memory
+from burnish_engine.advise.fast_parts import memory_parts
 from burnish_engine.advise.fast_speed import fast_seconds
 from burnish_engine.advise.gguf_size import predicted_file_bytes
 from burnish_engine.advise.plain_memory import plain_memory
@@ -168,7 +168,7 @@ def _predicted(run: PlannedRun, work: _Work, choice: MemoryChoice | None) -> Cor
     """Components of the peak and the speed, by the engine that would run, corrected by past runs."""
     recipe, spec, average = run.recipe, run.spec, work.average
     if choice is not None:
-        parts, seconds = fast_memory(choice.run, choice.plan), fast_seconds(choice.run, average, choice.plan)
+        parts, seconds = memory_parts(choice.run, choice.plan), fast_seconds(choice.run, average, choice.plan)
     else:
         cuda, precision = run.device.cuda, run.device.precision
         passes = work.steps * recipe.train.accumulation if work.steps is not None else None

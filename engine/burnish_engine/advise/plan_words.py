@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from burnish_engine.advise.engine_choice import idle_pins
 from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.planned_run import PlannedRun
 from burnish_engine.advise.shape import GIB, MIB
 from burnish_engine.contract.advice import MemoryPart
-from burnish_engine.contract.recipe import idle_note
+from burnish_engine.contract.recipe_train import idle_note
 
 _GROWS_WITH_TOKENS = {
-    "activations", "head and loss", "backward pass of a layer", "workspace", "evaluation", "allocator", "fragmentation",
+    "activations", "head and loss", "backward pass of a layer", "workspace", "allocator", "fragmentation",
 }  # fmt: skip
 
 
@@ -63,8 +64,8 @@ def notes_on(run: PlannedRun) -> list[str]:
     """What else a person should know."""
     notes = [run.engine.note] if run.engine.note else []
     notes += [note] if (note := idle_note(run.recipe.adapter)) else []
-    if run.recipe.memory.pins and not run.engine.fast:
-        notes.append("The plain engine has no use for memory.layers, memory.mlp_rows and memory.head_rows.")
+    if not run.engine.fast and (idle := idle_pins(run.recipe)):
+        notes.append(idle)
     if run.engine.nf4 and not run.device.cuda:
         notes.append(
             "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "

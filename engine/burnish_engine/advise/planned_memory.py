@@ -44,8 +44,7 @@ def choose_memory(run: PlannedRun, largest: Pass, free: int, *, quick: bool = Fa
         free: Bytes free on its device. What past runs took beyond the prediction, or less, is allowed for.
         quick: See `choose_plan`.
     """
-    cuda, data = run.device.cuda, run.recipe.data
-    held = run.dataset.validation_rows if run.dataset else data.validation_files or data.validation_share
+    cuda = run.device.cuda
     fast = FastRun(
         recipe=run.recipe,
         spec=run.spec,
@@ -53,7 +52,6 @@ def choose_memory(run: PlannedRun, largest: Pass, free: int, *, quick: bool = Fa
         cuda=cuda,
         precision=run.device.precision,
         nf4=run.engine.nf4,
-        evaluates=bool(held),
         gpu=run.device.gpu(run.machine),
         cpu_cores=run.machine.cpu_cores,
     )

@@ -26,8 +26,8 @@ class Device:
     precision: str
 
     def gpu(self, machine: MachineFacts) -> GpuFacts | None:
-        """The GPU's facts; None on the CPU."""
-        return next(gpu for gpu in machine.gpus if gpu.index == self.index) if self.cuda else None
+        """The GPU's facts; None on the CPU, and for one that torch sees and the driver's library does not tell of."""
+        return next((gpu for gpu in machine.gpus if self.cuda and gpu.index == self.index), None)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class FastRun:
         cuda: An NVIDIA GPU; else the CPU.
         precision: What the base model computes in: "fp32", "bf16" or "fp16".
         nf4: Whether the frozen weights stand in 4 bits.
-        evaluates: Whether held-out rows are looked at during training.
         gpu: Facts of the GPU; None where they are not known, or on the CPU.
         cpu_cores: Physical ones.
     """
@@ -73,6 +72,5 @@ class FastRun:
     cuda: bool
     precision: str
     nf4: bool
-    evaluates: bool = True
     gpu: GpuFacts | None = None
     cpu_cores: int = 1

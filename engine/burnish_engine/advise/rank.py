@@ -14,7 +14,8 @@ from burnish_engine.advise.workload import workload
 from burnish_engine.contract.advice import CatalogModel, RankedModel
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe import Recipe, TargetSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_export import TargetSection
 
 _Verdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
 _Judgment = tuple[_Verdict, str]
@@ -28,7 +29,8 @@ _LONGEST_S = 3 * 86400.0
 _SMALL_SHARE = 1 / 8  # of the merit of the best model that runs well
 _KIND_WORTH = {"chat": 1.0, "code": 0.7, "reasoning": 0.6, "base": 0.5}
 """How far a kind of model suits most people's first wish, a model that answers; a query finds the others."""
-_GATED_WORTH = 0.9  # one has to sign in first
+_GATED_WORTH = 0.6  # one has to sign in first
+_CONDITIONS_WORTH = 0.8  # a license with conditions has to be read, and may bind what is made of the model
 _CRAMPED_WORTH = 0.4  # a run near the edge of the memory may fail after hours
 _QUANTIZED_WORTH = 0.8  # 4 bits cost some accuracy: only for a clearly better model
 _WEIGHT_BYTES = 2  # bf16, where it is only told how far a model is from fitting
@@ -113,7 +115,8 @@ def _judge(
         or _tight(fit, runs, target, dataset, weights=model.parameters, on_cpu=on_cpu)
         or ("good", _praise(model, runs, target, quantized=is_quantized(fit)))
     )
-    worth = model.parameters * model.merit * _KIND_WORTH[model.kind] * (_GATED_WORTH if model.gated else 1.0)
+    worth = model.parameters * model.merit * _KIND_WORTH[model.kind]
+    worth *= (_GATED_WORTH if model.gated else 1.0) * (_CONDITIONS_WORTH if model.license_note else 1.0)
     if fit is not None:
         worth *= _ease(fit, dataset, on_cpu=on_cpu) * (_QUANTIZED_WORTH if is_quantized(fit) else 1.0)
     ranked = RankedModel(

@@ -17,15 +17,10 @@ from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec, LengthStats
 from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe import (
-    ALL_LINEAR,
-    AdapterSection,
-    DataSection,
-    ExportSection,
-    ModelSection,
-    Recipe,
-    TrainSection,
-)
+from burnish_engine.contract.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_export import ExportSection
+from burnish_engine.contract.recipe_train import ALL_LINEAR, AdapterSection, TrainSection
 from burnish_engine.contract.what_fits import Limit, Method, Reach
 
 RANK = 16

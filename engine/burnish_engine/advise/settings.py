@@ -11,16 +11,10 @@ from burnish_engine.advise.fit import Fit, best_gpu, best_precision, device_sect
 from burnish_engine.advise.workload import CPU_ROW_TOKENS, Workload, held_out_share, wanted_length, workload
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe import (
-    ALL_LINEAR,
-    AdapterSection,
-    DataSection,
-    EvaluationSection,
-    ModelSection,
-    Recipe,
-    TargetSection,
-    TrainSection,
-)
+from burnish_engine.contract.recipe import EvaluationSection, ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_export import TargetSection
+from burnish_engine.contract.recipe_train import ALL_LINEAR, AdapterSection, TrainSection
 
 _STEPS_WANTED = 200  # enough for warmup, decay and a curve to read; more tokens a step beyond that
 _MOST_STEP_TOKENS = 16_384

@@ -7,7 +7,7 @@ from collections import Counter
 
 from burnish_engine.advise.gguf_size import spec_shapes
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 
 GIB, MIB = 2**30, 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}

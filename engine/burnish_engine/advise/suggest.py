@@ -18,7 +18,8 @@ from burnish_engine.advise.workload import hold_out
 from burnish_engine.contract.advice import CatalogModel, Choice, Plan, Suggestion
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe import ExportSection, Recipe, TargetSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe_file import dump_recipe
 from burnish_engine.models.source import open_model
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from burnish_engine.advise.gguf_size import spec_shapes
 from burnish_engine.advise.shape import adapted, adapter_parameters, parameters
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 
 _BLOCK = 256
 _LEAST_8_BIT = 4096  # numbers; smaller tensors keep fp32 moments
 _LEAST_PAGED = 100_000
 _FP32_MOMENTS = 8
+_EACH = {"adamw": _FP32_MOMENTS, "lion": 4, "schedule_free": _FP32_MOMENTS + 4}
+"""Bytes of state a weight."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def trained_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
 
 
 def optimizer_bytes(spec: DecoderSpec, adapter: AdapterSection, optimizer: str, *, cuda: bool) -> OptimizerBytes:
-    """The state of a plain run's optimizer.
+    """The state of a plain run's optimizer. Schedule-free training's has the weights once more, for a checkpoint.
 
     Args:
         spec: The base model's shape.
@@ -51,8 +53,10 @@ def optimizer_bytes(spec: DecoderSpec, adapter: AdapterSection, optimizer: str, 
         optimizer: As the recipe names it.
         cuda: An NVIDIA GPU; elsewhere nothing is paged.
     """
-    if optimizer == "adamw":
-        return OptimizerBytes(trained_parameters(spec, adapter) * _FP32_MOMENTS)
+    if optimizer in _EACH:
+        return OptimizerBytes(trained_parameters(spec, adapter) * _EACH[optimizer])
+    if optimizer in ("muon", "adafactor"):
+        return OptimizerBytes(sum(_by_shape(spec, shape, optimizer) for shape in tensor_shapes(spec, adapter)))
     paged = cuda and optimizer.startswith("paged_")
     device = host = largest = 0
     for numbers in tensor_sizes(spec, adapter):
@@ -66,18 +70,52 @@ def optimizer_bytes(spec: DecoderSpec, adapter: AdapterSection, optimizer: str, 
     return OptimizerBytes(device, host, largest)
 
 
+def flat_optimizer_bytes(
+    spec: DecoderSpec, adapter: AdapterSection, optimizer: str, *, cuda: bool, masked: bool
+) -> OptimizerBytes:
+    """The state of an optimizer on flat buffers, with the way that a library's leaves.
+
+    Args:
+        spec: The model's shape.
+        adapter: What is trained.
+        optimizer: The recipe's.
+        cuda: An NVIDIA GPU; else the CPU.
+        masked: Whether matrices sit out steps: then 8-bit AdamW's way and unpacked momentum are kept too.
+    """
+    state = optimizer_bytes(spec, adapter, optimizer, cuda=cuda)
+    apart = 0
+    if optimizer == "muon":  # it has no momentum of these, but the flat buffer has their places
+        shapes = tensor_shapes(spec, adapter)
+        apart = sum(math.prod(one) for one in shapes if len(one) != 2 or one[0] == spec.vocab_size)
+    buffers = {"lion": 1, "muon": 1, "adamw8bit": 2 * masked, "paged_adamw8bit": 2 * masked}.get(optimizer, 0)
+    return replace(state, device=state.device + 4 * (apart + buffers * trained_parameters(spec, adapter)))
+
+
+def _by_shape(spec: DecoderSpec, shape: tuple[int, ...], optimizer: str) -> int:
+    """Bytes of a tensor's state."""
+    numbers = math.prod(shape)
+    if optimizer == "muon":  # a momentum of each matrix; AdamW for vectors and tables
+        return 4 * numbers if len(shape) == 2 and shape[0] != spec.vocab_size else _FP32_MOMENTS * numbers
+    return 4 * (numbers // shape[-1] + numbers // shape[-2]) if len(shape) > 1 else 4 * numbers
+
+
 def tensor_sizes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[int]:
     """Numbers in each tensor that is trained."""
+    return (math.prod(shape) for shape in tensor_shapes(spec, adapter))
+
+
+def tensor_shapes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[tuple[int, ...]]:
+    """Shape of each tensor that is trained; of a mixture's experts all in one."""
     if adapter.method == "full":
-        sizes = [math.prod(tensor.shape) for tensor in spec_shapes(spec)]
-        yield from sizes
-        experts = parameters(spec) - sum(sizes)
+        shapes = [tuple(tensor.shape) for tensor in spec_shapes(spec)]
+        yield from shapes
+        experts = parameters(spec) - sum(math.prod(shape) for shape in shapes)
         if experts:
-            yield experts
+            yield (experts,)
         return
     for layer in spec.layers:
         for columns, rows in adapted(spec, layer, adapter).values():
-            yield adapter.rank * columns
-            yield adapter.rank * rows
+            yield adapter.rank, columns
+            yield rows, adapter.rank
             if adapter.method == "dora":
-                yield rows
+                yield (rows,)

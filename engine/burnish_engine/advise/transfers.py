@@ -12,8 +12,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.advise.shape import MIB
 from burnish_engine.contract.memory_plan import LEVELS
 
+PIECE_BYTES = 32 * MIB
+"""Of a head in host memory, twice on the device, as in `models.streamed_matrix`."""
 IN_FLIGHT = 2
 """Tensors on their way out, as in `models.offload`."""
 FURTHEST = 2

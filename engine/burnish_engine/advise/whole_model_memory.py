@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_engine.advise.shape import BYTES_OF, embedding_parameters, parameters
-from burnish_engine.advise.trained_bytes import OptimizerBytes, optimizer_bytes, tensor_sizes
+from burnish_engine.advise.trained_bytes import OptimizerBytes, flat_optimizer_bytes, optimizer_bytes, tensor_sizes
 from burnish_engine.contract.advice import MemoryPart
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.recipe import Recipe
@@ -19,6 +19,10 @@ _OPTIMIZERS = {
     "adamw": "AdamW, two moments, fp32",
     "adamw8bit": "AdamW, two moments, 8 bits",
     "paged_adamw8bit": "AdamW, two moments, 8 bits",
+    "muon": "Muon, one momentum, fp32",
+    "lion": "Lion, one momentum, fp32",
+    "adafactor": "Adafactor, mean squares of rows and columns",
+    "schedule_free": "schedule-free AdamW, fp32",
 }
 
 
@@ -39,12 +43,16 @@ class Passing:
     layer_kept: int
 
 
+_MOVING = "at the start: the weights once more, while they move into one buffer"
+
+
 @dataclass(frozen=True)
 class _Moment:
     gradients: int
     activations: int
     name: str
     work: int
+    note: str = ""
 
     @property
     def bytes(self) -> int:
@@ -64,7 +72,11 @@ def whole_model_parts(
         precision: What the model computes in, "fp32" or "bf16".
     """
     weights, width = parameters(spec), BYTES_OF[precision]
-    state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=cuda)
+    what = (spec, recipe.adapter, recipe.train.optimizer)
+    if recipe.masking.kind == "off":
+        state = optimizer_bytes(*what, cuda=cuda)
+    else:
+        state = flat_optimizer_bytes(*what, cuda=cuda, masked=True)
     parts = []
     if precision != "fp32":
         parts.append(MemoryPart(name="master weights", bytes=weights * 4, note="fp32, which the optimizer changes"))
@@ -75,7 +87,7 @@ def whole_model_parts(
         MemoryPart(name="gradients", bytes=worst.gradients, note=f"fp32, of {weights:,} weights in all"),
         MemoryPart(name="optimizer", bytes=state.device + state.largest, note=optimizer_note(recipe, state)),
         MemoryPart(name="activations", bytes=worst.activations, note=how),
-        MemoryPart(name=worst.name, bytes=worst.work),
+        MemoryPart(name=worst.name, bytes=worst.work, note=worst.note),
     ]
 
 
@@ -93,15 +105,20 @@ def _moments(recipe: Recipe, spec: DecoderSpec, passing: Passing, width: int, *,
     top = "head and loss" if passing.head >= passing.layer_peak else "backward pass of a layer"
     # A gradient comes in the numbers that are computed with, and is there beside the sum that it is added to. That of
     # tied embeddings is kept so from the head to the very end, where it meets the embedding's.
-    at_top = weights * 4 if recipe.train.accumulation > 1 else 0
+    summed = recipe.train.accumulation > 1 or recipe.masking.kind != "off"  # the latter has one buffer for all
+    at_top = weights * 4 if summed else 0
     in_first_layer = int(layers * (1 - 1 / spec.num_layers)) * 4 + (table if spec.tied_embeddings else embedding * 4)
-    if recipe.train.accumulation > 1:
+    if summed:
         in_first_layer = weights * 4
     at_end = {(4, True): 2 * table, (4, False): 0}.get((width, spec.tied_embeddings), table)
     scratch = 0
-    if not cuda and recipe.train.optimizer != "adamw":
+    if not cuda and recipe.train.optimizer.endswith("adamw8bit"):
         scratch = _CPU_8_BIT_SCRATCH * max(tensor_sizes(spec, recipe.adapter))
+    gathering = []
+    if recipe.masking.kind != "off":
+        gathering = [_Moment(weights * 4, 0, "workspace", weights * 4, _MOVING)]
     return [
+        *gathering,
         _Moment(at_top + table, passing.kept, top, max(passing.head, passing.layer_peak)),
         _Moment(in_first_layer, passing.layer_kept, "backward pass of a layer", passing.layer_peak),
         _Moment(weights * 4, 0, "backward pass of the embedding", at_end),

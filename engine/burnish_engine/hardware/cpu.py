@@ -12,12 +12,12 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores() -> int:
-    """Physical cores, but no more than the CPUs that affinity and a container's quota leave to this process.
+    """Physical cores, but no more than affinity, a container's quota and OMP_NUM_THREADS leave to this process.
 
     More threads than that only wait for each other: each parallel section is as slow as its last thread.
     """
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    limits = [physical, _affinity(), _quota()]
+    limits = [physical, _affinity(), _quota(), _openmp()]
     return max(1, min(limit for limit in limits if limit is not None))
 
 
@@ -34,3 +34,12 @@ def _quota() -> int | None:
         return None if quota == "max" else max(1, int(quota) // int(period))
     except (OSError, ValueError, ZeroDivisionError):  # not Linux, cgroup v1, or not what the kernel documents
         return None
+
+
+def _openmp() -> int | None:
+    """What the person or the batch system set for programs that compute in threads; None where nothing of sense is.
+
+    OpenMP 5.2, section 21.1.2: positive numbers for nested levels, separated by commas; the first is the outermost's.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None

@@ -15,7 +15,7 @@ import torch
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.keep import Keep
-from burnish_engine.models.layer_types import Attend, Pack, Saved
+from burnish_engine.models.layer_types import Attend, Pack, Saved, Stream
 from burnish_engine.models.offload import Offload
 from burnish_engine.models.rope_tables import RopeTable
 from burnish_engine.models.streamed_matrix import StreamedMatrix
@@ -102,14 +102,14 @@ class Decoder:
             attend: Does the attention instead; then nothing can be kept.
             offload: Where layers keep what they keep on the host; needed if one does.
         """
-        stream, pending = None, self.embed(ids_T)
+        stream = Stream(None, self.embed(ids_T))
         kept: list[Saved | None] = []
         first = self.first_trained
         if offload is not None and keep is not None:
-            offload.begin([layer.parks(keep[layer.shape.index]) for layer in self.layers[first:]], pending)
+            offload.begin([layer.parks(keep[layer.shape.index]) for layer in self.layers[first:]], stream.pending_TH)
         for index, layer in enumerate(self.layers):
             policy = keep[index] if keep is not None and index >= first else None
-            stream, pending, saved = layer.forward(stream, pending, pack, keep=policy, attend=attend, offload=offload)
+            saved = layer.forward(stream, pack, keep=policy, attend=attend, offload=offload)
             kept.append(saved)
             if saved is not None and policy is not None and policy.host:
                 assert offload is not None
@@ -117,33 +117,38 @@ class Decoder:
         if offload is not None:
             offload.settle()
         hidden, total, inverse = rms_norm.forward(
-            pending,
+            stream.pending_TH,
             self.final_norm_H,
             eps=self.spec.rms_norm_eps,
-            residual_TH=stream,
+            residual_TH=stream.sum_TH,
             one_plus_weight=self.spec.norm_one_plus,
-            sum_out=None if stream is None else pending,
+            sum_out=None if stream.sum_TH is None else stream.pending_TH,
         )
         return ForwardPass(hidden, total, inverse, kept, offload)
 
-    def backward(self, done: ForwardPass, dhidden_TH: torch.Tensor, pack: Pack) -> None:
+    def new_gradient(self, done: ForwardPass) -> torch.Tensor:
+        """Zeros `[T, E]`: the gradient of `done.hidden_TH` goes to the first H columns, those of adapters follow."""
+        width = self.spec.hidden_size + max(max(s.rank for s in layer.stacks) for layer in self.layers)
+        return done.hidden_TH.new_zeros(len(done.hidden_TH), width)
+
+    def backward(self, done: ForwardPass, gradient_TE: torch.Tensor, pack: Pack) -> None:
         """Add the adapters' gradients to their stacks' `gradients`.
 
         Args:
             done: From `forward` with `keep`; emptied on the way.
-            dhidden_TH: Gradient of `done.hidden_TH`.
+            gradient_TE: From `new_gradient`, and filled; changed.
             pack: As in `forward`.
         """
-        width = self.spec.hidden_size + max(max(s.rank for s in layer.stacks) for layer in self.layers)
-        gradient_TE = dhidden_TH.new_empty(len(dhidden_TH), width)
+        gradient_TH = gradient_TE[:, : self.spec.hidden_size]
         rms_norm.backward(
-            dhidden_TH,
+            gradient_TH,
             done.stream_TH,
             self.final_norm_H,
             done.inverse_T,
             one_plus_weight=self.spec.norm_one_plus,
-            out=gradient_TE[:, : self.spec.hidden_size],
+            out=gradient_TH,
         )
+        del done.hidden_TH, done.stream_TH  # layers work in their memory
         first = self.first_trained
         for layer in reversed(self.layers[first:]):
             if done.offload is not None:
@@ -164,7 +169,7 @@ class Decoder:
     def tile_feed_forward(self, rows: int) -> None:
         """Pass the feed-forward in tiles of so many tokens from now on; 0: all tokens at once."""
         for layer in self.layers:
-            layer.mlp_rows = rows
+            layer.feed_forward.rows = rows
 
     def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
         """Embeddings `[T, H]`, scaled in the model's dtype as the family asks."""

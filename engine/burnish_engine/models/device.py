@@ -26,6 +26,8 @@ the foreground by moving others' memory to the system's, and ours is the largest
 _SYSTEM_BYTES, _SYSTEM_SHARE = 4 * _GIB, 0.1  # left to everything else where GPU and system share one memory
 _LEAST_BYTES = 64 * _MIB
 
+MEMORY_ERRORS = (MemoryError, RuntimeError)
+"""Kinds of all errors that `is_out_of_memory` may take for one of memory."""
 _OUT_OF_MEMORY = (
     "DefaultCPUAllocator",
     "CUDA error: out of memory",  # outside torch's allocator, as for page-locked memory
@@ -111,7 +113,7 @@ def choose_precision(asked: str, device: torch.device) -> str:
 
 
 def choose_threads(asked: int) -> int:
-    """CPU threads: as asked, or one per physical core this process may use."""
+    """CPU threads: as asked, or one per physical core this process may use; see `usable_cores`."""
     return asked or usable_cores()
 
 
@@ -187,7 +189,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch, Python or a library below them ran out of memory; most say so in words only."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    if not isinstance(error, RuntimeError):
+    if not isinstance(error, MEMORY_ERRORS):
         return False
     # What ends a capture after that raises an error of its own.
     before = error.__cause__ or error.__context__

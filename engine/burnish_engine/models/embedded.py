@@ -87,15 +87,12 @@ def _make(source: Path, target: Path) -> None:
 
 @contextmanager
 def _writing(target: Path) -> Iterator[None]:
-    """Tell every failure to write as a `NoSpaceError`.
-
-    safetensors and tokenizers raise exceptions of their own kinds, which carry the system's error number in words only.
-    """
+    """Tell every failure to write as a `NoSpaceError`."""
     try:
         yield
     except OSError as error:
         raise cannot_write(target, error) from error
-    except Exception as error:
+    except Exception as error:  # tokenizers raises nothing narrower, safetensors its own: the number is in the words
         number = re.search(r"\(os error (\d+)\)", str(error))
         if number is None:
             raise

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,14 @@ def runtime_version() -> str:
     return str(library().__version__)
 
 
-def quantize_file(source: Path, target: Path, ftype: int, threads: int, on_line: Callable[[str], None]) -> str:
+def quantize_file(
+    source: Path,
+    target: Path,
+    ftype: int,
+    threads: int,
+    on_line: Callable[[str], None],
+    importance: Mapping[str, Any] | None = None,
+) -> str:
     """Quantize an unquantized GGUF. Blocks, cannot be cancelled, and may abort the process: run it in a worker.
 
     Args:
@@ -86,6 +93,7 @@ def quantize_file(source: Path, target: Path, ftype: int, threads: int, on_line:
         ftype: `llama_ftype` of llama.h.
         threads: CPU threads; 0 is one per core.
         on_line: Called with each piece of llama.cpp's log.
+        importance: Name of a weight to an array with the mean square of each of its input columns, fp32.
 
     Returns:
         An empty string, or why it failed.
@@ -93,6 +101,13 @@ def quantize_file(source: Path, target: Path, ftype: int, threads: int, on_line:
     lib = library()
     params = lib.llama_model_quantize_default_params()
     params.ftype, params.nthread = ftype, threads
+    arrays = {name: array.astype("float32", copy=True) for name, array in (importance or {}).items()}
+    if arrays:
+        table = (lib.llama_model_imatrix_data * (len(arrays) + 1))()  # an entry without a name ends the list
+        for entry, (name, array) in zip(table, arrays.items(), strict=False):
+            entry.name, entry.size = name.encode("utf-8"), array.size
+            entry.data = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        params.imatrix = table
     take_warnings()
     _log.listener = on_line
     try:

@@ -6,13 +6,15 @@ Shapes as in `decoder_layer`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
 from burnish_engine.models.offload import Parked
 from burnish_engine.models.stacked_linear import StackedLinear
 from burnish_kernels.attention import op as attention
+
+_Thing = TypeVar("_Thing")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,19 @@ class Pack:
 
     table_index_T: torch.Tensor
     documents: attention.Documents
+
+
+@dataclass
+class Stream:
+    """The residual stream between two layers. Who calls a layer holds no tensor of it, so that each is freed after use.
+
+    Attributes:
+        sum_TH: What was added up so far; None before the first layer.
+        pending_TH: What is still to be added.
+    """
+
+    sum_TH: torch.Tensor | None
+    pending_TH: torch.Tensor
 
 
 class Attend(Protocol):
@@ -86,52 +101,56 @@ class Weights:
     table_PR: torch.Tensor | None = None
 
 
-@dataclass
-class Places:
-    """Memory for what a layer keeps on the device: fields of `Saved`, and what it hands to the next layer.
+@dataclass(kw_only=True)
+class Kept:
+    """What a layer may keep on the device from its forward to its backward pass. None: not kept, or elsewhere."""
 
-    It is taken before the layer's other tensors, so that what stays lies close together. Taken on the way, it would lie
-    between tensors that come and go, and the wide ones found no place there any more: 3.6 GiB of a plan's 28.
-    None: not kept, or as it comes.
-    """
-
-    xa_down_TR: torch.Tensor
-    next_TH: torch.Tensor
-    lse_NT: torch.Tensor | None = None
-    qkv_TC: torch.Tensor | None = None
     xa_qkv_TR: torch.Tensor | None = None
+    qkv_TC: torch.Tensor | None = None
     q_TND: torch.Tensor | None = None
     k_TMD: torch.Tensor | None = None
     o_TE: torch.Tensor | None = None
+    lse_NT: torch.Tensor | None = None
     attention_out_TH: torch.Tensor | None = None
     middle_TH: torch.Tensor | None = None
     xa_gate_up_TR: torch.Tensor | None = None
     gate_up_TJ: torch.Tensor | None = None
+    xa_down_TR: torch.Tensor | None = None
     mlp_out_TH: torch.Tensor | None = None
 
 
-@dataclass
-class Saved:
+@dataclass(kw_only=True)
+class Places(Kept):
+    """Memory for what a layer keeps on the device, and for what it hands to the next one.
+
+    It is taken before the layer's other tensors, so that what stays lies close together. Taken on the way, it would lie
+    between tensors that come and go, and the wide ones found no place there any more: 3.6 GiB of a plan's 28.
+    """
+
+    next_TH: torch.Tensor
+
+
+@dataclass(kw_only=True)
+class Saved(Kept):
     """What a forward pass left for the backward pass. None: not kept, not there yet, or in host memory (`parked`)."""
 
     start_TH: torch.Tensor
     start_inverse_T: torch.Tensor
     x_attention_TE: torch.Tensor | None = None
-    xa_qkv_TR: torch.Tensor | None = None
-    qkv_TC: torch.Tensor | None = None
-    q_TND: torch.Tensor | None = None
-    k_TMD: torch.Tensor | None = None
-    o_TE: torch.Tensor | None = None
-    lse_NT: torch.Tensor | None = None
-    attention_out_TH: torch.Tensor | None = None
     attention_out_inverse_T: torch.Tensor | None = None
-    middle_TH: torch.Tensor | None = None
     middle_inverse_T: torch.Tensor | None = None
     x_mlp_TE: torch.Tensor | None = None
-    xa_gate_up_TR: torch.Tensor | None = None
-    gate_up_TJ: torch.Tensor | None = None
     activated_TE: torch.Tensor | None = None
-    xa_down_TR: torch.Tensor | None = None
-    mlp_out_TH: torch.Tensor | None = None
     mlp_out_inverse_T: torch.Tensor | None = None
     parked: dict[str, Parked] = field(default_factory=dict)
+
+
+def there(thing: _Thing | None) -> _Thing:
+    """It, which has to be there."""
+    assert thing is not None
+    return thing
+
+
+def rows_of(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
+    """Some rows of what may not be there."""
+    return None if tensor is None else tensor[rows]

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models.families import Module
 
 CONFIG_FILE = "adapter_config.json"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from burnish_engine.models.copy_stream import CopyStream
 from burnish_engine.models.page_lock import PageLock
 from burnish_engine.models.slots import Slots
 
@@ -63,14 +64,14 @@ class Offload:
     """
 
     def __init__(self, device: torch.device, rows: int, lockable: int | None = None) -> None:
-        self._device, self._rows, self._lockable = device, rows, lockable
+        self._rows, self._lockable = rows, lockable
         self.problem, self.serial = "", False
         self._places: dict[tuple[int, str], torch.Tensor] = {}
         self._slots = Slots(device)
         self._leaving: deque[tuple[torch.cuda.Event | None, torch.Tensor]] = deque()
         self._restored: list[torch.Tensor] = []
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._copies_at_once = self._stream is None
+        self._copies = CopyStream(device)
+        self._copies_at_once = not self._copies.is_apart
         self._pages = PageLock()
 
     @property
@@ -85,8 +86,7 @@ class Offload:
             layers: What each one will park.
             like_TH: Of the pass's tokens and dtype.
         """
-        if self._stream is not None and not torch.cuda.is_current_stream_capturing():
-            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        self._copies.wait_for_all()
         self._wait_for_all()
         self.finish()
         for name, count in self._together(layers).items():
@@ -131,7 +131,7 @@ class Offload:
             assert tensor.is_contiguous()
             host = self._place(layer, name, tensor)
             self._make_room()
-            self._leaving.append((self._copy(tensor, host), tensor))
+            self._leaving.append((self._copies.copy(tensor, host), tensor))
             if self.serial or self._copies_at_once:
                 self._wait_for_all()
             setattr(saved, name, None)
@@ -144,7 +144,7 @@ class Offload:
 
     def abandon(self) -> None:
         """Forget what was on its way when a pass, or the capture of one, failed half-way."""
-        join_captured(self._stream, self._device)
+        self._copies.join_capture()
         self._leaving.clear()
         self.finish()
 
@@ -165,8 +165,7 @@ class Offload:
     def restore(self, saved: Saved) -> None:
         """Put parked tensors back into `saved`; what the device does from here on comes after their arrival."""
         for name, parked in saved.parked.items():
-            if parked.arrived is not None:
-                torch.cuda.current_stream(self._device).wait_event(parked.arrived)
+            self._copies.wait(parked.arrived)
             assert parked.back is not None
             self._restored.append(parked.back)
             setattr(saved, name, parked.back)
@@ -180,17 +179,7 @@ class Offload:
     def _fetch(self, name: str, parked: Parked) -> None:
         host = parked.host
         parked.back = self._slots.take(name, tuple(host.shape), host.dtype)
-        parked.arrived = self._copy(host, parked.back)
-
-    def _copy(self, source: torch.Tensor, target: torch.Tensor) -> torch.cuda.Event | None:
-        """Copy, after all that the device was told to do so far; the event says when it is done."""
-        if self._stream is None:
-            target.copy_(source)
-            return None
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            target.copy_(source, non_blocking=True)
-        return self._stream.record_event()
+        parked.arrived = self._copies.copy(host, parked.back)
 
     def _wait_for_all(self) -> None:
         while self._leaving:
@@ -202,8 +191,7 @@ class Offload:
 
     def _wait_for_oldest(self) -> None:
         copied, tensor = self._leaving.popleft()
-        if copied is not None:
-            torch.cuda.current_stream(self._device).wait_event(copied)
+        self._copies.wait(copied)
         self._slots.release(tensor)
 
     def _lock(self, place: torch.Tensor) -> None:
@@ -217,7 +205,7 @@ class Offload:
             found = f"{before / 1e9:.1f} GB are, more was refused with CUDA error {code}"
         self.problem = (
             f"What layers keep on the host does not fit into page-locked memory ({found}); copies are slower and steps "
-            "are not captured."
+            "are not captured. Close other programs, or set memory.layers to levels that keep less there."
         )
 
     def _place(self, layer: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -225,17 +213,7 @@ class Offload:
         numbers = tensor.numel() // tensor.shape[0] * self._rows
         if (layer, name) not in self._places:
             place = torch.empty(numbers, dtype=tensor.dtype)
-            if self._stream is not None and not self.problem:
+            if self._copies.is_apart and not self.problem:
                 self._lock(place)
             self._places[layer, name] = place
         return self._places[layer, name][: tensor.numel()].view(tensor.shape)
-
-
-def join_captured(stream: torch.cuda.Stream | None, device: torch.device) -> None:
-    """Bring a stream that a capture reached back to the current one: unjoined, the capture cannot even be ended."""
-    if stream is None:
-        return
-    with torch.cuda.stream(stream):
-        captures = torch.cuda.is_current_stream_capturing()
-    if captures:  # waiting for one that is not captured would spoil the capture
-        torch.cuda.current_stream(device).wait_stream(stream)

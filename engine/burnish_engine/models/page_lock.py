@@ -25,7 +25,7 @@ class PageLock:
         code: int = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0).value
         if code:
             # The runtime keeps the error, and torch would find it after the next kernel and blame that.
-            with suppress(RuntimeError, AssertionError):
+            with suppress(RuntimeError, AssertionError):  # the error; in tests, that this torch is one without CUDA
                 torch.zeros(1, device="cuda")
         else:
             self._locked.append(tensor)

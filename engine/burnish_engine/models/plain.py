@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models.device import is_out_of_memory
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.tokenizer import first_line, quiet_transformers

@@ -24,6 +24,7 @@ class Slots:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._slots: dict[str, list[_Slot]] = {}
+        self._sizes: dict[str, int] = {}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -31,7 +32,7 @@ class Slots:
         return {name: len(slots) for name, slots in self._slots.items()}
 
     def reserve(self, name: str, count: int, size: int, dtype: torch.dtype) -> None:
-        """Make places.
+        """Make places. Those that are made later, where they do not suffice or were given back, are as large.
 
         Args:
             name: For what.
@@ -39,15 +40,15 @@ class Slots:
             size: Numbers of the largest tensor.
             dtype: Of these.
         """
-        made = [_Slot(torch.empty(size, dtype=dtype, device=self._device)) for _ in range(count)]
-        self._slots.setdefault(name, []).extend(made)
+        self._sizes[name] = size
+        self._make(name, count, size, dtype)
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialized tensor in a place that is free and large enough, or else in a new one."""
         size = prod(shape)
         free = [one for one in self._slots.get(name, ()) if one.tenant is None and one.memory.numel() >= size]
         if not free:
-            self.reserve(name, 1, size, dtype)
+            self._make(name, 1, max(size, self._sizes.get(name, 0)), dtype)
             free = self._slots[name][-1:]
         free[0].tenant = free[0].memory[:size].view(shape)
         return free[0].tenant
@@ -61,3 +62,7 @@ class Slots:
     def clear(self) -> None:
         """Give all memory back."""
         self._slots.clear()
+
+    def _make(self, name: str, count: int, size: int, dtype: torch.dtype) -> None:
+        made = [_Slot(torch.empty(size, dtype=dtype, device=self._device)) for _ in range(count)]
+        self._slots.setdefault(name, []).extend(made)

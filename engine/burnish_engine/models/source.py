@@ -32,6 +32,7 @@ class ModelSource:
         spec: Its decoder specification; None for families only the plain path knows.
         note: Something the person should know about these weights, or an empty string.
         trained: Whether a run trained all its weights.
+        chat_template: Jinja source that takes the place of its tokenizer's own; empty: that stays.
     """
 
     folder: Path
@@ -40,6 +41,7 @@ class ModelSource:
     spec: DecoderSpec | None
     note: str = ""
     trained: bool = False
+    chat_template: str = ""
 
     @property
     def trained_digest(self) -> str:

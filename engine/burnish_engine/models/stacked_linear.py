@@ -61,7 +61,7 @@ class Quantized:
     Attributes:
         parts: The rows of W from top to bottom.
         a_RK, sb_NR: Shadows of the adapters, pasted beside W.
-        scratch: `[N + R, K + R]`; what stands in its last R rows and columns means nothing.
+        scratch: `[N + R, K + R]`; what stands in the corner below sB and beside A means nothing, and nothing reads it.
     """
 
     parts: list[Part]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from burnish_engine.models.offload import join_captured
+from burnish_engine.models.copy_stream import CopyStream
 
 PIECE_BYTES = 32 << 20
 """Of the matrix on the device at once, twice. A piece takes about 1.3 ms on PCIe 4 with 16 lanes."""
@@ -30,7 +30,7 @@ class StreamedMatrix:
         self._matrix, self._device = matrix_VH, device
         rows = max(1, piece_bytes // (matrix_VH.shape[1] * matrix_VH.element_size()))
         self._spans = [slice(first, min(first + rows, len(matrix_VH))) for first in range(0, len(matrix_VH), rows)]
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._copies = CopyStream(device)
 
     def rows_product(self, x_CH: torch.Tensor) -> torch.Tensor:
         """Product X Mᵀ, `[C, V]`: the same numbers as in one product."""
@@ -50,7 +50,7 @@ class StreamedMatrix:
 
     def _pieces(self, spans: Sequence[slice]) -> Iterator[tuple[slice, torch.Tensor]]:
         """Spans of rows and these rows on the device."""
-        if self._stream is None:
+        if not self._copies.is_apart:
             yield from ((span, self._matrix[span]) for span in spans)
             return
         coming = self._fetch(spans[0])
@@ -58,19 +58,15 @@ class StreamedMatrix:
             piece, arrived = coming
             if number + 1 < len(spans):
                 coming = self._fetch(spans[number + 1])
-            torch.cuda.current_stream(self._device).wait_event(arrived)
+            self._copies.wait(arrived)
             yield span, piece
             del piece
 
     def abandon(self) -> None:
         """Forget what was on its way when a capture failed half-way."""
-        join_captured(self._stream, self._device)
+        self._copies.join_capture()
 
-    def _fetch(self, span: slice) -> tuple[torch.Tensor, torch.cuda.Event]:
-        assert self._stream is not None
+    def _fetch(self, span: slice) -> tuple[torch.Tensor, torch.cuda.Event | None]:
         host = self._matrix[span]
         piece = torch.empty_like(host, device=self._device)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # whose memory this was before
-        with torch.cuda.stream(self._stream):
-            piece.copy_(host, non_blocking=True)
-        return piece, self._stream.record_event()
+        return piece, self._copies.copy(host, piece)

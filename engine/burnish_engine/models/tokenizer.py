@@ -19,7 +19,7 @@ def quiet_transformers() -> None:
 
 
 def load_tokenizer(source: ModelSource) -> Any:
-    """The model's fast tokenizer.
+    """The model's fast tokenizer, with the chat template that the source says.
 
     Raises:
         SetupError: It cannot be loaded, or is not a fast (tokenizers-based) one, which offsets need.
@@ -41,6 +41,8 @@ def load_tokenizer(source: ModelSource) -> Any:
             f"The tokenizer in {source.folder} has no tokenizer.json, which exact loss spans need.",
             "Get the model's tokenizer.json.",
         )
+    if source.chat_template:
+        tokenizer.chat_template = source.chat_template
     return tokenizer
 
 

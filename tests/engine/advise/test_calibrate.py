@@ -19,7 +19,8 @@ from burnish_engine.advise.plan import plan_run
 from burnish_engine.advise.planned_run import Device, PlannedRun
 from burnish_engine.contract.advice import MemoryPart
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 from burnish_engine.contract.version import burnish_version
 
 from support.machines import cpu_machine, gpu_machine

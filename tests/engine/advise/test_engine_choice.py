@@ -8,7 +8,8 @@ import torch
 from burnish_engine.advise import engine_choice
 from burnish_engine.advise.engine_choice import choose_engine, why_not
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe import AdapterSection, ModelSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.spec import decoder_spec, rough_spec
 from burnish_engine.train import choose_engine as train_choice
@@ -106,13 +107,19 @@ def test_every_weight_is_trained_by_the_plain_engine_only():
     assert 'train.engine = "plain"' in told.value.remedy
 
 
-def test_an_optimizer_whose_library_is_missing_is_refused(monkeypatch):
-    recipe = Recipe(train=TrainSection(optimizer="paged_adamw8bit"))
-    assert "paged_adamw8bit" in choose_engine(recipe, decoder_spec(LLAMA), None, "fp32").note
-    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(UsageError, match="needs bitsandbytes, which is not installed") as told:
+@pytest.mark.parametrize(
+    ("optimizer", "package"),
+    [("paged_adamw8bit", "bitsandbytes"), ("lion", "lion_pytorch"), ("schedule_free", "schedulefree")],
+)
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_an_optimizer_whose_library_is_missing_is_refused(monkeypatch, optimizer, package, engine):
+    recipe = Recipe(train=TrainSection(optimizer=optimizer, engine=engine))
+    assert choose_engine(recipe, decoder_spec(LLAMA), None, "fp32").fast == (engine == "auto")
+    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda name: None if name == package else 1)
+    with pytest.raises(UsageError, match=f"needs {package}, which is not installed") as told:
         choose_engine(recipe, decoder_spec(LLAMA), None, "fp32")
     assert 'train.optimizer = "adamw"' in told.value.remedy
+    assert choose_engine(Recipe(train=TrainSection(optimizer="muon")), decoder_spec(LLAMA), None, "fp32").fast
 
 
 @pytest.mark.parametrize(("capability", "fast"), [((7, 5), False), ((8, 0), True), ((12, 0), True), (None, True)])

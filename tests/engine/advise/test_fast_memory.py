@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.advise.fast_layer import LayerShape, kept_bytes, parked_bytes
-from burnish_engine.advise.fast_memory import fast_memory, host_bytes, memory_of, of_plan
-from burnish_engine.advise.fast_shape import frozen_weights, head_rows, is_fused, stacks
+from burnish_engine.advise.fast_layer import LayerShape, evaluated_bytes, kept_bytes, parked_bytes
+from burnish_engine.advise.fast_memory import Pieces, host_bytes, memory_of, of_plan
+from burnish_engine.advise.fast_parts import memory_parts
+from burnish_engine.advise.fast_shape import frozen_weights, head_rows, stacks
+from burnish_engine.advise.level_mixes import arranged, mixes
 from burnish_engine.advise.memory_solver import peak_bytes
 from burnish_engine.advise.planned_run import FastRun
 from burnish_engine.advise.shape import adapter_parameters, embedding_parameters
 from burnish_engine.advise.workload import Pass, rounded_rows, static_rows
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.memory_plan import LEVELS, MemoryPlan, parse_levels
-from burnish_engine.contract.recipe import AdapterSection, DataSection, ModelSection, Recipe
+from burnish_engine.contract.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
 from burnish_engine.models.keep import KEEP_LEVELS
@@ -25,10 +29,8 @@ from burnish_engine.models.lora_adapter import plan_adapter
 from burnish_engine.models.offload import Offload
 from burnish_engine.models.spec import decoder_spec
 from burnish_engine.models.stacked_linear import Quantized
-from burnish_engine.train import memory_choice
 from burnish_engine.train.packed_batch import PackedLayout, buckets, layout_for
 from burnish_kernels.attention.op import documents, tile_rows
-from burnish_kernels.swiglu.adapted.tiles import can_fuse
 
 from support.allocator import Allocator
 from support.live_bytes import peak_of_a_pass, watched_pass
@@ -166,7 +168,7 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
     plan = MemoryPlan(layers=levels, mlp_rows=tile, head_rows=chunk)
     found = parts(Recipe(adapter=section), spec, Pass(4096, learned), plan)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
-    assert predicted == pytest.approx(real, rel=0.003)
+    assert predicted == pytest.approx(real, rel=0.002)
 
 
 @pytest.mark.parametrize(("name", "targets", "layers"), [
@@ -180,7 +182,7 @@ def test_the_peak_of_a_long_pass_in_small_tiles(monkeypatch, name, targets, laye
     real = peak_of_a_pass(monkeypatch, name, section, rows=16384, head_rows=256, layers=levels, mlp_rows=1024)
     plan = MemoryPlan(layers=levels, mlp_rows=1024, head_rows=256)
     found = parts(Recipe(adapter=section), spec, Pass(16384, 256), plan)
-    assert sum(size for part, size in found.items() if part not in NO_TENSORS) == pytest.approx(real, rel=0.003)
+    assert sum(size for part, size in found.items() if part not in NO_TENSORS) == pytest.approx(real, rel=0.002)
 
 
 def random_plans():
@@ -193,9 +195,10 @@ def random_plans():
             "alike": lambda count, two=two: two[:1] * count,
             "blocks": lambda count, two=two: [two[index > count // 3] for index in range(count)],
             "mixed": lambda count, two=two: random.choices(two, k=count),
-        }[random.choice(["alike", "blocks", "mixed"])]
-        rows = random.choice([4096, 16384, 32768])
-        tile = random.choice([0, 2048, 8192]) if rows > 8192 else 0
+            "but the last": lambda count, two=two: [*two[:1] * (count - 1), two[1]],
+        }[random.choice(["alike", "blocks", "mixed", "but the last"])]
+        rows = random.choice([4096, 16384, 32768, 98304])
+        tile = random.choice([0, 2048, 8192]) if 8192 < rows < 65536 else 4096 if rows > 8192 else 0
         yield name, rank, rows, random.choice([256, 1024, 2048]), tile, tuple(mix(shape(name).num_layers))
 
 
@@ -204,7 +207,7 @@ def test_what_the_allocator_holds_is_predicted(monkeypatch, name, rank, rows, ch
     """Its rounding and the holes between tensors included; never more than 3 % above the prediction."""
     section, allocator = AdapterSection(rank=rank, targets=["all-linear"]), Allocator()
     watched_pass(monkeypatch, allocator, name, section, rows=rows, head_rows=chunk, layers=levels, mlp_rows=tile)
-    assert allocator.held < 1.06 * allocator.most + 2**28
+    assert allocator.held < 1.06 * allocator.most + max(2**28, 4 * rows * shape(name).hidden_size * 2)
     plan = MemoryPlan(layers=levels, mlp_rows=tile, head_rows=chunk)
     found = parts(Recipe(adapter=section), shape(name), Pass(rows, rows), plan)
     standing = sum(found[part] for part in ("base weights", "adapter", "gradients", "optimizer"))
@@ -247,7 +250,7 @@ def test_mixes_that_were_measured_are_predicted(layers, held, host):
     spec = shape("qwen3-4b")
     plan = MemoryPlan(layers=parse_levels(layers, spec.num_layers), head_rows=4096)
     planned = run(Recipe(), spec, Pass(16384, 16384), nf4=True)
-    found = {part.name: part.bytes for part in fast_memory(planned, plan)}
+    found = {part.name: part.bytes for part in memory_parts(planned, plan)}
     assert (sum(found.values()) - found["CUDA context"]) / GIB == pytest.approx(held, rel=0.04)
     assert host_bytes(planned, plan) / GIB == pytest.approx(host, abs=0.06)
 
@@ -256,7 +259,7 @@ NO_TENSORS = {"graph pools", "fragmentation", "CUDA context"}
 
 
 def run(recipe, spec, largest, **options):
-    options = {"cuda": True, "precision": "bf16", "nf4": False, "evaluates": False} | options
+    options = {"cuda": True, "precision": "bf16", "nf4": False} | options
     return FastRun(recipe, spec, largest, **options)
 
 
@@ -265,40 +268,19 @@ def parts(recipe, spec, largest, plan=None, **options):
     if plan is None:
         head = head_rows(largest.supervised, cuda=planned.cuda)
         plan = MemoryPlan(layers=("products",) * spec.num_layers, head_rows=head)
-    return {part.name: part.bytes for part in fast_memory(planned, plan)}
+    return {part.name: part.bytes for part in memory_parts(planned, plan)}
 
 
-def test_chunks_and_static_sizes_are_those_of_the_engine():
+def test_static_sizes_are_those_of_the_engine():
     random.seed(0)
     for _ in range(300):
-        tokens, most = random.randint(1, 20_000), random.randint(1, 20_000)
-        for cuda in (True, False):
-            assert head_rows(tokens, cuda=cuda) == memory_choice.head_rows(tokens, cpu=not cuda)
-        tokens = min(tokens, most)
+        most = random.randint(1, 20_000)
+        tokens = random.randint(1, most)
         for packed in (True, False):
             sizes = buckets(20_000, packed, most)
             layouts = [PackedLayout(rows, 128, 256) for rows in sizes]
             assert rounded_rows(most) == sizes[-1]
             assert static_rows(tokens, most, packed=packed) == layout_for(tokens, layouts).rows
-
-
-@pytest.mark.parametrize("rank", [1, 16, 17, 64, 65, 200])
-def test_the_activation_is_written_out_where_its_kernel_takes_no_such_rank(rank):
-    section = AdapterSection(rank=rank)
-    made = stacks(shape("qwen3-0.6b"), section)
-    padded = -(-rank // 16) * 16
-    assert is_fused(made, section, cuda=True) == can_fuse([padded] * 3, torch.bfloat16)
-    assert not is_fused(made, section, cuda=False)
-    dropping = AdapterSection(rank=rank, dropout=0.1)
-    assert not is_fused(made, dropping, cuda=True)
-
-
-def test_4_bits_take_about_a_quarter_of_the_weights():
-    spec, section = shape("llama-3.1-8b"), AdapterSection(rank=16)
-    whole = frozen_weights(spec, section, "bf16", nf4=False)
-    packed = frozen_weights(spec, section, "bf16", nf4=True)
-    assert packed.stored + packed.scratch < 0.42 * whole.stored  # embedding and head, an eighth, stay in 16 bits
-    assert whole.scratch == 0
 
 
 def test_levels_go_from_large_to_small():
@@ -315,11 +297,10 @@ def test_levels_go_from_large_to_small():
 
 
 @pytest.mark.parametrize("cuda", [True, False])
-@pytest.mark.parametrize("evaluates", [True, False])
 @pytest.mark.parametrize(("tile", "head", "embedding", "tables"), [(0, 512, False, False), (1024, 4096, True, True)])
-def test_the_parts_sum_up_to_the_peak(cuda, evaluates, tile, head, embedding, tables):
+def test_the_parts_sum_up_to_the_peak(cuda, tile, head, embedding, tables):
     spec = shape("llama-3.1-8b")
-    planned = run(Recipe(), spec, Pass(8192, 5000), cuda=cuda, evaluates=evaluates, nf4=True)
+    planned = run(Recipe(), spec, Pass(8192, 5000), cuda=cuda, nf4=True)
     for layers in (MIXED, "host:3,rotated:2,attention"):
         plan = MemoryPlan(
             layers=parse_levels(layers, spec.num_layers),
@@ -328,18 +309,34 @@ def test_the_parts_sum_up_to_the_peak(cuda, evaluates, tile, head, embedding, ta
             embedding_on_host=embedding,
             head_on_host=tables,
         )
-        total = sum(part.bytes for part in fast_memory(planned, plan))
+        total = sum(part.bytes for part in memory_parts(planned, plan))
         assert total == pytest.approx(memory_of(planned).totals(*of_plan(plan))[0], abs=8)
         assert total == pytest.approx(peak_bytes(planned, plan), abs=8)
 
 
-def test_evaluation_counts_where_it_takes_more_than_a_pass():
-    spec, largest = shape("qwen3-0.6b"), Pass(16384, 16)
-    small = MemoryPlan(layers=("host",) * spec.num_layers, mlp_rows=1024, head_rows=16384)
-    for plan in (None, small):
-        without, beside = parts(Recipe(), spec, largest, plan), parts(Recipe(), spec, largest, plan, evaluates=True)
-        assert sum(beside.values()) >= sum(without.values())
-    assert "evaluation" not in parts(Recipe(), spec, largest, evaluates=True)
+@pytest.mark.parametrize("tile", [0, 1024])
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "llama-3.2-1b", "gemma-3-1b"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_looking_at_held_out_rows_takes_less_than_a_pass(name, level, tile):
+    """So that only passes are counted, even those of a single layer that keeps next to nothing."""
+    spec = shape(name).model_copy(update={"layers": shape(name).layers[:1]})
+    for targets in (["all-linear"], ["q_proj"]):
+        planned = run(Recipe(adapter=AdapterSection(targets=targets)), spec, Pass(4096, 16))
+        levels, _ = of_plan(MemoryPlan(layers=(level,), mlp_rows=tile, head_rows=256))
+        peaks, layer = memory_of(planned).peaks(levels, tile), LayerShape(spec, planned.recipe.adapter, 2, cuda=True)
+        assert evaluated_bytes(layer, 4096, tile) < peaks.passing[0]
+
+
+@pytest.mark.parametrize(("name", "rows", "tile"), [("qwen3-4b", 16384, 0), ("gemma-3-1b", 4096, 2048)])
+def test_the_bound_by_counts_alone_is_one(name, rows, tile):
+    """The solver leaves out what it says does not fit."""
+    spec = shape(name)
+    memory = memory_of(run(Recipe(), spec, Pass(rows, rows), nf4=True))
+    counts = mixes(spec.num_layers, tuple(level for level in LEVELS if level != "all"))
+    for chunk in (256, 4096):
+        least = memory.least_totals(counts.astype(float), Pieces(tile, chunk))
+        for clear in (0, 4):
+            assert (least <= memory.totals(arranged(counts, clear), Pieces(tile, chunk))).all()
 
 
 @pytest.mark.parametrize(("name", "embedding", "head", "saved"), [

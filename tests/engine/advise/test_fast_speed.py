@@ -17,8 +17,8 @@ H100 = GpuFacts(
 )  # fmt: skip
 
 
-def seconds(name, tokens, layers, *, gpu=H100, nf4=False, precision="bf16", cuda=True, cores=1, **pieces):
-    spec, one = shape(name), Pass(tokens, tokens, rows=tokens, longest=2048, span=SPAN)
+def seconds(name, tokens, layers, *, gpu=H100, nf4=False, precision="bf16", cuda=True, cores=1, span=SPAN, **pieces):
+    spec, one = shape(name), Pass(tokens, tokens, rows=tokens, longest=2048, span=span)
     plan = {"layers": parse_levels(layers, spec.num_layers), "head_rows": head_rows(tokens, cuda=cuda)} | pieces
     run = FastRun(Recipe(), spec, one, cuda=cuda, precision=precision, nf4=nf4, gpu=gpu, cpu_cores=cores)
     return fast_seconds(run, one, MemoryPlan(**plan))
@@ -43,6 +43,22 @@ MEASURED = [
 @pytest.mark.parametrize(("name", "tokens", "nf4", "layers", "measured"), MEASURED)
 def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
     assert 1000 * seconds(name, tokens, layers, nf4=nf4) == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "tile", "chunk", "measured"), [(15104, 2048, 2048, 2123), (58368, 8192, 4096, 15407)]
+)
+def test_long_documents_that_were_measured_are_predicted(tokens, tile, chunk, measured):
+    """Attention is most of the longer one's time, and reaches more of the device than with short documents."""
+    away = {
+        "embedding_on_host": True,
+        "head_on_host": True,
+        "mlp_rows": tile,
+        "head_rows": chunk,
+        "span": float(tokens),
+    }
+    found = seconds("llama-3.1-8b", tokens, "input:31,attention", nf4=True, **away)
+    assert 1000 * found == pytest.approx(measured, rel=0.05)
 
 
 def test_mixes_are_put_in_the_order_that_was_measured():

@@ -73,6 +73,11 @@ def test_both_ways_of_moving_take_turns():
     assert np.diff(wide).tolist() == [3] * 4
 
 
+def test_three_ways_of_moving_take_turns_too():
+    found = [level for level in levels(counts(host=5, offloaded=5, input=5, narrow=3)) if level != "narrow"]
+    assert all(len({*found[first : first + 3]}) == 3 for first in range(13))
+
+
 def test_mixes_are_arranged_as_each_alone():
     many = mixes(36, ALLOWED)[::37]
     for clear in (0, 4):

@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from burnish_engine.advise.fast_memory import Pieces, fast_memory, host_bytes, memory_of
+from burnish_engine.advise.fast_memory import Pieces, host_bytes, memory_of
+from burnish_engine.advise.fast_parts import memory_parts
 from burnish_engine.advise.fast_shape import head_rows
 from burnish_engine.advise.fast_speed import FastSpeed, fast_seconds
 from burnish_engine.advise.memory_solver import (
@@ -21,7 +22,8 @@ from burnish_engine.advise.workload import Pass
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.memory_plan import LEVELS, parse_levels
-from burnish_engine.contract.recipe import MemorySection, Recipe, TrainSection
+from burnish_engine.contract.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe_train import TrainSection
 
 GIB = 2**30
 H100 = GpuFacts(
@@ -36,7 +38,7 @@ def run(name="qwen3-4b", tokens=8192, *, layers=0, learned=0, gpu=H100, memory=N
         spec = spec.model_copy(update={"layers": spec.layers[:layers]})
     train = TrainSection(recompute=options.pop("recompute", False))
     recipe = Recipe(memory=MemorySection(**(memory or {})), train=train)
-    values = {"cuda": True, "precision": "bf16", "nf4": True, "evaluates": False} | options
+    values = {"cuda": True, "precision": "bf16", "nf4": True} | options
     largest = Pass(tokens, learned or tokens, rows=tokens, longest=2048, span=660.0)
     return FastRun(recipe, spec, largest, gpu=gpu if values["cuda"] else None, **values)
 
@@ -118,7 +120,7 @@ def test_unsloths_memory_is_enough_for_a_4b():
     planned = run(tokens=16384)
     plan = choose_plan(planned, budget_bytes=5.75 * GIB, host_budget_bytes=64 * GIB)
     outside = {"CUDA context", "graph pools", "fragmentation"}
-    allocated = sum(part.bytes for part in fast_memory(planned, plan) if part.name not in outside)
+    allocated = sum(part.bytes for part in memory_parts(planned, plan) if part.name not in outside)
     assert allocated <= 4.94 * GIB
 
 

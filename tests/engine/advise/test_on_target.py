@@ -4,7 +4,7 @@ import pytest
 
 from burnish_engine.advise.catalog import find_model
 from burnish_engine.advise.on_target import file_types, judge, on_target, usable_bytes
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 
 from support.advice import DESKTOP, GIB, LAPTOP, PHONE
 

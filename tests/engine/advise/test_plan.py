@@ -6,15 +6,9 @@ from burnish_engine.advise.memory_solver import usable_bytes
 from burnish_engine.advise.plan import choose_target, plan_run, refuse_unfit
 from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
-from burnish_engine.contract.recipe import (
-    AdapterSection,
-    DataSection,
-    DevicesSection,
-    MemorySection,
-    ModelSection,
-    Recipe,
-    TrainSection,
-)
+from burnish_engine.contract.recipe import DevicesSection, MemorySection, ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 
 from support.machines import cpu_machine, gpu_machine
 

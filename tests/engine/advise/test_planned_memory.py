@@ -2,13 +2,15 @@
 
 import pytest
 
+from burnish_engine.advise.calibrate import device_key
 from burnish_engine.advise.engine_choice import EngineChoice
 from burnish_engine.advise.plan import plan_run
 from burnish_engine.advise.planned_memory import choose_memory, host_budget
 from burnish_engine.advise.planned_run import Device, PlannedRun
 from burnish_engine.advise.workload import Pass
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.recipe import DataSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_train import TrainSection
 
 from support.machines import cpu_machine, gpu_machine
 
@@ -34,11 +36,15 @@ def test_nothing_is_moved_where_memory_is_shared_or_there_is_no_gpu():
     assert host_budget(planned(cpu_machine(), cuda=False)) == 0
 
 
-def test_held_out_rows_count_where_there_are_some():
-    machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
-    for share, evaluates in ((0.0, False), (0.1, True)):
-        run = planned(machine, Recipe(data=DataSection(validation_share=share)))
-        assert choose_memory(run, Pass(2048, 1000), 7 * GIB).run.evaluates == evaluates
+def test_a_gpu_that_only_torch_sees_is_taken_for_a_slow_one():
+    """The driver's library may be missing, or tell of other cards than those that torch may use."""
+    for machine in (cpu_machine(), gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)):
+        run = PlannedRun(Recipe(), QWEN3_06B, machine, Device(True, 1, "bf16"), EngineChoice(fast=True), None)
+        choice = choose_memory(run, Pass(2048, 1000), 7 * GIB)
+        assert choice.run.cuda
+        assert choice.run.gpu is None
+        assert choice.locked_bytes == 0
+        assert device_key(run) == "unknown GPU"
 
 
 def test_host_memory_is_used_as_far_as_there_is_any():

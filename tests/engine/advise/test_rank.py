@@ -108,7 +108,7 @@ def test_verdicts_name_what_is_in_the_way():
 
 
 def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
-    ranked = rank(recorded("pair_4090"), catalog(), LAPTOP)
+    ranked = rank(H200, catalog(), DESKTOP)
     fitting = [one for one in ranked if not one.verdict.startswith("too_big")]
     kinds = [one.model.exports for one in fitting]
     assert kinds == sorted(kinds, reverse=True)

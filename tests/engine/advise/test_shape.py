@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from burnish_engine.advise.shape import adapter_parameters, kv_cache_bytes, parameters, projection_parameters
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models.plain import attach_adapter, trainable_parameters
 from burnish_engine.models.spec import decoder_spec
 

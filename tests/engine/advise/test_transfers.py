@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from burnish_engine.advise.transfers import AHEAD, backward_seconds, forward_seconds
+from burnish_engine.advise.transfers import AHEAD, IN_FLIGHT, PIECE_BYTES, backward_seconds, forward_seconds
 from burnish_engine.contract.memory_plan import LEVELS
-from burnish_engine.models import offload
+from burnish_engine.models import offload, streamed_matrix
 
 
 def forward(compute, copies):
@@ -71,6 +71,7 @@ def test_plans_do_not_touch_each_other():
 
 
 def test_the_limits_are_those_of_the_engine():
-    assert offload._IN_FLIGHT == 2
+    assert streamed_matrix.PIECE_BYTES == PIECE_BYTES
+    assert offload._IN_FLIGHT == IN_FLIGHT
     assert dict(zip(LEVELS, AHEAD, strict=True))["host"] == offload._AHEAD
     assert dict(zip(LEVELS, AHEAD, strict=True))["offloaded"] == offload._FURTHER_AHEAD["gate_up_TJ"]

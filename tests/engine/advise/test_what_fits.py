@@ -3,6 +3,7 @@
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from burnish_engine.advise import reach
@@ -264,8 +265,15 @@ def test_progress_names_every_model_once():
     assert all(total == len(told) for _, _, total in told)
 
 
-def test_it_answers_within_two_seconds():
+def test_it_takes_no_longer_than_some_sorts():
+    """About two seconds for a catalog of fifty models where Python sorts 300,000 numbers in a tenth of a second."""
+    numbers = np.random.default_rng(0).random(300_000).tolist()
     catalog()
+    sort, answer = (_processor_seconds(job) for job in (lambda: sorted(numbers), lambda: what_fits(H100, catalog())))
+    assert answer < 50 * sort
+
+
+def _processor_seconds(job):
     began = time.process_time()
-    what_fits(H100, catalog())
-    assert time.process_time() - began < 2.0
+    job()
+    return time.process_time() - began

@@ -7,7 +7,10 @@ from burnish_engine.advise.plan import choose_target, plan_run
 from burnish_engine.advise.shape import parameters
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe import AdapterSection, ExportSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_export import ExportSection
+from burnish_engine.contract.recipe_train import AdapterSection, MaskingSection, TrainSection
 
 from support.machines import cpu_machine, gpu_machine
 
@@ -60,6 +63,26 @@ def test_eight_bits_and_pages_take_less_of_the_card():
     host = [plan.host_bytes for plan in taken]
     assert host[0] == host[1]
     assert host[2] - host[1] == pytest.approx(2 * WEIGHTS, rel=0.01)
+
+
+def test_masking_takes_gradients_of_all_weights_at_once_and_a_librarys_way():
+    section = MaskingSection(kind="magma")
+    masked = {name: recipe(name).model_copy(update={"masking": section}) for name in ("adamw", "muon")}
+    for name, one in masked.items():
+        before, after = (parts(plan_run(asked, QWEN3_06B, CARD)) for asked in (recipe(name), one))
+        assert after["gradients"] >= 4 * WEIGHTS >= before["gradients"]
+        # Muon's way, of all weights, and places for a momentum that embeddings and norms do not have.
+        without = 151936 * 1024 + 28 * (2 * 1024 + 2 * 128) + 1024
+        assert after["optimizer"] - before["optimizer"] == (4 * (WEIGHTS + without) if name == "muon" else 0)
+
+
+def test_while_they_move_into_one_buffer_masked_weights_are_there_twice():
+    short = {"data": DataSection(max_length=64), "train": TrainSection(engine="plain", micro_batch_tokens=64)}
+    small = Recipe.model_validate({**dict(recipe()), **short})
+    masked = small.model_copy(update={"masking": MaskingSection(kind="magma")})
+    found = parts(plan_run(masked, QWEN3_06B, CARD))
+    assert found["workspace"] == 4 * WEIGHTS
+    assert "workspace" not in parts(plan_run(small, QWEN3_06B, CARD))
 
 
 def test_checkpoints_hold_weights_and_moments():

@@ -13,7 +13,10 @@ from burnish_engine.hardware.cpu import usable_cores
 def machine(monkeypatch, tmp_path):
     """A machine of 8 cores and 16 CPUs: (physical, affinity, cpu.max) replace what it says."""
 
-    def make(physical=8, affinity=16, quota=None):
+    def make(physical=8, affinity=16, quota=None, openmp=None):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if openmp is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", openmp)
         monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 16 if logical else physical)
         if affinity is None:
             monkeypatch.delattr(os, "sched_getaffinity", raising=False)
@@ -38,6 +41,11 @@ def machine(monkeypatch, tmp_path):
         ({"quota": "200000 100000\n"}, 2),
         ({"quota": "150000 100000\n"}, 1),
         ({"quota": "50000 100000\n"}, 1),
+        ({"openmp": "3"}, 3),
+        ({"openmp": "4,2"}, 4),
+        ({"openmp": "64"}, 8),
+        ({"openmp": "0"}, 8),
+        ({"openmp": "many"}, 8),
         ({"quota": "3200000 100000\n"}, 8),
         ({"quota": "200000 100000\n", "affinity": 1}, 1),
         ({"quota": ""}, 8),

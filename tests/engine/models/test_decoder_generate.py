@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models import decoder_generate
 from burnish_engine.models.decoder_generate import DecoderSpeaker, _CachedAttention
 from burnish_engine.models.decoder_load import load_decoder

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.bench.shapes import RandomWeights
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models.decoder_load import build_decoder, load_decoder
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.keep import KEEP_LEVELS

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.generate import (
     PieceDecoder,

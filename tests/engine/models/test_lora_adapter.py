@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.models import plain
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.families import family

@@ -1,6 +1,7 @@
 """What layers keep, in host memory and back."""
 
 import gc
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -116,6 +117,24 @@ def test_a_pass_that_broke_off_leaves_no_slot_taken():
         assert offload._slots.counts == {"gate_up_TJ": 2}
 
 
+def test_what_was_on_its_way_is_forgotten_though_its_capture_cannot_be_joined(monkeypatch):
+    """The next pass may not wait for events of a capture that was spoiled: it would be refused."""
+    offload = Offload(CPU, 8)
+    offload._copies_at_once = False
+    offload._copies._stream = object()
+
+    def refuse(*_):
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    stream = SimpleNamespace(wait_stream=refuse, wait_event=refuse)
+    offload._leaving.append((object(), torch.empty(1)))
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    offload.abandon()
+    offload.begin([], torch.empty(8, 1))
+
+
 @pytest.mark.parametrize(("layers", "counts"), [
     ("gggg", {"gate_up_TJ": 3}), ("g-g-g", {"gate_up_TJ": 3}), ("gg", {"gate_up_TJ": 2}), ("hhh", {"o_TE": 2}),
     ("h", {"o_TE": 1}), ("ghghg", {"gate_up_TJ": 1, "o_TE": 2}), ("hggh", {"gate_up_TJ": 2, "o_TE": 1}), ("--", {}),
@@ -136,15 +155,26 @@ def test_slots_are_made_before_they_are_needed(layers, counts):
         assert offload._slots.counts == counts
 
 
-def test_slots_hold_the_widest():
-    """Layers may have adapters of their own ranks."""
+@pytest.mark.parametrize("widths", [(3, 5, 4), (5, 3, 3), (6, 5, 4, 3)])
+def test_slots_hold_the_widest(widths):
+    """Layers may have adapters of their own ranks; backward no slot is too small for the layer below either."""
     offload = Offload(CPU, 8)
-    offload.begin([{"o_TE": 3}, {"o_TE": 5}], torch.empty(8, 1))
-    for index, width in enumerate((3, 5, 4)):
+    offload.begin([{"o_TE": width} for width in widths], torch.empty(8, 1))
+    layers, exact = [], []
+    for index, width in enumerate(widths):
         tensor = offload.take("o_TE", 8, width, torch.empty(0))
         assert tensor.shape == (8, width)
-        offload.park(index, SimpleNamespace(o_TE=tensor, parked={}), ("o_TE",))
+        exact.append(tensor.copy_(torch.randn(8, width)).clone())
+        layers.append(SimpleNamespace(o_TE=tensor, parked={}))
+        offload.park(index, layers[-1], ("o_TE",))
     assert offload._slots.counts == {"o_TE": 1}
+    offload.settle()
+    while layers:
+        offload.prefetch(layers)
+        kept = layers.pop()
+        offload.restore(kept)
+        assert torch.equal(kept.o_TE, exact.pop())
+    assert offload._slots.counts == {"o_TE": 2}
 
 
 class Runtime:
@@ -169,7 +199,7 @@ def test_where_no_more_is_locked_the_rest_is_pageable(monkeypatch, most, lockabl
     runtime = Runtime(most)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     offload = Offload(CPU, 8, lockable)
-    offload._stream = object()  # as on a GPU
+    offload._copies.is_apart = True  # as on a GPU
     for layer in range(4):
         offload._place(layer, "gate_up_TJ", torch.zeros(8, 5))
         assert bool(offload.problem) == (layer >= 2)

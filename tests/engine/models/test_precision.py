@@ -70,6 +70,6 @@ def test_long_products_of_16_bits_accumulate_in_fp32(dtype):
 def test_names_are_those_of_the_recipe():
     from typing import get_args
 
-    from burnish_engine.contract.recipe import TrainSection
+    from burnish_engine.contract.recipe_train import TrainSection
 
     assert {*DTYPES, "auto"} == set(get_args(TrainSection.model_fields["precision"].annotation))

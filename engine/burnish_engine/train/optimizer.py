@@ -1,140 +1,225 @@
-"""The optimizers of the plain engine, and their state as plain tensors (never a pickle).
+"""The shelf: every optimizer that a recipe can name, from its library, behind one interface for both engines.
 
-AdamW is torch's; the 8-bit ones are bitsandbytes' (Dettmers et al. 2022): moments in blocks of 256 with one scale each,
-tensors below 4096 numbers in fp32. Paged ones keep the moments of large tensors in host memory that the GPU reads and
-writes page by page.
+AdamW, Muon and Adafactor are torch's; the 8-bit ones are bitsandbytes' (Dettmers et al. 2022): moments in blocks of
+256 with one scale each, tensors below 4096 numbers in fp32. Paged ones keep the moments of large tensors in host memory
+that the GPU reads and writes page by page. Lion (Chen et al. 2023, arXiv 2302.06675) is lion-pytorch's, schedule-free
+AdamW (Defazio et al. 2024, arXiv 2405.15682) its authors'. Muon (Jordan 2024) is scaled to AdamW's usual size as in Liu
+et al. 2025 (arXiv 2502.16982), so that one learning rate serves its matrices and the rest, which is AdamW's. LoRA+ is
+Hayou et al. 2024 (arXiv 2402.12354): a learning rate of B's own.
+
+The fast engine has an AdamW of its own and uses this for all others.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.contract.recipe_train import TrainSection
 
 Named = list[tuple[str, torch.nn.Parameter]]
-_STEP = "step"
-_MOMENTS = {"adamw": ("exp_avg", "exp_avg_sq")}
-_MOMENTS_8_BIT = ("state1", "state2", "absmax1", "absmax2")
-_CODES = ("dynamic", "udynamic")
-"""The values that 8-bit moments stand for, signed and unsigned; kept with them, as another release may have others."""
+RATE = "rate"
+"""Key of a parameter group: times the learning rate."""
+MUON_MOMENTUM, LION_MOMENTUM = 0.95, 0.99  # of their papers
+_B_NAMES = ("lora_B.", "lora_embedding_B.")
 
 
-def make_optimizer(section: TrainSection, parameters: Named, *, whole: bool = False) -> torch.optim.Optimizer:
-    """The optimizer that the recipe asks for. No weight decay on vectors (norms, biases, DoRA magnitudes).
+@dataclass(frozen=True)
+class Trained:
+    """A tensor that an optimizer changes.
+
+    Attributes:
+        name: Of it.
+        value: fp32.
+        decay: Whether weight decay applies.
+        rate: Times the learning rate.
+        table: An embedding or a head, of which the rows are no map between hidden states.
+    """
+
+    name: str
+    value: torch.nn.Parameter
+    decay: bool = True
+    rate: float = 1.0
+    table: bool = False
+
+
+class Optimizers:
+    """One optimizer of a library, or two that share the work.
+
+    Args:
+        parts: Their groups have the key `RATE`.
+
+    Attributes:
+        parts: The same.
+    """
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        self.parts = list(parts)
+
+    def set_rate(self, learning_rate: float) -> None:
+        """The learning rate of the steps to come."""
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = learning_rate * group[RATE]
+
+    def step(self) -> None:
+        """Take a step with the gradients that the parameters have."""
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for part in self.parts:
+            part.zero_grad()
+
+    @contextmanager
+    @torch.no_grad()
+    def averaged(self) -> Iterator[bool]:
+        """Inside, parameters are what shall be used, evaluated and saved; afterwards, to the bit, what they were.
+
+        Schedule-free training takes gradients at weights y, and what it has learned is their average x; every other
+        optimizer changes nothing here.
+
+        Yields:
+            Whether they are others inside.
+        """
+        averaging = [part for part in self.parts if is_averaging(part) and part.param_groups[0]["train_mode"]]
+        held = [(value, value.detach().clone()) for part in averaging for value, state in part.state.items() if state]
+        if not held:
+            yield False
+            return
+        try:
+            for part in averaging:
+                part.eval()
+            yield True
+        finally:
+            for part in averaging:
+                for group in part.param_groups:
+                    group["train_mode"] = True
+            for value, before in held:  # going back by calculation would change last digits
+                value.copy_(before)
+
+
+def is_averaging(part: torch.optim.Optimizer) -> bool:
+    """Whether it is schedule-free."""
+    return "train_mode" in part.defaults
+
+
+def make_optimizer(
+    section: TrainSection, parameters: Named, *, whole: bool = False, tables: Collection[str] = ()
+) -> Optimizers:
+    """The optimizer that the recipe asks for, for modules of transformers and PEFT.
+
+    No weight decay on vectors (norms, biases, DoRA magnitudes); LoRA's B with its own learning rate.
 
     Args:
         section: Which one, and its settings.
         parameters: fp32 weights by name.
         whole: They are a whole model: its temporary copies would take as much memory as a moment.
+        tables: Names of embeddings and head.
 
     Raises:
-        SetupError: bitsandbytes is needed and does not run here.
+        SetupError: Its library does not run here.
     """
-    matrices = [value for _, value in parameters if value.ndim >= 2]
-    vectors = [value for _, value in parameters if value.ndim < 2]
-    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": section.weight_decay}]
-    if vectors:
-        groups.append({"params": vectors, "weight_decay": 0.0})
-    options: dict[str, Any] = {
-        "lr": section.learning_rate,
-        "betas": (section.beta1, section.beta2),
-        "eps": section.epsilon,
-    }
+    trained = [
+        Trained(
+            name,
+            value,
+            decay=value.ndim >= 2,
+            rate=rate_of(section, name),
+            table=name in tables,
+        )
+        for name, value in parameters
+    ]
+    return build_optimizer(section, trained, whole=whole)
+
+
+def rate_of(section: TrainSection, name: str) -> float:
+    """Times the learning rate, of a parameter of transformers or PEFT."""
+    return section.lora_plus_ratio if any(part in name for part in _B_NAMES) else 1.0
+
+
+def build_optimizer(section: TrainSection, trained: Sequence[Trained], *, whole: bool = False) -> Optimizers:
+    """The same for any tensors.
+
+    Raises:
+        SetupError: Its library does not run here.
+    """
+    if section.optimizer == "muon":
+        matrices = [one for one in trained if one.value.ndim == 2 and not one.table]
+        rest = [one for one in trained if one.value.ndim != 2 or one.table]
+        parts = [_muon(section, matrices)] if matrices else []
+        return Optimizers([*parts, *([_adamw(section, rest, whole=whole)] if rest else [])])
     if section.optimizer == "adamw":
-        how = {"fused": True} if whole else {"foreach": True}
-        return torch.optim.AdamW(groups, **options, **how)
-    device = parameters[0][1].device
+        return Optimizers([_adamw(section, trained, whole=whole)])
+    if section.optimizer == "adafactor":
+        return Optimizers([torch.optim.Adafactor(_groups(section, trained), lr=section.learning_rate)])
+    if section.optimizer == "lion":
+        betas = (section.beta1, section.momentum or LION_MOMENTUM)
+        lion = _library("lion_pytorch", "lion").Lion
+        return Optimizers([lion(_groups(section, trained), lr=section.learning_rate, betas=betas)])
+    if section.optimizer == "schedule_free":
+        made = _library("schedulefree", "schedule_free").AdamWScheduleFree(
+            _groups(section, trained), **_adam_options(section), foreach=not whole
+        )
+        made.train()
+        return Optimizers([made])
+    device = trained[0].value.device
     optimizers = _bitsandbytes(section.optimizer, device)
     paged = section.optimizer == "paged_adamw8bit" and device.type == "cuda"
-    return (optimizers.PagedAdamW8bit if paged else optimizers.AdamW8bit)(groups, **options)
+    kind = optimizers.PagedAdamW8bit if paged else optimizers.AdamW8bit
+    return Optimizers([kind(_groups(section, trained), **_adam_options(section))])
 
 
-def optimizer_tensors(
-    optimizer: torch.optim.Optimizer, parameters: Named, *, copy: bool = False
-) -> dict[str, torch.Tensor]:
-    """The optimizer's state as named tensors on the CPU; empty before the first step.
-
-    Args:
-        optimizer: As `make_optimizer` made it.
-        parameters: What it changes.
-        copy: Tensors of their own, also where the state is on the CPU already.
-    """
-    _settle(parameters)
-    found: dict[str, torch.Tensor] = {}
-    for name, value in parameters:
-        state = optimizer.state.get(value) or {}
-        if state:
-            found[f"{name}/{_STEP}"] = torch.as_tensor(state[_STEP], dtype=torch.float32).detach().cpu().clone()
-        for key in _moments(optimizer):
-            if key in state:
-                found[f"{name}/{key}"] = state[key].detach().to("cpu", copy=copy).contiguous()
-    if found and _in_8_bits(optimizer):
-        found |= {code: _codes(optimizer)[code].detach().cpu().clone() for code in _CODES if code in _codes(optimizer)}
-    # A weight that no row has reached yet, such as an idle expert's, has no moments.
-    return found | {
-        f"{name}/{_STEP}": torch.zeros(()) for name, _ in parameters if found and f"{name}/{_STEP}" not in found
-    }
+def _groups(section: TrainSection, trained: Sequence[Trained]) -> list[dict[str, Any]]:
+    """Parameter groups by weight decay and learning rate, in the order of their first parameter."""
+    found: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for one in trained:
+        found.setdefault((section.weight_decay if one.decay else 0.0, one.rate), []).append(one.value)
+    return [
+        {"params": values, "weight_decay": decay, "lr": section.learning_rate * rate, RATE: rate}
+        for (decay, rate), values in found.items()
+    ]
 
 
-@torch.no_grad()
-def restore_optimizer(optimizer: torch.optim.Optimizer, parameters: Named, tensors: dict[str, torch.Tensor]) -> None:
-    """Put saved state back. The inverse of `optimizer_tensors`.
+def _adam_options(section: TrainSection) -> dict[str, Any]:
+    return {"lr": section.learning_rate, "betas": (section.beta1, section.beta2), "eps": section.epsilon}
+
+
+def _adamw(section: TrainSection, trained: Sequence[Trained], *, whole: bool) -> torch.optim.Optimizer:
+    how = {"fused": True} if whole else {"foreach": True}
+    return torch.optim.AdamW(_groups(section, trained), **_adam_options(section), **how)
+
+
+def _muon(section: TrainSection, matrices: Sequence[Trained]) -> torch.optim.Optimizer:
+    return torch.optim.Muon(
+        _groups(section, matrices),
+        lr=section.learning_rate,
+        momentum=section.momentum or MUON_MOMENTUM,
+        adjust_lr_fn="match_rms_adamw",
+    )
+
+
+def _library(package: str, name: str) -> Any:
+    """A package, for the optimizer of this name.
 
     Raises:
-        KeyError: The tensors belong to other parameters.
+        SetupError: It cannot be loaded.
     """
-    _settle(parameters)
-    places = {
-        id(value): (index, place)
-        for index, group in enumerate(optimizer.param_groups)
-        for place, value in enumerate(group["params"])
-    }
-    if _in_8_bits(optimizer) and tensors:
-        _codes(optimizer).update({code: tensors[code].clone() for code in _CODES if code in tensors})
-    for name, value in parameters:
-        if not tensors or not tensors[f"{name}/{_STEP}"]:
-            optimizer.state.pop(value, None)
-            continue
-        steps = tensors[f"{name}/{_STEP}"]
-        if _in_8_bits(optimizer):
-            if not optimizer.state.get(value):
-                group, place = places[id(value)]
-                optimizer.init_state(optimizer.param_groups[group], value, group, place)
-            state = optimizer.state[value]
-            state[_STEP] = int(steps)
-            for key in _moments(optimizer):
-                if key in state:
-                    state[key].copy_(tensors[f"{name}/{key}"])
-            continue
-        fused = optimizer.defaults.get("fused")
-        optimizer.state[value] = {
-            _STEP: steps.clone().to(value.device if fused else "cpu"),
-            **{key: tensors[f"{name}/{key}"].to(value.device, copy=True) for key in _moments(optimizer)},
-        }
-
-
-def _in_8_bits(optimizer: torch.optim.Optimizer) -> bool:
-    return hasattr(optimizer, "name2qmap")
-
-
-def _codes(optimizer: Any) -> dict[str, torch.Tensor]:
-    return optimizer.name2qmap
-
-
-def _moments(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
-    return _MOMENTS_8_BIT if _in_8_bits(optimizer) else _MOMENTS["adamw"]
-
-
-def _settle(parameters: Named) -> None:
-    """Wait for the GPU: pages that it works on must not be read, which Windows punishes with a crash."""
-    if parameters and parameters[0][1].device.type == "cuda":
-        torch.cuda.synchronize(parameters[0][1].device)
+    try:
+        return importlib.import_module(package)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise SetupError(
+            f"{package.partition('.')[0]}, which {name!r} needs, could not be loaded: {error}.",
+            'Set train.optimizer = "adamw", or set Burnish up again.',
+        ) from error
 
 
 def _bitsandbytes(name: str, device: torch.device) -> Any:
@@ -143,13 +228,12 @@ def _bitsandbytes(name: str, device: torch.device) -> Any:
     Raises:
         SetupError: It cannot be loaded, or has no library for this device.
     """
-    remedy = 'Set train.optimizer = "adamw", or set Burnish up again.'
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it names parts that only its own products would use
-    try:
-        optimizers = importlib.import_module("bitsandbytes.optim")
-        library = importlib.import_module("bitsandbytes.cextension").lib
-    except (ImportError, OSError, RuntimeError) as error:
-        raise SetupError(f"bitsandbytes, which {name!r} needs, could not be loaded: {error}.", remedy) from error
+    optimizers = _library("bitsandbytes.optim", name)
+    library = _library("bitsandbytes.cextension", name).lib
     if device.type == "cuda" and not library.compiled_with_cuda:
-        raise SetupError(f"bitsandbytes, which {name!r} needs, has no library for this CUDA version.", remedy)
+        raise SetupError(
+            f"bitsandbytes, which {name!r} needs, has no library for this CUDA version.",
+            'Set train.optimizer = "adamw", or set Burnish up again.',
+        )
     return optimizers

@@ -87,10 +87,10 @@ class WholeModel:
                     shutil.copyfile(file, folder / file.name)
 
     def _save_weights(self, folder: Path) -> None:
-        masters = {id(copy): master.detach() for copy, master in self._copies}
-        state = {
-            key: masters.get(id(value), value.detach()) for key, value in self.model.state_dict(keep_vars=True).items()
-        }
+        masters = {id(copy): master for copy, master in self._copies}
+        values = self.model.state_dict(keep_vars=True)
+        saved = {id(value): _apart(masters.get(id(value), value).detach()) for value in values.values()}
+        state = {key: saved[id(value)] for key, value in values.items()}  # tied weights stay one tensor
         # transformers refuses to write what is unusual in a published generation config; that file is copied instead.
         kept, self.model.generation_config = self.model.generation_config, type(self.model.generation_config)()
         try:
@@ -118,6 +118,12 @@ def _hand_over(master: torch.nn.Parameter) -> Any:
         copy.grad = None
 
     return hook
+
+
+def _apart(value: torch.Tensor) -> torch.Tensor:
+    """The tensor; on the CPU where it shares a GPU's memory with others: saving would clone it right there."""
+    shares = value.untyped_storage().nbytes() > value.numel() * value.element_size()
+    return value.cpu() if shares and value.is_cuda else value
 
 
 def _finish_config(path: Path, base: dict[str, Any]) -> None:

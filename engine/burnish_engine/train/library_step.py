@@ -1,0 +1,261 @@
+"""The fast engine's step with an optimizer of a library, on views of the flat buffers.
+
+Most optimizers move weights by what gradients alone decide, beside weight decay. They are given a flat buffer of zeros
+as their weights, and leave in it by how much they would move. Our own step then adds that to the weights, with weight
+decay (to the weights as before the step, as torch's AdamW does), with what masking and LoRA+ make of it, and with the
+shadows. Nothing is copied or rounded twice, and masking composes with each of them.
+
+Adafactor and schedule-free training need the weights and change them directly. So does 8-bit AdamW where nothing is
+masked: such a buffer would take more than its moments save. (Weight decay is bitsandbytes' then, which on a GPU decays
+the weights after the step: a difference of the step times learning rate times decay.)
+
+Such a step is never captured, and reads once whether it is to be taken, which waits for the device: in a step that is
+not (a gradient that is not finite, an overflow in fp16) nothing advances, neither counters nor the library's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import torch
+
+from burnish_engine.contract.recipe_train import NEED_WEIGHTS, Optimizer, TrainSection
+from burnish_engine.train.optimizer import Named, Optimizers, Trained, build_optimizer
+from burnish_engine.train.optimizer_state import momentum_8_bit, optimizer_tensors, restore_optimizer
+from burnish_kernels.adamw.op import GRADIENT_FACTOR, TAKEN, Control, FlatLayout, FlatOptimizer, displace_
+
+_LEAST_8_BIT = 4096  # numbers; bitsandbytes keeps moments of smaller tensors in fp32
+_IN_8_BITS: tuple[Optimizer, ...] = ("adamw8bit", "paged_adamw8bit")
+_FLAT_MOMENTS: dict[Optimizer, str] = {"lion": "exp_avg", "muon": "momentum_buffer"}
+"""What a library calls the momentum of those whose state is nothing else: it is a flat buffer of ours."""
+
+
+class LibraryStep(FlatOptimizer):
+    """See `FlatOptimizer`.
+
+    Args:
+        layout: Made for the arena's device.
+        arena: One-dimensional, fp32, fp16 or bf16.
+        section: Which optimizer, and its settings.
+        names: Of the segments.
+        rates: Of the segments, times the learning rate.
+        apart: Segments that are no maps between hidden states (vectors, embeddings, head), which Muon leaves to AdamW.
+        masked: There will be a modifier.
+        loss_scale: To begin with.
+
+    Raises:
+        ValueError: The arena or the loss scale does not fit, or the optimizer cannot be masked.
+        SetupError: The optimizer's library does not run here.
+    """
+
+    capturable = False
+
+    def __init__(
+        self,
+        layout: FlatLayout,
+        arena: torch.Tensor | None,
+        section: TrainSection,
+        names: Sequence[str],
+        rates: Sequence[float],
+        *,
+        apart: Collection[int] = (),
+        masked: bool = False,
+        loss_scale: float = 1.0,
+    ) -> None:
+        super().__init__(layout, arena, loss_scale=loss_scale)
+        self._rate = section.learning_rate
+        if masked and section.optimizer in NEED_WEIGHTS:
+            raise ValueError(f"{section.optimizer} changes the weights itself and cannot be masked")
+        self._in_8_bits = section.optimizer in _IN_8_BITS
+        self._direct = section.optimizer in NEED_WEIGHTS or (self._in_8_bits and not masked)
+        self._ones = torch.ones_like(self._lengths)
+        self._target = self.param if self._direct else self.new_flat()
+        kinds = [(segment.decay, rate) for segment, rate in zip(layout.segments, rates, strict=True)]
+        pieces = _pieces(layout, names, section.optimizer, kinds if self._direct else [None] * len(kinds))
+        values = [torch.nn.Parameter(piece.view(self._target)) for piece in pieces]
+        for piece, value in zip(pieces, values, strict=True):
+            value.grad = piece.view(self.grad)
+        self._named: Named = [(piece.name, value) for piece, value in zip(pieces, values, strict=True)]
+        self._library = build_optimizer(
+            section,
+            [
+                Trained(piece.name, value, *kinds[piece.first])
+                if self._direct
+                else Trained(piece.name, value, table=piece.first in apart)  # decay and rates are ours to apply
+                for piece, value in zip(pieces, values, strict=True)
+            ],
+        )
+        for group in (group for part in self._library.parts for group in part.param_groups if not self._direct):
+            group["weight_decay"] = 0.0
+        self._moment_name = _FLAT_MOMENTS.get(section.optimizer, "")
+        self._elsewhere = self._library  # those whose state is not a flat buffer of ours
+        self._momentum = None if self._direct else self.new_flat()
+        if self._momentum is not None and self._moment_name:
+            flat, *others = self._library.parts
+            mine = {id(value) for group in flat.param_groups for value in group["params"]}
+            for piece, value in zip(pieces, values, strict=True):
+                if id(value) in mine:
+                    flat.state[value] = {self._moment_name: piece.view(self._momentum)}
+            self._elsewhere = Optimizers(others)
+        self._pieces = pieces
+        self._padding = _padding(layout) if self._direct and self._in_8_bits else None
+        if not self._direct and any(rate != 1.0 for rate in rates):
+            self.rates = torch.tensor(rates, dtype=torch.float32).to(self.param.device)
+
+    @property
+    def momentum(self) -> torch.Tensor:
+        """See `FlatOptimizer`. That of 8-bit AdamW is unpacked anew."""
+        if self._momentum is None:
+            raise ValueError("its momentum is the library's, where there is nothing to mask")
+        if not self._moment_name:
+            for piece, (_, value) in zip(self._pieces, self._named, strict=True):
+                moment = momentum_8_bit(self._library, value)
+                if moment is not None:
+                    piece.view(self._momentum).copy_(moment)
+        return self._momentum
+
+    def set_control(self, control: Control) -> None:
+        """See `FlatOptimizer`."""
+        super().set_control(control)
+        self._rate = control.learning_rate
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """See `FlatOptimizer`. Waits for the device once, to learn whether the step is to be taken."""
+        self.decide()
+        if not self.status[TAKEN].item():
+            self.grad.zero_()
+            return
+        self.grad.mul_(self._factors[GRADIENT_FACTOR])
+        self._library.set_rate(self._rate)
+        if self._direct:
+            self._move()
+            if self._padding is not None:
+                self.param.index_fill_(0, self._padding, 0.0)  # for which 8-bit moments, being coarse, may have a step
+            self.grad.zero_()
+            self.write_shadows()
+            return
+        self.advanced = self.modifier is not None and self.modifier.momentum_after
+        if self.advanced:
+            self._move()
+            lengths = self.lengths()
+        else:
+            lengths = self.lengths()
+            self._move()
+        where = (self._factors, self.arena, self._ones if lengths is None else lengths)
+        displace_(self.layout, self.param, self.grad, self._target, *where)
+
+    def _move(self) -> None:
+        """The library's step. bitsandbytes launches its 8-bit one on the usual stream, whichever is the current."""
+        device = self.param.device
+        if not self._in_8_bits or device.type != "cuda":
+            self._library.step()
+            return
+        here, usual = torch.cuda.current_stream(device), torch.cuda.default_stream(device)
+        usual.wait_stream(here)
+        with torch.cuda.stream(usual):
+            self._library.step()
+        here.wait_stream(usual)
+
+    @property
+    def flat_state(self) -> dict[str, torch.Tensor]:
+        """See `FlatOptimizer`."""
+        return {self._moment_name: self._momentum} if self._moment_name and self._momentum is not None else {}
+
+    def library_tensors(self) -> dict[str, torch.Tensor]:
+        """What else of the library's state a resumed run needs, by name, on the CPU."""
+        return optimizer_tensors(self._elsewhere, self._named)
+
+    def restore_library(self, tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `library_tensors`; shadows too.
+
+        Args:
+            tensors: Those, and perhaps others.
+
+        Raises:
+            KeyError: The tensors belong to another adapter.
+        """
+        begun = any(f"{name}/step" in tensors for name, _ in self._named)
+        restore_optimizer(self._elsewhere, self._named, tensors if begun else {})
+        if self._momentum is not None and not self._moment_name:
+            self._momentum.zero_()
+        self.write_shadows()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, weights and shadows are what shall be used, evaluated and saved; see `Optimizers.averaged`."""
+        others = False
+        try:
+            with self._library.averaged() as others:
+                if others:
+                    self.write_shadows()
+                yield
+        finally:
+            if others:
+                self.write_shadows()
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What the library takes for one tensor.
+
+    Attributes:
+        name: Of its segment, or of its first and last one.
+        first: Its first segment.
+        view: Of a flat buffer.
+    """
+
+    name: str
+    first: int
+    view: Callable[[torch.Tensor], torch.Tensor]
+
+
+def _pieces(layout: FlatLayout, names: Sequence[str], optimizer: Optimizer, kinds: Sequence[object]) -> list[_Piece]:
+    """The segments as the library is given them; neighbors as one only where their kinds are equal.
+
+    For Lion they are vectors. 8-bit AdamW gets neighbors as one, with the same bits, since no block of 256 numbers
+    meets two segments: it launches, and waits, once a tensor. Small matrices stay alone, for it keeps them in fp32.
+    """
+    segments, ends = layout.segments, [*layout.starts[1:], layout.total]
+    in_8_bits = optimizer in _IN_8_BITS
+    if not in_8_bits and optimizer != "lion":
+        return [_matrix(layout, names, index) for index in range(len(segments))]
+
+    def kind(index: int) -> tuple[object, bool]:
+        return kinds[index], in_8_bits and segments[index].elements < _LEAST_8_BIT
+
+    found: list[_Piece] = []
+    for (_, small), run in groupby(range(len(segments)), key=kind):
+        indices = list(run)
+        if small:
+            found += [_matrix(layout, names, index) for index in indices]
+        else:
+            begin, end = layout.starts[indices[0]], ends[indices[-1]]
+            found.append(_piece(names, indices[0], indices[-1] + 1, partial(_part, begin=begin, end=end)))
+    return found
+
+
+def _padding(layout: FlatLayout) -> torch.Tensor:
+    """Elements of a flat buffer that belong to no segment, int64 on the layout's device."""
+    ends = [*layout.starts[1:], layout.total]
+    gaps = [
+        torch.arange(start + segment.elements, end)
+        for start, segment, end in zip(layout.starts, layout.segments, ends, strict=True)
+    ]
+    return torch.cat(gaps).to(layout.tables.scales.device)
+
+
+def _part(flat: torch.Tensor, *, begin: int, end: int) -> torch.Tensor:
+    return flat[begin:end]
+
+
+def _matrix(layout: FlatLayout, names: Sequence[str], index: int) -> _Piece:
+    return _piece(names, index, index + 1, lambda flat: layout.views(flat)[index])
+
+
+def _piece(names: Sequence[str], first: int, end: int, view: Callable[[torch.Tensor], torch.Tensor]) -> _Piece:
+    return _Piece(names[first] if end == first + 1 else f"{names[first]}..{names[end - 1]}", first, view)

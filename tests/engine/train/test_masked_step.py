@@ -1,0 +1,133 @@
+"""Matrices that sit out steps on the plain engine: against NumPy, against the optimizer alone; what never sits out."""
+
+import numpy as np
+import pytest
+import torch
+
+from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
+from burnish_engine.train.masked_step import MaskedStep
+from burnish_engine.train.optimizer import make_optimizer
+
+from support.shelf import COMPOSABLE
+
+STEPS, RATE, DECAY = 50, 1e-2, 0.1
+SHAPES = {"embed": (40, 8), "layer.q": (24, 8), "layer.norm": (8,), "layer.down": (8, 17)}
+FREE = ("embed", "layer.norm")
+
+
+def weights(seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return [(name, torch.nn.Parameter(torch.randn(shape, generator=rng))) for name, shape in SHAPES.items()]
+
+
+def gradients(step):
+    rng = torch.Generator().manual_seed(100 + step)
+    return {name: torch.randn(shape, generator=rng) for name, shape in SHAPES.items()}
+
+
+def section(name="adamw", **settings):
+    return TrainSection(optimizer=name, learning_rate=RATE, weight_decay=DECAY, seed=3, **settings)
+
+
+def masked(masking, name="adamw", **settings):
+    named = weights()
+    return MaskedStep(section(name, **settings), masking, named, {"embed"}), named
+
+
+def take(optimizer, named, step):
+    optimizer.zero_grad()
+    for name, value in named:
+        gradient = gradients(step)[name]
+        if value.grad is None:
+            value.grad = gradient
+        else:
+            value.grad += gradient
+    optimizer.set_rate(RATE)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("momentum", ["before", "after"])
+def test_magma_is_what_the_paper_says(momentum):
+    """AdamW and Magma in NumPy, fp64; who sits out is taken from the optimizer, and must be half of the matrices."""
+    optimizer, named = masked(MaskingSection(kind="magma", momentum=momentum))
+    theta = {name: value.detach().numpy().astype(np.float64) for name, value in named}
+    m = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    v = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    s = dict.fromkeys(SHAPES, 0.5)
+    slept = []
+    for step in range(1, STEPS + 1):
+        take(optimizer, named, step)
+        lengths = dict(zip(SHAPES, optimizer._flat.modifier.last.tolist(), strict=True))
+        for name, gradient in gradients(step).items():
+            g, before = gradient.numpy().astype(np.float64), m[name].copy()
+            m[name] = 0.9 * m[name] + 0.1 * g
+            v[name] = 0.999 * v[name] + 0.001 * g * g
+            way = RATE * m[name] / (1 - 0.9**step) / (np.sqrt(v[name] / (1 - 0.999**step)) + 1e-8)
+            way = way + RATE * DECAY * theta[name] * (name != "layer.norm")
+            if name in FREE:
+                assert lengths[name] == 1.0
+                theta[name] -= way
+                continue
+            mu = before if momentum == "before" else m[name]
+            norms = np.linalg.norm(mu) * np.linalg.norm(g)
+            aligned = 1 / (1 + np.exp(-((mu * g).sum() / norms if norms else 0.0) / 2))
+            s[name] = 0.9 * s[name] + 0.1 * aligned
+            slept.append(lengths[name] == 0.0)
+            assert lengths[name] == 0.0 or lengths[name] == pytest.approx(s[name], rel=1e-5)
+            theta[name] -= lengths[name] * way
+    assert 0.3 * len(slept) < sum(slept) < 0.7 * len(slept)
+    for name, value in named:
+        assert np.abs(value.detach().numpy() - theta[name]).max() < 2e-5, name
+
+
+@pytest.mark.parametrize("name", COMPOSABLE)
+def test_always_and_all_the_way_is_the_optimizer_alone(name):
+    optimizer, named = masked(MaskingSection(kind="skip_update", probability=1.0), name)
+    alone = weights()
+    other = make_optimizer(section(name), alone, whole=True, tables={"embed"})
+    for step in range(STEPS):
+        take(optimizer, named, step)
+        take(other, alone, step)
+    for (key, ours), (_, theirs), (_, start) in zip(named, alone, weights(), strict=True):
+        far = (ours - theirs).norm() / (theirs - start).norm()
+        assert far < 1e-4, (key, far)
+
+
+@pytest.mark.parametrize("name", COMPOSABLE)
+def test_who_sits_out_stays_to_the_bit(name):
+    optimizer, named = masked(MaskingSection(kind="magma"), name)
+    seen = set()
+    for step in range(12):
+        before = {key: value.detach().clone() for key, value in named}
+        take(optimizer, named, step)
+        for (key, value), length in zip(named, optimizer._flat.modifier.last.tolist(), strict=True):
+            assert torch.equal(value, before[key]) == (length == 0.0), (step, key)
+            seen.add((key, length == 0.0))
+    assert seen == {(key, False) for key in SHAPES} | {(key, True) for key in SHAPES if key not in FREE}
+
+
+def test_pairs_of_an_adapter_sit_out_together():
+    named = [
+        (f"layer.{index}.q.lora_{half}.default.weight", torch.nn.Parameter(torch.randn(8, 8)))
+        for index in range(6)
+        for half in "AB"
+    ]
+    for share, together in (("pair", True), ("matrix", False)):
+        optimizer = MaskedStep(section(), MaskingSection(kind="skip_update", share=share), named, ())
+        alike = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            for _, value in named:
+                value.grad += 1.0
+            optimizer.set_rate(RATE)
+            optimizer.step()
+            last = optimizer._flat.modifier.last.view(6, 2)
+            alike.append(torch.equal(last[:, 0], last[:, 1]))
+        assert all(alike) == together
+
+
+def test_a_missing_arena_needs_segments_that_are_their_own_shadows():
+    from burnish_kernels.adamw.op import AdamW, FlatLayout, Segment
+
+    with pytest.raises(ValueError, match="must be the segment itself"):
+        AdamW(FlatLayout([Segment(4, 4, 8, 4)], "cpu"), None)

@@ -1,0 +1,274 @@
+"""What the guard can find: checks in the order in which causes explain others, each with verdict, cause and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Check = Literal[
+    "not_finite",
+    "no_targets",
+    "padding",
+    "leak",
+    "labels",
+    "learning_rate",
+    "zero_gradient",
+    "detached",
+    "unchanged",
+    "base_changed",
+    "zero_loss",
+    "constant_loss",
+    "same_output",
+    "end_token",
+    "overfitting",
+]
+
+CHECKS: dict[Check, str] = {
+    "not_finite": "loss and gradient are finite",
+    "no_targets": "something is learned from every pass",
+    "padding": "only real tokens count",
+    "leak": "documents of a pass do not see each other",
+    "labels": "every label is the next token",
+    "learning_rate": "the learning rate is above 0",
+    "zero_gradient": "there is a gradient",
+    "detached": "every adapted layer has a gradient",
+    "unchanged": "steps change what is trained",
+    "base_changed": "frozen weights stay as they are",
+    "zero_loss": "the loss is above 0",
+    "constant_loss": "the loss moves",
+    "same_output": "the trained model says something else than its base",
+    "end_token": "the end of a reply is learned",
+    "overfitting": "the held-out loss does not rise while the training loss falls",
+}
+"""Each check and what holds where it finds nothing. Of two that fail, the former explains the latter."""
+
+_ORDER = {check: place for place, check in enumerate(CHECKS)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sign that something is wrong.
+
+    Attributes:
+        check: Which check found it.
+        sentence: What was found, with the value.
+        cause: What is behind it.
+        remedy: What to do.
+        stops: Whether a run with this does not do its job; otherwise it is worth knowing.
+    """
+
+    check: Check
+    sentence: str
+    cause: str
+    remedy: str
+    stops: bool = True
+
+
+def foremost(findings: Iterable[Finding]) -> Finding | None:
+    """The one that explains the others: what stops a run before what does not, then in the order of `CHECKS`."""
+    return min(findings, key=lambda finding: (not finding.stops, _ORDER[finding.check]), default=None)
+
+
+_REPORT = "Nothing in a recipe does this: please report it with the run's folder."
+_SETUP = "Set Burnish up again; if it stays, report it with the run's folder, or set train.engine to the other engine."
+
+
+def no_targets(where: str) -> Finding:
+    """Nothing is learned from some passes."""
+    return Finding(
+        "no_targets",
+        f"Nothing is learned: {where} no token that the loss counts.",
+        "All labels are masked: the replies were not found in the rendered rows, or were cut off.",
+        'Look at `burnish inspect` (the learned part is marked); set data.learn = "everything", or raise '
+        "data.max_length.",
+    )
+
+
+def padding(counted: int, real: int, what: str) -> Finding:
+    """More tokens are counted than there are."""
+    return Finding(
+        "padding",
+        f"Padding is counted as tokens: {what} {counted:,} where the rows have {real:,}.",
+        "Fill tokens behind the rows have labels, so that the model learns to write them and the loss looks low.",
+        _REPORT,
+    )
+
+
+def padded_rows(rows: int, token: int, run: int) -> Finding:
+    """Rows end in many learned copies of one token."""
+    return Finding(
+        "padding",
+        f"Padding is counted as tokens: {rows} of the first rows end in up to {run} learned copies of token {token}.",
+        "The rows were padded before they were given to Burnish, or the template repeats its end token.",
+        "Take the fill tokens out of the rows, or choose another data.template.",
+    )
+
+
+def fewer_tokens(counted: int, real: int, step: int) -> Finding:
+    """Tokens got lost on the way."""
+    return Finding(
+        "labels",
+        f"Step {step} learned from {counted:,} tokens where its rows have {real:,}.",
+        "Labels were lost between the rows and the step.",
+        _REPORT,
+    )
+
+
+def shifted(how: str, evidence: str) -> Finding:
+    """Labels are not the next token's."""
+    return Finding(
+        "labels",
+        f"The labels are shifted by one: {evidence}.",
+        f"Each position is taught {how} instead of the next token: the labels were shifted twice or not at all.",
+        _REPORT,
+    )
+
+
+def other_labels(evidence: str) -> Finding:
+    """The loss is not that of the rows."""
+    return Finding(
+        "labels",
+        f"The loss is not that of the rows' next tokens: {evidence}.",
+        "Labels or logits are taken from other positions than the rows say.",
+        _SETUP,
+    )
+
+
+def leak(evidence: str) -> Finding:
+    """Documents see each other."""
+    return Finding(
+        "leak",
+        f"Documents of one pass see each other: {evidence}.",
+        "The boundaries between packed rows are lost on their way into attention.",
+        "Set train.pack = false, and report it with the run's folder.",
+    )
+
+
+def end_token(rows: int) -> Finding:
+    """Replies never end."""
+    return Finding(
+        "end_token",
+        f"The token that ends a reply is never a target: none of the first {rows} whole rows teaches it.",
+        "The template does not write it, or its label is masked; a model trained so does not stop by itself.",
+        "Choose a data.template that ends replies, or correct the tokenizer's end-of-sequence token.",
+        stops=False,
+    )
+
+
+def end_token_lost(count: int) -> Finding:
+    """The rows teach it, the passes do not."""
+    return Finding(
+        "end_token",
+        f"The token that ends a reply is never a target: the first passes hold it {count} times, always without a "
+        "label.",
+        "Its labels are taken away between the rows and the passes; a model trained so does not stop by itself.",
+        _REPORT,
+    )
+
+
+def not_finite(loss: float, precision: str) -> Finding:
+    """The loss before any training is no number."""
+    return Finding(
+        "not_finite",
+        f"Before any training the loss of a few rows is {loss}.",
+        f"The base model overflows in {precision}, or its weights are damaged.",
+        'Set train.precision = "bf16" or "fp32", or download the model again.',
+    )
+
+
+def zero_gradient(where: str) -> Finding:
+    """Nothing would change."""
+    return Finding(
+        "zero_gradient",
+        f"There is no gradient: its norm is exactly 0 {where}.",
+        "What is trained has no part in the loss, or the gradient is thrown away before the step.",
+        _SETUP,
+    )
+
+
+def detached(names: list[str], of: int) -> Finding:
+    """Some layers are cut off."""
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return Finding(
+        "detached",
+        f"{len(names)} of {of} trained parts get no gradient at all, first {shown}; the others do.",
+        "These layers are cut off from the loss: they will not learn.",
+        "Leave them out of adapter.targets, or set train.engine to the other engine; please report it.",
+    )
+
+
+def learning_rate(steps: int) -> Finding:
+    """No step goes anywhere."""
+    return Finding(
+        "learning_rate",
+        f"The learning rate was 0 in all of the {steps} steps so far.",
+        "The schedule gives no step a learning rate, so nothing can change.",
+        "Set train.learning_rate, train.warmup_share and train.final_share anew (`burnish recipe check`).",
+    )
+
+
+def unchanged(steps: int, names: list[str], of: int) -> Finding:
+    """The optimizer changes nothing."""
+    which = "What is trained" if len(names) == of else f"{len(names)} of {of} trained parts (first {names[0]})"
+    return Finding(
+        "unchanged",
+        f"{which} did not change in {steps} steps, although there is a gradient.",
+        "The optimizer does not reach these weights, or its steps are too small for their numbers to change.",
+        "Raise train.learning_rate; if it is no smaller than usual, report it with the run's folder.",
+    )
+
+
+def base_changed(names: list[str]) -> Finding:
+    """The frozen base moved."""
+    return Finding(
+        "base_changed",
+        f"Frozen weights of the base model changed while training: {', '.join(names[:3])}"
+        f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}.",
+        "Something wrote into memory that is not its own, or the memory is faulty. The adapter belongs to a base that "
+        "nobody has.",
+        "Resume from a checkpoint and see whether it happens again; if so, report it, or test the memory.",
+    )
+
+
+def zero_loss(where: str) -> Finding:
+    """Nothing left to learn, or nothing measured."""
+    return Finding(
+        "zero_loss",
+        f"The loss is exactly 0 {where}.",
+        "The loss counts nothing, or the rows are known by heart to the last digit.",
+        "Look at `burnish inspect`; with very few rows, lower train.epochs.",
+    )
+
+
+def constant_loss(loss: float, steps: int) -> Finding:
+    """Nothing moves."""
+    return Finding(
+        "constant_loss",
+        f"The loss was {loss:.6g} to the last digit in {steps} steps in a row.",
+        "The steps do not see the rows, or change nothing.",
+        "Raise train.learning_rate; if it is no smaller than usual, report it with the run's folder.",
+    )
+
+
+def same_output(rows: int, steps: int, *, stops: bool) -> Finding:
+    """Training was for nothing."""
+    return Finding(
+        "same_output",
+        f"After {steps} steps the trained model gives the same logits as its base, to the last digit, on {rows} rows.",
+        "The adapter is not used when the model computes, or it changed by less than the precision shows.",
+        "Raise train.learning_rate or train more steps; if both are as usual, report it with the run's folder.",
+        stops=stops,
+    )
+
+
+def overfitting(before: float, now: float, training: tuple[float, float]) -> Finding:
+    """It learns the rows by heart."""
+    return Finding(
+        "overfitting",
+        f"The held-out loss rises ({before:.3f} to {now:.3f}) while the training loss falls ({training[0]:.3f} to "
+        f"{training[1]:.3f}).",
+        "The model learns the training rows by heart.",
+        "Train fewer epochs, or set evaluation.patience to keep the best adapter.",
+        stops=False,
+    )

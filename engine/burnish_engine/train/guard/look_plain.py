@@ -1,0 +1,103 @@
+"""The guard's look into the plain engine: through its own loss, layout and model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from burnish_engine.data.pack import IGNORED, MicroBatch
+from burnish_engine.train import plain_step
+from burnish_engine.train.guard.look import Audit, Part
+from burnish_engine.train.plain_engine import PlainEngine
+from burnish_engine.train.random_state import hold_random
+
+_LAYER = re.compile(r"^(.*?\.layers\.\d+)\.")
+_ADAPTER = ".lora_"
+_EXPERT = "expert"  # one that no token was sent to has no gradient, rightly
+
+
+class PlainLook:
+    """See `Look`.
+
+    Args:
+        engine: Loaded; it may be in the middle of training, between two steps.
+    """
+
+    def __init__(self, engine: PlainEngine) -> None:
+        self._engine = engine
+
+    def audit(self, batch: MicroBatch) -> Audit:
+        """See `Look`."""
+        engine = self._engine
+        put_back = hold_random(engine._device)
+        try:
+            targets = self._inputs(batch)[1]
+            loss = plain_step.summed_loss(engine.model, batch, engine._device, engine._layout)
+            mean = loss / max(batch.supervised_tokens, 1)
+            mean.backward()
+            parts = {name: _part(name, value) for name, value in self._expected().items()}
+        finally:
+            engine._drop_gradients()
+            put_back()
+        return Audit(float(mean.detach()), int((targets != IGNORED).sum()), parts)
+
+    @torch.no_grad()
+    def logits(self, batch: MicroBatch, rows: torch.Tensor) -> torch.Tensor:
+        """See `Look`."""
+        model = self._engine.model
+        inputs, _ = self._inputs(batch)
+        was_training = model.training
+        model.eval()
+        try:
+            logits = model(**inputs, use_cache=False).logits
+        finally:
+            model.train(was_training)
+        if self._engine.layout == "packed":
+            return logits[0][rows.to(logits.device)].float().cpu()
+        places = np.searchsorted(batch.boundaries, rows.numpy(), side="right") - 1
+        offsets = rows.numpy() - batch.boundaries[places]
+        return logits[torch.from_numpy(places), torch.from_numpy(offsets).long()].float().cpu()
+
+    def trained(self) -> Mapping[str, torch.Tensor]:
+        """See `Look`."""
+        return {name: value.detach() for name, value in self._engine._parameters}
+
+    def frozen(self) -> Mapping[str, torch.Tensor]:
+        """See `Look`."""
+        if self._engine.trains == "model":
+            return {}
+        trained = {name for name, _ in self._engine._parameters}
+        named = self._engine.model.named_parameters()
+        return {name: value.detach() for name, value in named if name not in trained and _ADAPTER not in name}
+
+    @contextmanager
+    def without_adapter(self) -> Iterator[bool]:
+        """See `Look`."""
+        if self._engine.trains == "model":
+            yield False
+            return
+        with self._engine.model.disable_adapter():
+            yield True
+
+    def _inputs(self, batch: MicroBatch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        make = plain_step.packed_inputs if self._engine.layout == "packed" else plain_step.padded_inputs
+        return make(batch, self._engine._device)
+
+    def _expected(self) -> dict[str, torch.nn.Parameter]:
+        """What should have a gradient, also where somebody took it out of training."""
+        found = dict(self._engine._parameters)
+        if self._engine.trains == "adapter":
+            found |= {name: value for name, value in self._engine.model.named_parameters() if _ADAPTER in name}
+        return found
+
+
+def _part(name: str, value: torch.nn.Parameter) -> Part:
+    module, adapter, _ = name.partition(_ADAPTER)
+    layer = _LAYER.match(name)
+    group = module if adapter else layer[1] if layer else ""
+    norm = 0.0 if value.grad is None else float(value.grad.norm())
+    return Part("" if _EXPERT in name else group, norm, not bool(value.detach().any()))

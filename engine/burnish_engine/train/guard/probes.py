@@ -1,0 +1,199 @@
+"""Measurements on a few rows, with the engine that trains: before training, after warmup, and at the end.
+
+- The loss that a training pass reports is held against the loss computed from logits of the same rows, one by one, with
+  labels made here; where it fits better to labels shifted by one, that is said.
+- Every trained part must have a gradient; a part whose gradient is exactly 0 while others' are not is cut off.
+- Documents in a pass must not see each other: logits of each alone and in a pass are compared, and those of the others
+  must not move when one document is exchanged.
+- With the adapter the model must say something else than without, in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from burnish_engine.data import pack
+from burnish_engine.data.pack import IGNORED, MicroBatch
+from burnish_engine.data.tokenize import Document
+from burnish_engine.train.guard import findings
+from burnish_engine.train.guard.batch_checks import expected_labels
+from burnish_engine.train.guard.findings import Finding
+from burnish_engine.train.guard.look import Audit, Look, Part
+
+ROWS, TOKENS = 4, 48  # of the measurements
+_LOOKED_AT = 200  # first rows among which those are chosen
+_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}  # of the largest logit, and of the loss
+_EXCHANGED = (
+    0.1  # share of that which other documents may move when one is exchanged: the same kernels, the same shapes
+)
+_ADAPTER_PARTS = 3  # A, B and DoRA's magnitudes; the groups of a whole model are layers, and have more
+_DROPOUT_TOLERANCE = 0.2  # of the loss, where dropout acts on an adapter that was trained already
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the measurements depend on.
+
+    Attributes:
+        precision: What is computed in.
+        dropout: Of the adapter.
+        fresh: Nothing was trained yet.
+    """
+
+    precision: str
+    dropout: float
+    fresh: bool
+
+    @property
+    def tolerance(self) -> float:
+        """Share of the largest logit by which two computations of it may differ."""
+        return _TOLERANCE[self.precision]
+
+    @property
+    def loss_tolerance(self) -> float:
+        """Share of the loss by which training's may differ from that of the logits."""
+        return self.tolerance if self.fresh or not self.dropout else _DROPOUT_TOLERANCE
+
+
+def choose_rows(documents: Sequence[Document]) -> list[Document]:
+    """A few short pieces of rows, around where learning begins."""
+    found: list[Document] = []
+    for number in range(min(len(documents), _LOOKED_AT)):
+        document = documents[number]
+        places = np.flatnonzero(document.learned)
+        if len(document) < 4 or not len(places):
+            continue
+        start = max(0, min(int(places[0]) - TOKENS // 3, len(document) - TOKENS))
+        ids, learned = document.input_ids[start : start + TOKENS], document.learned[start : start + TOKENS].copy()
+        learned[0] = False
+        if learned.any() and not any(np.array_equal(ids, other.input_ids) for other in found):
+            found.append(Document(ids, learned, document.row, document.file, document.truncated))
+        if len(found) == ROWS:
+            break
+    return found
+
+
+def pass_of(rows: Sequence[Document]) -> MicroBatch:
+    """One pass over these rows, made as training makes them."""
+    return pack.micro_batch(rows, range(len(rows)))
+
+
+def check_loss(look: Look, rows: Sequence[Document], at: Circumstances) -> tuple[list[Finding], Audit]:
+    """Training's loss of a pass over these rows, and what it has to be."""
+    batch = pass_of(rows)
+    audit = look.audit(batch)
+    _, wanted = expected_labels(rows)
+    real = int((wanted != IGNORED).sum())
+    if batch.supervised_tokens == 0 or audit.counted == 0:
+        return [findings.no_targets("a pass over rows with learned tokens holds")], audit
+    if audit.counted > real:
+        return [findings.padding(audit.counted, real, "the loss has labels at")], audit
+    losses = _shifted_losses(look, rows)
+    right, tolerance = losses[1], at.loss_tolerance
+    if not math.isfinite(right):
+        return [findings.not_finite(right, at.precision)], audit
+    if audit.loss == 0.0 and right > tolerance:
+        return [findings.zero_loss(f"in a pass over rows whose next tokens have {right:.4f} nats")], audit
+    if math.isclose(audit.loss, right, rel_tol=tolerance, abs_tol=tolerance):
+        return [], audit
+    nearest = min(losses, key=lambda shift: abs(losses[shift] - audit.loss))
+    evidence = f"training reports {audit.loss:.4f} nats, the next tokens of these rows have {right:.4f}"
+    if nearest != 1 and math.isclose(audit.loss, losses[nearest], rel_tol=tolerance, abs_tol=tolerance):
+        how = "the token that stands there" if nearest == 0 else "the token after the next"
+        return [findings.shifted(how, f"{evidence}, {how} has {losses[nearest]:.4f}")], audit
+    return [findings.other_labels(evidence)], audit
+
+
+def check_gradients(audit: Audit) -> list[Finding]:
+    """Whether every part of what is trained has a gradient."""
+    parts = audit.parts
+    if not any(part.norm for part in parts.values()):
+        return [findings.zero_gradient("after a pass over a few rows")]
+    groups: dict[str, list[Part]] = {}
+    for part in parts.values():
+        groups.setdefault(part.group, []).append(part)
+    groups.pop("", None)
+    dead = [name for name, members in groups.items() if _is_dead(members)]
+    return [findings.detached(dead, len(groups))] if dead else []
+
+
+def check_leaks(look: Look, rows: Sequence[Document], at: Circumstances) -> list[Finding]:
+    """Whether documents of a pass see each other."""
+    if len(rows) < 2:
+        return []
+    batch = pass_of(rows)
+    ends = torch.tensor(np.cumsum([len(row) for row in rows]) - 1)
+    together = look.logits(batch, ends)
+    scale = float(together.abs().max())
+    alone = torch.cat([look.logits(*_alone(row)) for row in rows])
+    far = float((together - alone).abs().max())
+    if far > at.tolerance * scale:
+        return [findings.leak(f"logits in a pass are {far / scale:.1%} off those of each row alone")]
+    exchanged = batch.input_ids.copy()
+    exchanged[: len(rows[0])] = exchanged[: len(rows[0])][::-1]
+    other = MicroBatch(exchanged, batch.positions, batch.labels, batch.boundaries, batch.rows)
+    moved = float((look.logits(other, ends[1:]) - together[1:]).abs().max())
+    if moved > _EXCHANGED * at.tolerance * scale:
+        return [findings.leak(f"exchanging one row moves the logits of the others by {moved / scale:.2%}")]
+    return []
+
+
+def same_output(look: Look, rows: Sequence[Document]) -> bool | None:
+    """Whether the adapter changes no logit of these rows at all; None where there is no adapter."""
+    pairs = [_alone(row, every=True) for row in rows]
+    with look.without_adapter() as there:
+        if not there:
+            return None
+        base = [look.logits(*pair) for pair in pairs]
+    return all(torch.equal(one, look.logits(*pair)) for one, pair in zip(base, pairs, strict=True))
+
+
+def unmoved_groups(look: Look, before: dict[str, int], after: dict[str, int]) -> tuple[list[str], int]:
+    """Trained parts of which nothing changed, and how many there are."""
+    groups: dict[str, list[str]] = {}
+    for name in look.trained():
+        groups.setdefault(name.partition(".lora_")[0], []).append(name)
+    still = [
+        group for group, names in groups.items() if all(before.get(name) == after.get(name) for name in names)
+    ]  # fmt: skip
+    return still, len(groups)
+
+
+def _is_dead(members: Collection[Part]) -> bool:
+    """No gradient anywhere, or in an adapter none in one matrix although no other is 0 any more."""
+    if not any(part.norm for part in members):
+        return True
+    return (
+        len(members) <= _ADAPTER_PARTS
+        and any(part.norm == 0.0 for part in members)
+        and not any(part.starts_zero for part in members)
+    )
+
+
+def _alone(row: Document, *, every: bool = False) -> tuple[MicroBatch, torch.Tensor]:
+    """A pass of one row, and its last place (or all)."""
+    ids, labels = expected_labels([row])
+    bounds = np.array([0, len(ids)], dtype=np.int32)
+    batch = MicroBatch(ids, np.arange(len(ids), dtype=np.int64), labels, bounds, (0,))
+    return batch, torch.arange(len(ids)) if every else torch.tensor([len(ids) - 1])
+
+
+def _shifted_losses(look: Look, rows: Sequence[Document]) -> dict[int, float]:
+    """Mean loss of these rows with labels that are the token there (0), the next one (1), and the one after (2)."""
+    sums, counts = dict.fromkeys((0, 1, 2), 0.0), dict.fromkeys((0, 1, 2), 0)
+    for row in rows:
+        batch, every = _alone(row, every=True)
+        logits = look.logits(batch, every)
+        ids = torch.from_numpy(batch.input_ids)
+        places = torch.from_numpy(np.flatnonzero(batch.labels != IGNORED))
+        for shift in sums:
+            here = places[places + shift < len(ids)]
+            sums[shift] += float(functional.cross_entropy(logits[here], ids[here + shift], reduction="sum"))
+            counts[shift] += len(here)
+    return {shift: sums[shift] / max(counts[shift], 1) for shift in sums}

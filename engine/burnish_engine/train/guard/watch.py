@@ -1,0 +1,205 @@
+"""What is watched all the time, on numbers that every step gives anyway: nothing here waits for the device.
+
+A step is bad when it was not taken, when its loss was no number, or when it spikes. In fp16 a step that was not taken
+is usual: the loss scale is halved until gradients are finite. It is bad there only with a loss that is no number, or at
+the smallest scale. A spike is a loss far above those of the steps before: eight robust standard deviations (1.4826 MAD)
+above their median, and at least half of it and one nat. Steps that learn from few tokens are not judged, since their
+loss says little.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from pydantic import BaseModel, ConfigDict
+
+from burnish_engine.contract.recipe import GuardSection
+from burnish_engine.train.engine import StepResult
+from burnish_engine.train.guard import findings
+from burnish_engine.train.guard.findings import Check, Finding
+
+KEPT, LEAST = 50, 10
+_DEVIATIONS, _SHARE, _NATS, _NORMAL = 8.0, 0.5, 1.0, 1.4826
+_ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
+_RISES = 2  # of the held-out loss in a row
+_RISE = 0.01  # share of its best value that it lies above that
+
+
+class WatchState(BaseModel):
+    """What has to be known of the steps so far to go on exactly; part of every checkpoint."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    losses: list[float] = []
+    counts: list[int] = []
+    bad: list[int] = []
+    taken: int = 0
+    rate_seen: bool = False
+    zero_gradients: int = 0
+    zero_losses: int = 0
+    no_targets: int = 0
+    same_losses: int = 0
+    last_loss: float | None = None
+    sum_losses: float = 0.0
+    number_losses: int = 0
+    evaluations: list[tuple[float, float]] = []
+    overfit_told: bool = False
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Too many bad steps.
+
+    Attributes:
+        step: The last one.
+        first: The first one that counts.
+        reason: In a sentence.
+    """
+
+    step: int
+    first: int
+    reason: str
+
+
+@dataclass
+class Watch:
+    """Watches steps and evaluations.
+
+    Attributes:
+        section: The recipe's.
+        precision: What is computed in.
+        state: Of the steps so far.
+    """
+
+    section: GuardSection
+    precision: str
+    state: WatchState = field(default_factory=WatchState)
+
+    def step(self, result: StepResult) -> Trouble | None:
+        """Take in a step; trouble once there were too many bad ones."""
+        state = self.state
+        said = self._badness(result)
+        if said:
+            state.bad = [step for step in state.bad if step > result.step - self.section.window]
+            state.bad.append(result.step)
+            if len(state.bad) >= self.section.troubles:
+                first, count = state.bad[0], len(state.bad)
+                words = f"{count} of the last {result.step - first + 1} steps were bad; " if count > 1 else ""
+                return Trouble(result.step, first, f"{words[:1].upper()}{words[1:]}at step {result.step} {said}.")
+            return None
+        if result.taken and math.isfinite(result.loss) and result.supervised:
+            self._remember(result)
+        return None
+
+    def suspects(self, step: int) -> bool:
+        """Whether there were bad steps lately, so that no older checkpoint should be thrown away."""
+        return any(bad > step - self.section.window for bad in self.state.bad)
+
+    def check(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
+        """What a step says against the run.
+
+        Args:
+            result: It.
+            tokens: Real tokens that its passes have by the rows they were made of.
+            supervised: Of these, the ones to be learned.
+        """
+        return [*self._counts(result, tokens, supervised), *self._runs(result)]
+
+    def evaluated(self, loss: float) -> Finding | None:
+        """Take in a held-out loss, with the training losses since the one before."""
+        state = self.state
+        if not (state.number_losses and math.isfinite(loss)):
+            return None
+        state.evaluations.append((loss, state.sum_losses / state.number_losses))
+        state.evaluations = state.evaluations[-KEPT:]
+        state.sum_losses, state.number_losses = 0.0, 0
+        last = state.evaluations[-_RISES - 1 :]
+        if len(last) <= _RISES or state.overfit_told:
+            return None
+        best = min(held for held, _ in state.evaluations)
+        pairs = list(pairwise(last))
+        rises = all(later[0] > earlier[0] for earlier, later in pairs)
+        falls = all(later[1] < earlier[1] for earlier, later in pairs)
+        if rises and falls and loss > best * (1 + _RISE):
+            state.overfit_told = True
+            return findings.overfitting(last[0][0], loss, (last[0][1], last[-1][1]))
+        return None
+
+    def no_rate(self) -> Finding | None:
+        """At the end of a run of few steps: whether none had a learning rate."""
+        state = self.state
+        return findings.learning_rate(state.taken) if state.taken and not state.rate_seen else None
+
+    def seen(self) -> list[Check]:
+        """The checks that there were enough steps and evaluations for."""
+        state = self.state
+        least: dict[Check, bool] = {
+            "learning_rate": state.taken > 0,
+            "zero_gradient": state.taken >= _ZERO_GRADIENTS,
+            "zero_loss": state.taken >= _ZERO_LOSSES,
+            "constant_loss": state.taken >= _SAME_LOSSES,
+            "overfitting": len(state.evaluations) > _RISES,
+        }
+        return [check for check, enough in least.items() if enough]
+
+    def _badness(self, result: StepResult) -> str:
+        """Why the step is bad, as a clause; empty where it is not."""
+        values = f"the loss was {result.loss:.6g} and the gradient norm {result.grad_norm:.6g}"
+        usual = self.precision == "fp16" and result.loss_scale > 1.0 and math.isfinite(result.loss)
+        if not result.taken:
+            return "" if usual else f"{values}, so it was not taken"
+        if not math.isfinite(result.loss):
+            return values
+        losses = self.state.losses
+        if len(losses) < LEAST or 2 * result.supervised < statistics.median(self.state.counts):
+            return ""
+        median = statistics.median(losses)
+        deviation = _NORMAL * statistics.median(abs(loss - median) for loss in losses)
+        if result.loss - median > max(_DEVIATIONS * deviation, _SHARE * median, _NATS):
+            return f"{values}, where the steps before had a median loss of {median:.6g}"
+        return ""
+
+    def _remember(self, result: StepResult) -> None:
+        state = self.state
+        state.losses = [*state.losses, result.loss][-KEPT:]
+        state.counts = [*state.counts, result.supervised][-KEPT:]
+        state.sum_losses += result.loss
+        state.number_losses += 1
+
+    def _counts(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
+        state, found = self.state, []
+        state.no_targets = 0 if result.supervised else state.no_targets + 1
+        if state.no_targets >= _NO_TARGETS and supervised:
+            found.append(findings.no_targets(f"the passes of the last {_NO_TARGETS} steps hold"))
+        if result.tokens > tokens:
+            found.append(findings.padding(result.tokens, tokens, f"step {result.step} counts"))
+        elif result.supervised > supervised:
+            found.append(findings.padding(result.supervised, supervised, f"step {result.step} learns from"))
+        elif 0 < result.supervised < supervised or result.tokens < tokens:
+            found.append(findings.fewer_tokens(result.supervised, supervised, result.step))
+        return found
+
+    def _runs(self, result: StepResult) -> list[Finding]:
+        """Values that are the same in one step after the other."""
+        state, found = self.state, []
+        if not (result.taken and result.supervised):
+            return []
+        state.taken += 1
+        state.rate_seen = state.rate_seen or result.learning_rate != 0.0
+        if not state.rate_seen and state.taken >= _NO_RATE:
+            found.append(findings.learning_rate(state.taken))
+        state.zero_gradients = state.zero_gradients + 1 if result.grad_norm == 0.0 else 0
+        if state.zero_gradients >= _ZERO_GRADIENTS:
+            found.append(findings.zero_gradient(f"in {state.zero_gradients} steps in a row"))
+        state.zero_losses = state.zero_losses + 1 if result.loss == 0.0 else 0
+        if state.zero_losses >= _ZERO_LOSSES:
+            found.append(findings.zero_loss(f"in {state.zero_losses} steps in a row"))
+        same = result.loss == state.last_loss and result.loss != 0.0
+        state.same_losses = state.same_losses + 1 if same else 1
+        state.last_loss = result.loss if math.isfinite(result.loss) else None
+        if state.same_losses >= _SAME_LOSSES:
+            found.append(findings.constant_loss(result.loss, state.same_losses))
+        return found

@@ -1,0 +1,423 @@
+"""Ways in which training goes wrong, each done where it would happen: data, labels, graph, optimizer."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from burnish_engine.data import pack
+from burnish_engine.data.pack import IGNORED
+from burnish_engine.data.tokenize import Document
+from burnish_engine.models import plain
+from burnish_engine.train import fast_engine, materials, packed_batch, plain_engine, plain_step, prefetch, stream
+from burnish_engine.train.fast_engine import FastEngine
+from burnish_engine.train.fast_pass import PassProgram
+from burnish_engine.train.plain_engine import PlainEngine
+from burnish_kernels.adamw import op as adamw
+from burnish_kernels.adamw import reference
+
+ENGINES = {"fast": FastEngine, "plain": PlainEngine}
+
+
+def batches(patch, change):
+    """`change` makes another micro-batch of each."""
+    real = pack.micro_batch
+    for module in (pack, stream):
+        patch.setattr(module, "micro_batch", lambda documents, rows: change(real(documents, rows)))
+
+
+def documents(patch, change):
+    """`change` makes another document of each, behind the tokenizer; it gets the end tokens too."""
+    real = materials.prepare
+
+    def prepare(*args, **settings):
+        found = real(*args, **settings)
+        ends = list(found.end_token_ids)
+        return replace(found, train=[change(document, ends) for document in found.train])
+
+    patch.setattr(materials, "prepare", prepare)
+
+
+def laid_out(patch, change):
+    """`change` (batch, layout, buffer, counts) spoils what the fast engine's prefetcher lays out, and gives counts."""
+    real = packed_batch.fill_buffer
+    patch.setattr(
+        prefetch,
+        "fill_buffer",
+        lambda batch, layout, buffer: change(batch, layout, buffer, real(batch, layout, buffer)),
+    )
+
+
+def reported(patch, engine, **changes):
+    """Steps report other values: field=function of the result."""
+    owner, real = ENGINES[engine], ENGINES[engine].results
+
+    def results(self, *, wait=False):
+        for result in real(self, wait=wait):
+            yield replace(result, **{name: change(result) for name, change in changes.items()})
+
+    patch.setattr(owner, "results", results)
+
+
+def after_step(patch, engine, step, action):
+    """`action` (engine) is done once, behind a step."""
+    owner, real = ENGINES[engine], ENGINES[engine].queue_step
+    count = iter(range(1, 10_000))
+
+    def queue_step(self):
+        real(self)
+        if next(count) == step:
+            action(self)
+
+    patch.setattr(owner, "queue_step", queue_step)
+
+
+# Gradient and graph
+
+
+def no_gradient(patch, engine):
+    backward, loss = PassProgram._backward, plain_step.summed_loss
+
+    def fast(program):
+        backward(program)
+        program._model.optimizer.grad.zero_()
+
+    def constant(*args):
+        value = loss(*args)
+        return value.detach() + 0.0 * value
+
+    patch.setattr(PassProgram, "_backward", fast)
+    for module in (plain_step, plain_engine):
+        patch.setattr(module, "summed_loss", constant)
+
+
+def gradient_lost_later(patch, engine):
+    """Thrown away between the passes and the step: no pass shows it."""
+    real, clip = adamw.AdamW.step, PlainEngine._clip
+
+    def step(optimizer):
+        optimizer.grad.zero_()
+        real(optimizer)
+
+    def dropped(self, max_norm):
+        for _, value in self._parameters:
+            value.grad.zero_()
+        return clip(self, max_norm)
+
+    patch.setattr(adamw.AdamW, "step", step)
+    patch.setattr(PlainEngine, "_clip", dropped)
+
+
+def detached_stack(patch, engine):
+    """One projection of the second layer."""
+    make, attach = fast_engine.make_trainable, plain.attach_adapter
+
+    def make_trainable(loaded, *rest):
+        made = make(loaded, *rest)
+        loaded.decoder.layers[1].weights.o.accumulate = lambda *_args, **_settings: None
+        return made
+
+    def attach_adapter(*args):
+        model = attach(*args)
+        module = model.get_submodule("base_model.model.model.layers.1.self_attn.o_proj")
+        module.lora_B["default"].register_forward_hook(lambda _module, _inputs, output: output.detach())
+        return model
+
+    patch.setattr(fast_engine, "make_trainable", make_trainable)
+    patch.setattr(plain, "attach_adapter", attach_adapter)
+
+
+def detached_half(patch, engine):
+    """The inner matrix of one adapter, which shows only when the outer one is no longer 0."""
+    make, attach = fast_engine.make_trainable, plain.attach_adapter
+
+    def make_trainable(loaded, *rest):
+        made = make(loaded, *rest)
+        gradients = loaded.decoder.layers[0].weights.down.gradients
+        gradients.a[0] = torch.zeros_like(gradients.a[0])
+        return made
+
+    def attach_adapter(*args):
+        model = attach(*args)
+        module = model.get_submodule("base_model.model.model.layers.0.mlp.down_proj")
+        module.lora_A["default"].register_forward_hook(lambda _module, _inputs, output: output.detach())
+        return model
+
+    patch.setattr(fast_engine, "make_trainable", make_trainable)
+    patch.setattr(plain, "attach_adapter", attach_adapter)
+
+
+def frozen_by_mistake(patch, engine):
+    """One module's adapter was taken out of training."""
+    attach = plain.attach_adapter
+
+    def attach_adapter(*args):
+        model = attach(*args)
+        model.get_submodule("base_model.model.model.layers.0.mlp.up_proj.lora_A").requires_grad_(False)
+        model.get_submodule("base_model.model.model.layers.0.mlp.up_proj.lora_B").requires_grad_(False)
+        return model
+
+    patch.setattr(plain, "attach_adapter", attach_adapter)
+
+
+# Optimizer
+
+
+def idle_optimizer(patch, engine):
+    patch.setattr(reference, "step_", lambda _layout, _param, grad, *_rest: grad.zero_())
+    patch.setattr(torch.optim.AdamW, "step", lambda *_args: None)
+
+
+def no_rate(patch, engine):
+    for module in (fast_engine, plain_engine):
+        patch.setattr(module, "learning_rate", lambda *_args: 0.0)
+
+
+def rate_lost_on_the_way(patch, engine):
+    """The schedule is right and said, the optimizer gets 0."""
+    from burnish_engine.train.fast_model import TrainableDecoder
+
+    control = TrainableDecoder.control
+    patch.setattr(TrainableDecoder, "control", lambda self, section, _rate: control(self, section, 0.0))
+    real = torch.optim.AdamW.step
+
+    def step(optimizer, *args):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        return real(optimizer, *args)
+
+    patch.setattr(torch.optim.AdamW, "step", step)
+
+
+# The base, and what comes out
+
+
+def nudged_base(patch, engine):
+    """One frozen number by its last bit."""
+
+    def nudge(self):
+        if engine == "fast":
+            weight = self.model.loaded.decoder.layers[1].weights.down.frozen.matrix[3, 5:6]
+        else:
+            weight = self.model.get_submodule("base_model.model.model.layers.1.mlp.down_proj").weight.data[3, 5:6]
+        weight.view(torch.int32).add_(1)
+
+    after_step(patch, engine, 6, nudge)
+
+
+def nudged_norm(patch, engine):
+    def nudge(self):
+        if engine == "fast":
+            self.model.loaded.decoder.final_norm_H[0] *= 1.5
+        else:
+            self.model.get_submodule("base_model.model.model.norm").weight.data[0] *= 1.5
+
+    after_step(patch, engine, 2, nudge)
+
+
+def unused_adapter(patch, engine):
+    """The optimizer's numbers change, the model computes without them; gradients are as if it did."""
+
+    def attach_adapter(*args):
+        model = attach(*args)
+        for name, module in model.named_modules():
+            if name.endswith("lora_B.default"):
+                module.register_forward_hook(lambda _module, _inputs, output: output - output.detach())
+        return model
+
+    attach = plain.attach_adapter
+    patch.setattr(plain, "attach_adapter", attach_adapter)
+    write, begun = reference.write_shadows, []
+
+    def only_at_first(*args):
+        if not begun:
+            write(*args)
+        begun.append(True)
+
+    patch.setattr(reference, "write_shadows", only_at_first)
+
+
+def adapter_lost_at_the_end(patch, engine):
+    def lose(self):
+        if engine == "fast":
+            for matrix in self.model.adapter.matrices[1::2]:
+                matrix.zero_()
+            self.model.optimizer.write_shadows()
+        else:
+            for name, value in self._parameters:
+                if ".lora_B." in name:
+                    value.data.zero_()
+
+    after_step(patch, engine, 12, lose)
+
+
+# Loss
+
+
+def zero_loss(patch, engine):
+    reported(patch, engine, loss=lambda _result: 0.0)
+
+
+def zero_loss_in_the_pass(patch, engine):
+    from burnish_kernels.cross_entropy import op as cross_entropy
+
+    real, loss = cross_entropy.loss_and_gradient_, plain_step.summed_loss
+
+    def zeroed(logits, targets, found, *rest, **settings):
+        real(logits, targets, found, *rest, **settings)
+        found.zero_()
+
+    patch.setattr(cross_entropy, "loss_and_gradient_", zeroed)
+    for module in (plain_step, plain_engine):
+        patch.setattr(module, "summed_loss", lambda *args: (value := loss(*args)) - value.detach())
+
+
+def constant_loss(patch, engine):
+    reported(patch, engine, loss=lambda _result: 3.25)
+
+
+# Labels
+
+
+def no_labels(patch, engine):
+    batches(patch, lambda batch: replace(batch, labels=np.full_like(batch.labels, IGNORED)))
+
+
+def no_labels_later(patch, engine):
+    """Labels go missing after some passes."""
+    count = iter(range(10_000))
+
+    def change(batch):
+        return replace(batch, labels=np.full_like(batch.labels, IGNORED)) if next(count) >= 16 else batch
+
+    batches(patch, change)
+
+
+def _moved(batch, by):
+    """Labels `by` places from the next token: -1 is the token itself, 1 the one after the next."""
+    places = np.flatnonzero(batch.labels != IGNORED)
+    places = places[places + 1 + by < batch.tokens]
+    labels = np.full_like(batch.labels, IGNORED)
+    labels[places] = batch.input_ids[places + 1 + by]
+    return replace(batch, labels=labels)
+
+
+def unshifted_labels(patch, engine):
+    batches(patch, lambda batch: _moved(batch, -1))
+
+
+def twice_shifted_labels(patch, engine):
+    batches(patch, lambda batch: _moved(batch, 1))
+
+
+def labels_shifted_by_the_engine(patch, engine):
+    """Right in the pass, shifted once more where the loss is computed."""
+
+    def change(batch, layout, buffer, counts):
+        fields, count = layout.arrays(buffer), counts.supervised
+        fields.head_row_R[:count] = np.maximum(fields.head_row_R[:count] - 1, 0)
+        return counts
+
+    laid_out(patch, change)
+    real = plain_step.packed_inputs
+
+    def packed_inputs(batch, device):
+        inputs, labels = real(batch, device)
+        return inputs, torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
+
+    patch.setattr(plain_step, "packed_inputs", packed_inputs)
+
+
+def labels_unshifted_by_the_engine(patch, engine):
+    """The token that stands there is the target."""
+
+    def change(batch, layout, buffer, counts):
+        fields, count = layout.arrays(buffer), counts.supervised
+        fields.head_target_R[:count] = fields.ids_T[fields.head_row_R[:count]]
+        return counts
+
+    laid_out(patch, change)
+    real = plain_step.packed_inputs
+
+    def packed_inputs(batch, device):
+        inputs, labels = real(batch, device)
+        return inputs, torch.where(labels == IGNORED, labels, inputs["input_ids"])
+
+    patch.setattr(plain_step, "packed_inputs", packed_inputs)
+
+
+def end_stripped_from_labels(patch, engine, ends=(2,)):
+    """The tiny tokenizer's <|im_end|> is 2."""
+
+    def change(batch):
+        return replace(batch, labels=np.where(np.isin(batch.labels, ends), IGNORED, batch.labels))
+
+    batches(patch, change)
+
+
+def end_never_learned(patch, engine):
+    def change(document, ends):
+        learned = document.learned & ~np.isin(document.input_ids, ends)
+        return Document(document.input_ids, learned, document.row, document.file, document.truncated)
+
+    documents(patch, change)
+
+
+# Padding
+
+
+def padded_rows(patch, engine):
+    """Rows filled up with the pad token, which is learned."""
+
+    def change(document, ends):
+        fill = max(0, 96 - len(document))
+        ids = np.concatenate([document.input_ids, np.full(fill, ends[0], np.int32)])
+        learned = np.concatenate([document.learned, np.ones(fill, bool)])
+        return Document(ids, learned, document.row, document.file, document.truncated)
+
+    documents(patch, change)
+
+
+def padding_learned_by_the_engine(patch, engine):
+    def change(batch, layout, buffer, counts):
+        fields = layout.arrays(buffer)
+        free = fields.head_target_R == IGNORED
+        fields.head_target_R[free] = 0
+        return replace(counts, supervised=layout.head_capacity, head_chunks=layout.head_capacity // layout.head_rows)
+
+    laid_out(patch, change)
+    real = plain_step.padded_inputs
+
+    def padded_inputs(batch, device):
+        inputs, labels = real(batch, device)
+        return inputs, torch.where(inputs["attention_mask"] == 0, 0, labels)
+
+    patch.setattr(plain_step, "padded_inputs", padded_inputs)
+    patch.setattr(plain_engine, "choose_layout", lambda *_args: "padded")
+
+
+def padding_counted(patch, engine):
+    reported(patch, engine, tokens=lambda result: -(-result.tokens // 64) * 64 + 64)
+
+
+def padding_counted_as_learned(patch, engine):
+    reported(patch, engine, supervised=lambda result: result.tokens)
+
+
+# Documents
+
+
+def _merged(batch):
+    bounds = np.array([0, batch.tokens], dtype=np.int32)
+    return replace(batch, boundaries=bounds, positions=np.arange(batch.tokens, dtype=np.int64))
+
+
+def merged_documents(patch, engine):
+    batches(patch, _merged)
+
+
+def documents_merged_by_the_engine(patch, engine):
+    real = packed_batch.fill_buffer
+    patch.setattr(prefetch, "fill_buffer", lambda batch, layout, buffer: real(_merged(batch), layout, buffer))
+    packed = plain_step.packed_inputs
+    patch.setattr(plain_step, "packed_inputs", lambda batch, device: packed(_merged(batch), device))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
-from pydantic import ValidationError
-
 from burnish_engine.contract.card import CARD_VERSION, RunCard
-from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.runs.versioned import read_versioned
 
 
 def write_card(paths: RunPaths, card: RunCard) -> None:
@@ -27,20 +23,9 @@ def read_card(paths: RunPaths) -> RunCard | None:
     Raises:
         UsageError: The card is damaged, cannot be read, or is of another version.
     """
+    what = f"The card of the run {paths.root.name} (card.json)"
+    remedy = "Copy the file back if you have it; the run itself does not need it."
     try:
-        raw = json.loads(read_with_retry(paths.card))
-        version = raw.get("v") if isinstance(raw, dict) else None
-        if version != CARD_VERSION:
-            raise UsageError(
-                f"The card of the run {paths.root.name} has version {version!r}; this Burnish reads {CARD_VERSION}.",
-                "Open it with the Burnish that made it.",
-            )
-        return RunCard.model_validate(raw)
+        return read_versioned(paths.card, RunCard, CARD_VERSION, what=what, remedy=remedy)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:  # pydantic's and JSON's errors are ValueErrors
-        found = f"{error.error_count()} values are wrong" if isinstance(error, ValidationError) else str(error)
-        raise UsageError(
-            f"The card of the run {paths.root.name} (card.json) cannot be used: {found.splitlines()[0]}.",
-            "Copy the file back if you have it; the run itself does not need it.",
-        ) from None

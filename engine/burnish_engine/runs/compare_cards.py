@@ -7,26 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.card import HashedFile, Resume, RunCard
+from burnish_engine.contract.card import HashedFile, RunCard
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.card import read_card
-
-_LABELS = {
-    "burnish": "Burnish",
-    "python": "Python",
-    "triton": "Triton",
-    "cuda": "CUDA",
-    "driver": "NVIDIA driver",
-    "os": "system",
-    "memory": "device memory",
-    "compute_capability": "compute capability",
-    "threads": "processor threads",
-    "weights": "frozen weights in",
-    "layout": "passes",
-    "memory_plan": "memory plan",
-}
-_WEIGHTS = (".safetensors", ".gguf")
+from burnish_engine.runs.card_words import changes_words, fact_label
 
 
 class CardLine(BaseModel):
@@ -76,31 +61,11 @@ def compare_cards(first: RunPaths, second: RunPaths) -> list[CardLine]:
     ]
 
 
-def fact_label(name: str) -> str:
-    """A fact of `RunCard.now` for people."""
-    return _LABELS.get(name, name)
-
-
-def changes_words(resume: Resume) -> str:
-    """What was another when a run went on; of contents only that they are."""
-    return ", ".join(
-        f"another {change.what.partition(': ')[2]}"
-        if ": " in change.what
-        else f"{fact_label(change.what)} {change.after or 'none'} (before: {change.before or 'none'})"
-        for change in resume.changed
-    )
-
-
-def is_weights(file: HashedFile) -> bool:
-    """Whether a model's file holds weights."""
-    return file.name.endswith(_WEIGHTS)
-
-
 def _base(ours: RunCard, theirs: RunCard) -> CardLine:
     topic, names = "base model", (ours.base.name, theirs.base.name)
-    weights = [[file for file in card.base.files if is_weights(file)] for card in (ours, theirs)]
-    beside = [[file for file in card.base.files if not is_weights(file)] for card in (ours, theirs)]
-    if not (_known(ours.base.files) and _known(theirs.base.files)):
+    weights = [[file for file in card.base.files if file.is_weights] for card in (ours, theirs)]
+    beside = [[file for file in card.base.files if not file.is_weights] for card in (ours, theirs)]
+    if not (all(weights) and _known(ours.base.files) and _known(theirs.base.files)):
         words = f"{topic}: not known to be the same, since its files were not read to their end"
         return CardLine(topic=topic, verdict="unknown", words=words, values=names)
     if _contents(weights[0]) != _contents(weights[1]):
@@ -118,8 +83,9 @@ def _data(ours: RunCard, theirs: RunCard) -> Iterator[CardLine]:
     for role in ("train", "held out"):
         files = [[file for file in card.data.files if file.role == role] for card in (ours, theirs)]
         if not (_known(files[0]) and _known(files[1])):
-            words = "data: not known to be the same, since its files were not read to their end"
-            yield CardLine(topic="data", verdict="unknown", words=words)
+            learned = "is the same" if same_tokens else "differs"
+            words = "data: not known to be the same, since its files were not read to their end; "
+            yield CardLine(topic="data", verdict="unknown", words=f"{words}what is learned from them {learned}")
             return
         if _contents(files[0]) != _contents(files[1]):
             differences.append(_unlike(*files) or f"the {role} files come in another order")
@@ -166,12 +132,15 @@ def _resumes(run: str, card: RunCard) -> Iterator[CardLine]:
 def _result(ours: RunCard, theirs: RunCard) -> Iterator[CardLine]:
     if not (ours.result and theirs.result):
         return
-    files = [[file for file in result.files if is_weights(file)] for result in (ours.result, theirs.result)]
-    if not (_known(files[0]) and _known(files[1])):
+    topic = "trained weights"
+    files = [[file for file in result.files if file.is_weights] for result in (ours.result, theirs.result)]
+    if not all(found and _known(found) for found in files):
+        words = f"{topic}: not known to be the same, since a card lacks their hashes"
+        yield CardLine(topic=topic, verdict="unknown", words=words)
         return
     same = _contents(files[0]) == _contents(files[1])
-    words = f"trained weights: {'the same, bit for bit' if same else 'differ'}"
-    yield CardLine(topic="trained weights", verdict="same" if same else "differs", words=words)
+    words = f"{topic}: {'the same, bit for bit' if same else 'differ'}"
+    yield CardLine(topic=topic, verdict="same" if same else "differs", words=words)
 
 
 def _known(files: Sequence[HashedFile]) -> bool:

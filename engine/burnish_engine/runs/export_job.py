@@ -54,7 +54,16 @@ def is_exporting(paths: RunPaths) -> bool:
     return job is not None and job.status == "running"
 
 
-def start_export(paths: RunPaths, to: str, quants: Sequence[str], name: str = "") -> None:
+def start_export(
+    paths: RunPaths,
+    to: str,
+    quants: Sequence[str],
+    name: str = "",
+    *,
+    importance: bool | None = None,
+    merge_onto: str | None = None,
+    size_limit_mb: float | None = None,
+) -> None:
     """Export in a process of its own, which outlives this one.
 
     Args:
@@ -62,6 +71,9 @@ def start_export(paths: RunPaths, to: str, quants: Sequence[str], name: str = ""
         to: As `burnish export --to`.
         quants: GGUF types; empty: the recipe's.
         name: What to call the model; empty: the run's name.
+        importance: Whether to compute an importance matrix; None: as the recipe says, which goes for the others too.
+        merge_onto: What an adapter trained on 4-bit weights is added to.
+        size_limit_mb: Largest file wanted.
 
     Raises:
         UsageError: The run has nothing trained yet, or is being exported.
@@ -75,6 +87,12 @@ def start_export(paths: RunPaths, to: str, quants: Sequence[str], name: str = ""
         arguments += ["--quant", quant]
     if name:
         arguments += ["--name", name]
+    if importance is not None:
+        arguments.append("--importance" if importance else "--no-importance")
+    if merge_onto is not None:
+        arguments += ["--merge-onto", merge_onto]
+    if size_limit_mb is not None:
+        arguments += ["--size-limit", f"{size_limit_mb:g}"]
     try:
         paths.export.mkdir(exist_ok=True)
         paths.export_cancel.unlink(missing_ok=True)
@@ -172,17 +190,20 @@ class ExportReporter:
             self._cancel = self._paths.export_cancel.exists()
         return self._cancel
 
-    def finished(self, where: str, report: FidelityReport | None = None) -> None:
+    def finished(self, where: str, report: FidelityReport | None = None, *, suggested: str = "", why: str = "") -> None:
         """Report the end.
 
         Args:
             where: Folder of the files.
             report: Their fidelity report, where there is one.
+            suggested: The best of several files.
+            why: Why that one, or none.
 
         Raises:
             NoSpaceError: It cannot be written.
         """
-        self._end(status="finished", what="Done", share=1.0, message=where, exit_code=int(ExitCode.DONE), report=report)
+        self._job = self._job.model_copy(update={"suggested": suggested, "why": why, "report": report})
+        self._end(status="finished", what="Done", share=1.0, message=where, exit_code=int(ExitCode.DONE))
 
     def attach(self, report: FidelityReport | None) -> None:
         """Keep a report also where the export is about to fail."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.events import Event, PlanMade, RunEnded
+from burnish_engine.contract.events import Event, Phase, PhaseChanged, PlanMade, RunEnded, Warned
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.process import own_identity
@@ -57,6 +57,15 @@ class Recorder:
         if isinstance(event, PlanMade):
             self.plan = event
         self._tell(self._events.write(event))
+
+    def phase(self, phase: Phase, detail: str = "") -> None:
+        """Say what the run does now."""
+        self.emit(PhaseChanged(phase=phase, detail=detail))
+        self.update(phase=phase)
+
+    def warn(self, code: str, message: str) -> None:
+        """Say what the person should know."""
+        self.emit(Warned(code=code, message=message))
 
     def update(self, **changes: Any) -> None:
         """Change fields of the state and write it.

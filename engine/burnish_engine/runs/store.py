@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from burnish_engine.contract.errors import NoSpaceError, UsageError
-from burnish_engine.contract.files import cannot_write, read_with_retry, write_atomic
+from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_hash
 from burnish_engine.contract.state import STATE_VERSION, RunStateFile, Standing, standing
 from burnish_engine.runs.process import is_alive
+from burnish_engine.runs.versioned import read_versioned
 
 
 @dataclass(frozen=True)
@@ -148,29 +146,30 @@ def read_recipe(paths: RunPaths) -> Recipe:
     return load_recipe(paths.recipe)
 
 
+def with_own_template(paths: RunPaths, recipe: Recipe) -> Recipe:
+    """The recipe with the run's own copy of the chat template: the file that it names may have changed since.
+
+    Args:
+        paths: The run folder.
+        recipe: The run's.
+    """
+    if not paths.template.is_file():
+        return recipe
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"template": str(paths.template)})})
+
+
 def read_state(paths: RunPaths) -> RunStateFile:
     """The run's state.
 
     Raises:
-        UsageError: It was written by another version, or is damaged.
+        UsageError: It was written by another version, is damaged, or cannot be read.
     """
+    remedy = "The checkpoints beside it may be whole: copy them away before deleting the run."
     try:
-        raw = json.loads(read_with_retry(paths.state))
-        version = raw.get("v") if isinstance(raw, dict) else None
-        if version != STATE_VERSION:
-            raise UsageError(
-                f"The run folder {paths.root} has format version {version!r}; this Burnish reads {STATE_VERSION}.",
-                "Open it with the Burnish that made it.",
-            )
-        return RunStateFile.model_validate(raw)
+        return read_versioned(paths.state, RunStateFile, STATE_VERSION, what=str(paths.state), remedy=remedy)
     except FileNotFoundError:
         raise UsageError(
             f"There is no run at {paths.root} any more.", "`burnish runs list` shows the others."
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, ValidationError) as error:
-        raise UsageError(
-            f"{paths.state} is damaged ({str(error).splitlines()[0]}).",
-            "The checkpoints beside it may be whole: copy them away before deleting the run.",
         ) from None
 
 

@@ -10,6 +10,7 @@ import torch
 
 from burnish_engine.contract.events import DataReady, RunStarted
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.data.documents import lengths_of, supervised_of
 from burnish_engine.data.prepare import Prepared
 from burnish_engine.models.device import describe
 from burnish_engine.runs.process import own_identity
@@ -52,8 +53,8 @@ def data_ready(data: Prepared, budget: Budget) -> DataReady:
         validation_rows=facts.validation_rows,
         dropped_rows=sum(facts.dropped.values()),
         truncated_rows=facts.truncated_rows,
-        train_tokens=sum(len(document) for document in data.train),
-        supervised_tokens=sum(document.supervised_tokens for document in data.train),
+        train_tokens=int(lengths_of(data.train).sum()),
+        supervised_tokens=int(supervised_of(data.train).sum()),
         micro_batches_per_epoch=budget.per_epoch,
         fill=facts.fill,
     )

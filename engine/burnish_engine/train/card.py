@@ -12,8 +12,10 @@ from typing import Literal, TypeVar
 
 from burnish_engine.contract.card import (
     CardData,
+    CardGuard,
     CardModel,
     CardResult,
+    CardRollback,
     Change,
     DataFile,
     HashedFile,
@@ -26,6 +28,7 @@ from burnish_engine.runs.card import read_card, write_card
 from burnish_engine.runs.file_hashes import CancelledError, known_sha256, sha256_file
 from burnish_engine.train.card_facts import plan_words
 from burnish_engine.train.commands import Ending
+from burnish_engine.train.early_stopping import EarlyStopping
 from burnish_engine.train.engine import Engine
 
 _JOIN_S = 0.5  # Windows does not interrupt a longer wait by Ctrl-C
@@ -66,7 +69,21 @@ class CardKeeper:
         self._thread = threading.Thread(target=self._hash, name="card", daemon=True)
         self._thread.start()
 
-    def complete(self, engine: Engine, ending: Ending | None, step: int, tokens: int) -> None:
+    def guarded(self, verdict: CardGuard) -> None:
+        """Take in what the guard says."""
+        with self._lock:
+            self._kept = self._kept.model_copy(update={"guard": verdict})
+        self._write()
+
+    def rolled_back(self, rollback: CardRollback) -> None:
+        """Take in that the run went back."""
+        with self._lock:
+            self._kept = self._kept.model_copy(update={"rollback": rollback})
+        self._write()
+
+    def complete(
+        self, engine: Engine, ending: Ending | None, step: int, tokens: int, best: EarlyStopping | None = None
+    ) -> None:
         """Wait for the hashes, and add what the process saved.
 
         A person who stops or suspends a run is not kept waiting long: a resumed run reads what is left.
@@ -76,6 +93,7 @@ class CardKeeper:
             ending: How the person ended it early; None when all steps were made.
             step: Optimizer steps made.
             tokens: Real tokens trained on.
+            best: Kept what was saved, where that is not of the last step.
         """
         patient_until = time.monotonic() + (_PATIENCE_S if ending else float("inf"))
         while self._thread.is_alive() and time.monotonic() < patient_until:
@@ -99,6 +117,8 @@ class CardKeeper:
                 trained=engine.trains,
                 files=files,
                 memory_plan=plan_words(engine.memory_plan),
+                best_step=best.best.step if best else None,
+                best_loss=best.best.loss if best else None,
             )
             self._kept = self._kept.model_copy(update={"result": result})
         self._write(aloud=True)
@@ -182,14 +202,16 @@ class CardKeeper:
 def _file_changes(
     part: str, first: Iterable[HashedFile], found: Iterable[HashedFile], now: dict[str, str | None]
 ) -> list[Change]:
-    """What differs in the files since the process before."""
-    before = _by_name(part, first)
+    """What differs in the files since the process before. One that could not be read may be as it was."""
+    before, after = _by_name(part, first), _by_name(part, found)
     before |= {name: sha256 for name, sha256 in now.items() if name.startswith(f"{part}: ")}
-    after = _by_name(part, found)
+    gone = {name for name, sha256 in now.items() if sha256 is None}
+    there = before.keys() & after.keys() - gone
+    unread = {name for name in there if before[name] is None or after[name] is None}
     return [
         Change(what=name, before=before.get(name), after=after.get(name))
         for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
+        if before.get(name) != after.get(name) and name not in unread
     ]
 
 

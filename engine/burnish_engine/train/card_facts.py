@@ -12,11 +12,14 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from burnish_engine.advise.engine_choice import in_4_bits
 from burnish_engine.contract.card import CardData, CardModel, Circumstances, DataFile, HashedFile, RunCard
 from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.data.documents import lengths_of, supervised_of
+from burnish_engine.data.places import files_under
 from burnish_engine.data.prepare import Prepared
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device import describe
@@ -71,17 +74,16 @@ def new_card(
         threads: Processor threads.
         steps: Optimizer steps of the whole run.
     """
-    quantized = recipe.model.quantize == "nf4" or source.stored_quantized
     circumstances = Circumstances(
         **_machine(device),
         threads=threads,
         engine=engine.name,
         precision=precision,
-        weights="nf4" if quantized else precision,
+        weights="nf4" if in_4_bits(recipe, source.config) else precision,
         layout=engine.layout,
         memory_plan=plan_words(engine.memory_plan),
     )
-    first_held_out = len(recipe.data.files)
+    first_held_out = len(files_under(recipe.data.files))
     return RunCard(
         t=time.time(),
         recipe_sha256=sha256_file(paths.recipe),
@@ -96,8 +98,8 @@ def new_card(
             tokens_sha256=data.dataset_hash,
             train_rows=len(data.train),
             held_out_rows=len(data.validation),
-            tokens=sum(len(document) for document in data.train),
-            learned_tokens=sum(document.supervised_tokens for document in data.train),
+            tokens=int(lengths_of(data.train).sum()),
+            learned_tokens=int(supervised_of(data.train).sum()),
         ),
         base=CardModel(
             name=source.name,
@@ -108,7 +110,7 @@ def new_card(
 
 def data_files(recipe: Recipe) -> list[Path]:
     """The recipe's files of rows: those to train on, then the held-out ones."""
-    return [Path(name) for name in (*recipe.data.files, *recipe.data.validation_files)]
+    return [*files_under(recipe.data.files), *files_under(recipe.data.validation_files)]
 
 
 def base_files(folder: Path) -> list[Path]:
@@ -148,13 +150,13 @@ def _machine(device: torch.device) -> dict[str, Any]:
     found = versions()
     if machine.driver:
         found["driver"] = machine.driver
-    card = torch.cuda.get_device_properties(device)
+    gpu = torch.cuda.get_device_properties(device)
     return {
         **shared,
         "versions": found,
         "device": describe(device),
-        "compute_capability": f"{card.major}.{card.minor}",
-        "memory_bytes": card.total_memory,
+        "compute_capability": f"{gpu.major}.{gpu.minor}",
+        "memory_bytes": gpu.total_memory,
     }
 
 

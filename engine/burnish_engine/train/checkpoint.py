@@ -47,6 +47,7 @@ class Position:
         device: Type of the device, cpu or cuda.
         engine: Which engine trains, fast or plain; a run goes on with the same.
         plan: `Engine.memory_plan`, as it is when this is saved; a run goes on with it.
+        guard: What the guard, early stopping and going back have to know of the steps so far, as JSON.
     """
 
     step: int
@@ -60,6 +61,7 @@ class Position:
     device: str
     engine: str = "plain"
     plan: str = ""
+    guard: str = ""
 
 
 def save_adapter(engine: Engine, folder: Path) -> None:
@@ -134,14 +136,34 @@ def trained_folder(checkpoint: Path) -> Path:
     return model if model.is_dir() else checkpoint / "adapter"
 
 
-def find_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint, and the names of newer ones that are not whole."""
+def find_checkpoint(folder: Path, before: int | None = None) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint, and the names of newer ones that are not whole.
+
+    Args:
+        folder: Of the checkpoints.
+        before: Only those of fewer steps count; None: all.
+    """
     broken: list[str] = []
     for candidate in reversed(_by_step(folder)):
+        if before is not None and _step_of(candidate) >= before:
+            continue
         if _is_whole(candidate):
             return candidate, broken
         broken.append(candidate.name)
     return None, broken
+
+
+def discard_from(folder: Path, step: int) -> None:
+    """Delete the checkpoints of so many steps or more."""
+    for late in _by_step(folder):
+        if _step_of(late) >= step:
+            (late / _MARKER).unlink(missing_ok=True)
+            shutil.rmtree(late, ignore_errors=True)
+
+
+def positions(folder: Path) -> list[Position]:
+    """Where the run stood at each finished checkpoint, oldest first."""
+    return [read_position(checkpoint) for checkpoint in _by_step(folder) if (checkpoint / _MARKER).is_file()]
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:
@@ -224,7 +246,11 @@ def _guarded(path: Path, write: Callable[[], None]) -> None:
 
 def _by_step(folder: Path) -> list[Path]:
     numbered = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
-    return sorted(numbered, key=lambda path: int(path.name.removeprefix("step-")))
+    return sorted(numbered, key=_step_of)
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
 
 
 def _torch_rng(device: torch.device) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from burnish_engine.advise.engine_choice import check_masking, check_optimizer
+from burnish_engine.advise.engine_choice import check_optimizer, check_plain, idle_pins, plain_note
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.models.source import ModelSource
@@ -48,14 +48,14 @@ def make_engine(
     Raises:
         UsageError: The recipe asks for what the engine that it asks for, or is left with, does not do.
     """
+    check_optimizer(recipe)
     asked = name or recipe.train.engine
     reason = "" if asked == "plain" else why_not(source, recipe, device)
     if reason and asked == "fast":
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if name else remedy)
     if asked == "plain" or reason:
-        check_optimizer(recipe)
-        _check_plain(recipe, precision, reason)
+        check_plain(recipe, precision, reason)
         plain = PlainEngine(
             source,
             recipe,
@@ -67,30 +67,11 @@ def make_engine(
             layout=layout,
             plan=plan,
         )
-        if recipe.memory.pins:
-            plain.notes.append("The plain engine has no use for memory.layers, memory.mlp_rows and memory.head_rows.")
-        if reason and name is None:
-            plain.notes.insert(0, f"{reason}; the plain one trains this, more slowly.")
+        notes = [plain_note("" if name else reason), idle_pins(recipe)]
+        plain.notes[:0] = [note for note in notes if note]
         return plain
     assert source.spec is not None
     memory = read_plan(plan, source.spec)
     return FastEngine(
         source, recipe, stream, tokenizer, precision=precision, device=device, adapter=adapter, plan=memory
     )
-
-
-def _check_plain(recipe: Recipe, precision: str, reason: str) -> None:
-    """Refuse what only the fast engine does.
-
-    Raises:
-        UsageError: The recipe asks for it.
-    """
-    why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
-    if recipe.model.quantize != "none":
-        raise UsageError(
-            f"{why}, and only the fast engine trains with model.quantize = {recipe.model.quantize!r}.",
-            'Set model.quantize = "none".',
-        )
-    if precision == "fp16":
-        raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')
-    check_masking(recipe, why)

@@ -12,7 +12,7 @@ import torch
 
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
-from burnish_engine.models.device import is_out_of_memory
+from burnish_engine.models.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.models.sampling import Reply
 
 Trained = Literal["adapter", "model"]
@@ -35,7 +35,7 @@ def whole_update() -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except MEMORY_ERRORS as error:
         if is_out_of_memory(error):
             raise HalfUpdatedError(str(error)) from error
         raise

@@ -10,8 +10,11 @@ from typing import Any
 
 import torch
 
+from burnish_engine.advise.engine_choice import in_4_bits
+from burnish_engine.advise.fast_shape import head_rows
 from burnish_engine.contract.memory_plan import Level, MemoryPlan
 from burnish_engine.contract.recipe import Recipe, why_plain
+from burnish_engine.contract.recipe_train import optimizer_notes
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.hardware.host_memory import host_memory
@@ -29,7 +32,7 @@ from burnish_engine.train.engine import StepResult, Trained
 from burnish_engine.train.fast_evaluate import held_out_loss
 from burnish_engine.train.fast_model import make_trainable
 from burnish_engine.train.fast_trainer import FastTrainer
-from burnish_engine.train.memory_choice import choose_memory_plan, head_rows, lockable_memory, pass_buckets
+from burnish_engine.train.memory_choice import choose_memory_plan, lockable_memory, pass_buckets
 from burnish_engine.train.packed_batch import PackedLayout, buckets
 from burnish_engine.train.prefetch import Prefetcher
 from burnish_engine.train.schedule import learning_rate
@@ -83,7 +86,7 @@ class FastEngine:
         assert spec is not None
         assert known is not None
         exact_products()
-        self.notes: list[str] = []
+        self.notes = optimizer_notes(recipe.train)
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, tokenizer, str(source.folder)
@@ -96,7 +99,7 @@ class FastEngine:
             self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
-        nf4 = recipe.model.quantize == "nf4" or source.stored_quantized
+        nf4 = in_4_bits(recipe, source.config)
         plan = plan or choose_memory_plan(recipe, spec, stream, device, precision=precision, nf4=nf4)
         loaded = load_decoder(
             source,
@@ -108,7 +111,7 @@ class FastEngine:
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
         )
-        self.model = make_trainable(loaded, recipe.masking, section.seed)
+        self.model = make_trainable(loaded, recipe.masking, section.seed, section)
         if adapter:
             self.model.adapter.load(adapter)
         else:
@@ -165,7 +168,7 @@ class FastEngine:
     @property
     def state_bytes(self) -> int:
         """See `Engine`."""
-        return 3 * self.model.optimizer.param.nbytes
+        return 4 * self.model.optimizer.param.nbytes  # the weights, two moments, and of some the weights once more
 
     def snapshot(self) -> Callable[[], None]:
         """See `Engine`."""
@@ -193,12 +196,12 @@ class FastEngine:
     def _make_layouts(self, most_head_rows: int) -> list[PackedLayout]:
         decoder, section = self.model.loaded.decoder, self._recipe.train
         height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
-        rope, cpu, pinned = decoder.rope, decoder.device.type == "cpu", bool(self._recipe.memory.head_rows)
+        rope, cuda, pinned = decoder.rope, decoder.device.type == "cuda", bool(self._recipe.memory.head_rows)
         return [
             PackedLayout(
                 rows,
                 height,
-                min(most_head_rows, rows if pinned else head_rows(rows, cpu=cpu)),
+                min(most_head_rows, rows if pinned else head_rows(rows, cuda=cuda)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
             )
@@ -232,7 +235,7 @@ class FastEngine:
 
     def results(self, *, wait: bool = False) -> Iterator[StepResult]:
         """See `Engine`."""
-        return self._trainer.results(wait=wait)
+        return self._trainer.results(wait=wait) if self._trainers else iter(())
 
     def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
         """See `Engine`."""
@@ -240,18 +243,18 @@ class FastEngine:
         longest = max((len(document) for document in documents), default=0)
         if longest > layout.rows:  # training's passes may all be shorter than the budget
             layout = replace(layout, rows=buckets(budget, packed=True, most=longest)[-1])
-        with self._trainer.on_stream(), self._trainer.idle_memory():
+        with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
             return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.rows), layout)
 
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
         """See `Engine`."""
-        with self._on_stream():
+        with self._on_stream(), self.model.averaged():
             return generate_replies(self._speaker, self._tokenizer, list(prompts), max_new_tokens)
 
     def save_adapter(self, folder: Path) -> None:
         """See `Engine`."""
         folder.mkdir(parents=True)
-        with self._on_stream():
+        with self._on_stream(), self.model.averaged():
             self.model.adapter.save(folder, self._base)
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:

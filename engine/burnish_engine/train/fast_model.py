@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from burnish_engine.contract.recipe import MaskingSection, TrainSection
+from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
 from burnish_engine.models.decoder_load import LoadedDecoder
 from burnish_engine.models.lora_adapter import LoraAdapter
-from burnish_kernels.adamw.op import AdamW, Control, FlatLayout
+from burnish_engine.train.flat_step import control_of, flat_tensors, make_flat_step, mask, restore_flat
+from burnish_engine.train.library_step import LibraryStep
+from burnish_kernels.adamw.op import Control, FlatLayout, FlatOptimizer
 from burnish_kernels.lora_linear.op import Dropout
-from burnish_kernels.magma.op import Magma, Options
 
 FIRST_LOSS_SCALE = 2.0**14
 """fp16: to begin with. torch.amp starts at 2^16 and halves until gradients are finite; sums over 10,000 tokens seldom
@@ -33,7 +35,7 @@ class TrainableDecoder:
     """
 
     loaded: LoadedDecoder
-    optimizer: AdamW
+    optimizer: FlatOptimizer
     adapter: LoraAdapter
     dropout_seed: torch.Tensor
 
@@ -44,59 +46,56 @@ class TrainableDecoder:
 
     def control(self, section: TrainSection, learning_rate: float) -> Control:
         """The optimizer's settings for a step."""
-        return Control(
-            learning_rate=learning_rate,
-            beta1=section.beta1,
-            beta2=section.beta2,
-            eps=section.epsilon,
-            weight_decay=section.weight_decay,
-            max_grad_norm=section.max_grad_norm,
-            growth_interval=GROWTH_INTERVAL if self.loaded.arena.dtype == torch.float16 else 0,
-        )
+        growth_interval = GROWTH_INTERVAL if self.loaded.arena.dtype == torch.float16 else 0
+        norm = section.max_grad_norm
+        return control_of(section, learning_rate, max_grad_norm=norm, growth_interval=growth_interval)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Everything of the optimizer that a resumed run needs, by name, on the CPU."""
-        optimizer, layout = self.optimizer, self.optimizer.layout
-        found: dict[str, torch.Tensor] = {}
-        for kind, flat in (("exp_avg", optimizer.exp_avg), ("exp_avg_sq", optimizer.exp_avg_sq)):
-            for name, view in zip(self.adapter.named(), layout.views(flat), strict=True):
-                found[f"{name}/{kind}"] = view.detach().cpu().contiguous()
-        if isinstance(optimizer.modifier, Magma):
-            found["alignment"] = optimizer.modifier.alignment.detach().cpu()
-        found["counters"] = optimizer.counters.cpu()
-        found["loss_scale"] = optimizer.loss_scale.cpu()
-        return found
+        return flat_tensors(self.optimizer, list(self.adapter.named()))
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`.
+        """The inverse of `state`. Of schedule-free training it brings the masters with it.
 
         Raises:
             KeyError: The tensors belong to another adapter.
         """
-        optimizer, layout = self.optimizer, self.optimizer.layout
-        for kind, flat in (("exp_avg", optimizer.exp_avg), ("exp_avg_sq", optimizer.exp_avg_sq)):
-            for name, view in zip(self.adapter.named(), layout.views(flat), strict=True):
-                view.copy_(tensors[f"{name}/{kind}"])
-        if isinstance(optimizer.modifier, Magma):
-            optimizer.modifier.alignment.copy_(tensors["alignment"])
-        optimizer.counters.copy_(tensors["counters"])
-        optimizer.loss_scale.copy_(tensors["loss_scale"])
+        restore_flat(self.optimizer, list(self.adapter.named()), tensors)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, masters and shadows are what shall be used, evaluated and saved; see `Optimizers.averaged`."""
+        return self.optimizer.averaged() if isinstance(self.optimizer, LibraryStep) else nullcontext()
 
 
-def make_trainable(loaded: LoadedDecoder, masking: MaskingSection | None = None, seed: int = 0) -> TrainableDecoder:
+def make_trainable(
+    loaded: LoadedDecoder,
+    masking: MaskingSection | None = None,
+    seed: int = 0,
+    section: TrainSection | None = None,
+) -> TrainableDecoder:
     """Allocate what training needs and connect the stacks' gradients; the adapter is all zero until it is filled.
 
     Args:
         loaded: The decoder.
         masking: Which matrices sit out steps; None: none.
         seed: Of the run.
+        section: Which optimizer; None: AdamW.
+
+    Raises:
+        UsageError: The optimizer cannot be masked.
+        SetupError: Its library does not run here.
     """
     device = loaded.decoder.device
     layout = FlatLayout(loaded.segments, device)
+    section, masking = section or TrainSection(), masking or MaskingSection()
+    # The segments are A and B of one module after the other.
+    rates = [1.0, section.lora_plus_ratio] * (len(layout.segments) // 2)
+    names = [name for adapted in loaded.plan.modules for name in adapted.names]
     scale = FIRST_LOSS_SCALE if loaded.arena.dtype == torch.float16 else 1.0
-    optimizer = AdamW(layout, loaded.arena, loss_scale=scale)
-    if masking is not None and masking.kind != "off":
-        optimizer.modifier = _magma(layout, masking, seed)
+    masked = masking.kind != "off"
+    optimizer = make_flat_step(section, layout, loaded.arena, names, rates, masked=masked, loss_scale=scale)
+    draws = [index // 2 if masking.share == "pair" else index for index in range(len(names))]
+    mask(optimizer, masking, seed, draws)
     adapter = LoraAdapter(loaded.plan, layout.views(optimizer.param))
     dropout_seed = torch.zeros(1, dtype=torch.int64, device=device)
     gradients = layout.views(optimizer.grad)
@@ -113,18 +112,3 @@ def make_trainable(loaded: LoadedDecoder, masking: MaskingSection | None = None,
         stack.gradients.a.append(gradients[2 * index])
         stack.gradients.b.append(gradients[2 * index + 1])
     return TrainableDecoder(loaded, optimizer, adapter, dropout_seed)
-
-
-def _magma(layout: FlatLayout, section: MaskingSection, seed: int) -> Magma:
-    """The segments are A and B of one module after the other."""
-    draws = [index // 2 if section.share == "pair" else index for index in range(len(layout.segments))]
-    options = Options(
-        probability=section.probability,
-        temperature=section.temperature,
-        decay=section.decay,
-        start=section.start,
-        momentum_after=section.momentum == "after",
-        skip=section.kind == "skip_update",
-        rate=section.rate,
-    )
-    return Magma(layout, draws, seed, options)

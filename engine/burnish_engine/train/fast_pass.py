@@ -73,7 +73,7 @@ class PassProgram:
         self.pack = Pack(fields.rope_row_T, documents)
         self._chunk = torch.zeros(1, dtype=torch.int64, device=inputs.device)
         self._done: ForwardPass | None = None
-        self._dhidden_TH: torch.Tensor | None = None
+        self._gradient_TE: torch.Tensor | None = None
         self._graphs: tuple[torch.cuda.CUDAGraph, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ class PassProgram:
                         raise
                 graphs.append(graph)
         finally:
-            self._done = self._dhidden_TH = None  # of a capture that failed half-way
+            self._done = self._gradient_TE = None  # of a capture that failed half-way
         self._graphs = tuple(graphs)
 
     def _abandon_copies(self) -> None:
@@ -130,13 +130,13 @@ class PassProgram:
     def _forward(self) -> None:
         decoder = self._model.loaded.decoder
         self._done = decoder.forward(self._fields.ids_T, self.pack, keep=self._keep, offload=self._offload)
-        self._dhidden_TH = torch.zeros_like(self._done.hidden_TH)
+        self._gradient_TE = decoder.new_gradient(self._done)
         self._chunk.zero_()
 
     def _head_chunk(self) -> None:
-        done, dhidden_TH = self._done, self._dhidden_TH
+        done, gradient_TE = self._done, self._gradient_TE
         assert done is not None
-        assert dhidden_TH is not None
+        assert gradient_TE is not None
         fields, decoder = self._fields, self._model.loaded.decoder
         rows = fields.head_row_R.view(-1, self.layout.head_rows).index_select(0, self._chunk).view(-1)
         targets = fields.head_target_R.view(-1, self.layout.head_rows).index_select(0, self._chunk).view(-1)
@@ -151,12 +151,12 @@ class PassProgram:
             label_smoothing=self._options.label_smoothing,
             z_loss=self._options.z_loss,
         )
-        dhidden_TH.index_copy_(0, rows.long(), decoder.head_gradient(logits))
+        gradient_TE[:, : decoder.spec.hidden_size].index_copy_(0, rows.long(), decoder.head_gradient(logits))
         self._loss_sum.add_(loss.sum() * fields.normalizer)
         self._chunk.add_(1)
 
     def _backward(self) -> None:
         assert self._done is not None
-        assert self._dhidden_TH is not None
-        self._model.loaded.decoder.backward(self._done, self._dhidden_TH, self.pack)
-        self._done = self._dhidden_TH = None
+        assert self._gradient_TE is not None
+        self._model.loaded.decoder.backward(self._done, self._gradient_TE, self.pack)
+        self._done = self._gradient_TE = None

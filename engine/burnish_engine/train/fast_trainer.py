@@ -1,7 +1,8 @@
 """The fast engine's optimizer step: uploads, passes, update, and results read back without waiting for the device.
 
 The host queues work and is at most `AHEAD` steps ahead of the device. What a step found (loss, gradient norm, whether
-it was taken) is copied to page-locked memory behind it and read when it has arrived, a step or two later.
+it was taken) is copied to page-locked memory behind it and read when it has arrived, a step or two later. Optimizers of
+libraries are the exception: their update is never captured and waits for the device once (`library_step`).
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from contextlib import nullcontext as _nothing
 from types import SimpleNamespace
 from typing import TypeAlias, cast
 
 import torch
 
-from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.models.device import is_out_of_memory
 from burnish_engine.models.keep import Keep
 from burnish_engine.models.offload import Offload
@@ -77,6 +78,7 @@ class FastTrainer:
         self._pool: tuple[int, int] | None = None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._update_graph: torch.cuda.CUDAGraph | None = None
+        self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
         self._results = _Readback(device)
         self._ran: set[PackedLayout] = set()
         self.problem = ""
@@ -143,11 +145,15 @@ class FastTrainer:
         optimizer.set_control(self.model.control(self._section, facts.scalars.learning_rate))
         if not facts.supervised:
             pass  # nothing was learned: no moment decays
-        elif self._update_graph:
-            self._update_graph.replay()
         else:
-            with whole_update():
-                optimizer.step()
+            if self._update_graph is None:
+                self._capture_update()
+            if self._update_graph:
+                self._update_graph.replay()
+            else:
+                with whole_update():
+                    optimizer.step()
+                self._updated = True
         self._results.push(facts, optimizer.status, self._loss_sum)
         self._loss_sum.zero_()
 
@@ -172,17 +178,28 @@ class FastTrainer:
     def _capture(self, program: PassProgram) -> None:
         """Capture a bucket; on failure go on eagerly, which computes the same."""
         assert self.stream is not None
-        try:
+        with self._or_go_on_without():
             if self._pool is None:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # what the eager passes used is now the graphs' to have
                 self._pool = torch.cuda.graph_pool_handle()
             program.capture(self._pool, self.stream)
-            if self._update_graph is None:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
-                    self.model.optimizer.step()
-                self._update_graph = graph
+
+    def _capture_update(self) -> None:
+        """Capture the optimizer's step, which has run once; on failure go on eagerly."""
+        if not (self._updated and self._wants_graphs and self._pool and self.model.optimizer.capturable):
+            return
+        with self._or_go_on_without():
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
+                self.model.optimizer.step()
+            self._update_graph = graph
+
+    @contextmanager
+    def _or_go_on_without(self) -> Iterator[None]:
+        """Within, something is captured; what cannot be is told, and nothing is captured from then on."""
+        try:
+            yield
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from burnish_engine.advise.engine_choice import EngineChoice
 from burnish_engine.advise.fast_memory import CONTEXT_BYTES, of_plan
 from burnish_engine.advise.fast_speed import FastSpeed
-from burnish_engine.advise.memory_solver import choose_plan, least_bytes, peak_bytes
+from burnish_engine.advise.memory_solver import choose_plan, least_plan, peak_bytes
 from burnish_engine.advise.planned_memory import choose_memory
 from burnish_engine.advise.planned_run import Device, FastRun, PlannedRun
 from burnish_engine.advise.shape import GIB
@@ -18,16 +18,12 @@ from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.memory_plan import MemoryPlan
-from burnish_engine.contract.recipe import AdapterSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.hardware.host_memory import host_memory, lockable_bytes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.packed_batch import BUCKET_MULTIPLE, buckets
 from burnish_engine.train.stream import BatchStream
-
-_HEAD_ROWS = 4096
-"""Most rows of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take memory."""
-_HEAD_ROWS_CPU = 256
-_HEAD_STEP = 256
 
 
 def choose_memory_plan(
@@ -44,7 +40,7 @@ def choose_memory_plan(
         nf4: Whether the frozen weights will stand in 4 bits.
     """
     cuda, machine = device.type == "cuda", probe()
-    target = Device(cuda=cuda, index=(device.index or 0) if cuda else 0, precision=precision)
+    target = Device(cuda, device.index or 0, precision)
     run = PlannedRun(recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4), None)
     return choose_memory(run, largest_pass(recipe.train, stream), _free_bytes(device)).plan
 
@@ -66,7 +62,7 @@ class BudgetPlan:
 
 def plan_within(
     budget_bytes: float,
-    adapter: AdapterSection,
+    recipe: Recipe,
     spec: DecoderSpec,
     lengths: Sequence[int],
     device: torch.device,
@@ -74,18 +70,20 @@ def plan_within(
     tokens: int,
     precision: str,
     nf4: bool,
+    or_least: bool = False,
 ) -> BudgetPlan:
     """The plan for passes of documents of some lengths, all learned from; nothing is evaluated.
 
     Args:
         budget_bytes: What the process may hold of the device.
-        adapter: The adapter.
+        recipe: Of it, adapter, optimizer and masking.
         spec: The model's shape.
         lengths: Of documents, tokens.
         device: Where to train.
         tokens: Of a pass.
         precision: "fp32", "bf16" or "fp16".
         nf4: Whether the frozen weights stand in 4 bits.
+        or_least: Where none fits, the one that takes the least, as a run does.
 
     Raises:
         DoesNotFitError: No plan takes so little.
@@ -97,32 +95,27 @@ def plan_within(
         longest=max(lengths),
         span=sum(length * length for length in lengths) / sum(lengths),
     )
-    run = _fast_run(Recipe(adapter=adapter), spec, largest, device, precision=precision, nf4=nf4)
-    run = replace(run, evaluates=False)
-    host = lockable_memory(device)
-    plan = choose_plan(run, budget_bytes=budget_bytes, host_budget_bytes=host)
-    if plan is None:
-        least = least_bytes(run, host_budget_bytes=host) / GIB
-        raise DoesNotFitError(f"No plan takes {budget_bytes / GIB:g} GiB or less.", f"Give at least {least:.3f} GiB.")
-    seconds = float(FastSpeed(run, largest).seconds([of_plan(plan)])[0])
-    return BudgetPlan(plan, peak_bytes(run, plan), seconds)
-
-
-def _fast_run(
-    recipe: Recipe, spec: DecoderSpec, largest: Pass, device: torch.device, *, precision: str, nf4: bool
-) -> FastRun:
     cuda, machine = device.type == "cuda", probe()
-    index = (device.index or 0) if cuda else None
-    return FastRun(
+    run = FastRun(
         recipe=recipe,
         spec=spec,
         largest=largest,
         cuda=cuda,
         precision=precision,
         nf4=nf4,
-        gpu=next((gpu for gpu in machine.gpus if gpu.index == index), None),
+        gpu=Device(cuda, device.index or 0, precision).gpu(machine),
         cpu_cores=machine.cpu_cores,
     )
+    host = lockable_memory(device)
+    plan = choose_plan(run, budget_bytes=budget_bytes, host_budget_bytes=host)
+    if plan is None:
+        plan = least_plan(run, host_budget_bytes=host)
+        least = peak_bytes(run, plan) / GIB
+        if not or_least:
+            remedy = f"Give at least {least:.3f} GiB."
+            raise DoesNotFitError(f"No plan takes {budget_bytes / GIB:g} GiB or less.", remedy)
+    seconds = float(FastSpeed(run, largest).seconds([of_plan(plan)])[0])
+    return BudgetPlan(plan, peak_bytes(run, plan), seconds)
 
 
 def largest_pass(section: TrainSection, stream: BatchStream) -> Pass:
@@ -157,18 +150,3 @@ def _free_bytes(device: torch.device) -> int:
         return host_memory()[1] + int(psutil.Process().memory_info().rss)
     free, _ = torch.cuda.mem_get_info(device)
     return int(free) + torch.cuda.memory_reserved(device) + CONTEXT_BYTES  # the plan counts the context too
-
-
-def head_rows(supervised: int, *, cpu: bool = False) -> int:
-    """Rows of one chunk of the head.
-
-    Chunks are of equal size, and few of their rows are padding in the pass that learns from the most tokens.
-
-    Args:
-        supervised: Most supervised rows of a pass.
-        cpu: Padding costs time there, and small products nothing.
-    """
-    most = _HEAD_ROWS_CPU if cpu else _HEAD_ROWS
-    rows = max(supervised, 1)
-    chunks = -(-rows // most)
-    return -(-rows // chunks // _HEAD_STEP) * _HEAD_STEP

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from burnish_engine.contract.recipe import Recipe, idle_note
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_train import idle_note, optimizer_notes
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models import plain
@@ -22,7 +24,9 @@ from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.train.engine import SMALLEST, StepResult, Trained, whole_update
 from burnish_engine.train.evaluate import held_out_loss
-from burnish_engine.train.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
+from burnish_engine.train.masked_step import MaskedStep
+from burnish_engine.train.optimizer import Optimizers, make_optimizer
+from burnish_engine.train.optimizer_state import optimizer_tensors, restore_optimizer
 from burnish_engine.train.plain_step import Layout, choose_layout, summed_loss
 from burnish_engine.train.random_state import hold_random
 from burnish_engine.train.schedule import learning_rate
@@ -65,7 +69,7 @@ class PlainEngine:
     ) -> None:
         self._recipe, self._stream, self._tokenizer, self._device = recipe, stream, tokenizer, device
         exact_products()
-        self.notes: list[str] = []
+        self.notes = optimizer_notes(recipe.train)
         self._whole: WholeModel | None = None
         if recipe.adapter.method == "full":
             # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.
@@ -92,7 +96,7 @@ class PlainEngine:
             self.shrink()
         self.model.train()
         self._parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)
-        self._optimizer = make_optimizer(recipe.train, self._parameters, whole=self._whole is not None)
+        self._optimizer = self._new_optimizer(recipe)
         self._results: list[StepResult] = []
 
     @property
@@ -143,12 +147,13 @@ class PlainEngine:
     @property
     def state_bytes(self) -> int:
         """See `Engine`."""
-        return 3 * sum(value.nbytes for _, value in self._parameters)
+        copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
+        return copies * sum(value.nbytes for _, value in self._parameters)
 
     def snapshot(self) -> Callable[[], None]:
         """See `Engine`."""
         values = [value.detach().to("cpu", copy=True) for _, value in self._parameters]
-        moments = optimizer_tensors(self._optimizer, self._parameters, copy=True)
+        moments = self._moments(copy=True)
 
         @torch.no_grad()
         def put_back() -> None:
@@ -178,8 +183,7 @@ class PlainEngine:
         norm = self._clip(section.max_grad_norm) if supervised else 0.0
         taken = torch.isfinite(torch.tensor([total, norm])).all().item()
         if supervised and taken:
-            for group in self._optimizer.param_groups:
-                group["lr"] = rate
+            self._optimizer.set_rate(rate)
             with whole_update():
                 self._optimizer.step()
                 if self._whole:
@@ -208,30 +212,62 @@ class PlainEngine:
 
     def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
         """See `Engine`."""
-        return held_out_loss(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+        with self._averaged():
+            return held_out_loss(self.model, documents, budget=budget, device=self._device, layout=self._layout)
 
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
         """See `Engine`."""
-        return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens=max_new_tokens)
+        with self._averaged():
+            return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens=max_new_tokens)
 
     def save_adapter(self, folder: Path) -> None:
         """See `Engine`."""
-        if self._whole:
-            self._whole.save(folder)
-            return
-        self.model.save_pretrained(str(folder), safe_serialization=True)
+        with self._averaged():
+            if self._whole:
+                self._whole.save(folder)
+                return
+            self.model.save_pretrained(str(folder), safe_serialization=True)
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's model-card form, empty
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """See `Engine`."""
-        return optimizer_tensors(self._optimizer, self._parameters)
+        return self._moments()
 
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         """See `Engine`."""
-        restore_optimizer(self._optimizer, self._parameters, tensors)
+        if isinstance(self._optimizer, MaskedStep):
+            self._optimizer.restore(tensors)
+        else:
+            restore_optimizer(self._optimizer, self._parameters, tensors)
+        if self._whole:
+            self._whole.publish()  # schedule-free training brings its weights with it
 
     def close(self) -> None:
         """See `Engine`."""
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Inside, the model is what shall be used, evaluated and saved; see `Optimizers.averaged`."""
+        others = False
+        try:
+            with self._optimizer.averaged() as others:
+                if others and self._whole:
+                    self._whole.publish()
+                yield
+        finally:
+            if others and self._whole:
+                self._whole.publish()
+
+    def _new_optimizer(self, recipe: Recipe) -> Optimizers | MaskedStep:
+        tables = _tables(self.model)
+        if recipe.masking.kind != "off":
+            return MaskedStep(recipe.train, recipe.masking, self._parameters, tables)
+        return make_optimizer(recipe.train, self._parameters, whole=self._whole is not None, tables=tables)
+
+    def _moments(self, *, copy: bool = False) -> dict[str, torch.Tensor]:
+        if isinstance(self._optimizer, MaskedStep):
+            return self._optimizer.tensors()
+        return optimizer_tensors(self._optimizer, self._parameters, copy=copy)
 
     def _tell_idle_settings(self, base: Any, recipe: Recipe) -> None:
         if self._whole:
@@ -240,10 +276,17 @@ class PlainEngine:
             self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
 
     def _drop_gradients(self) -> None:
-        self._optimizer.zero_grad()
         if self._whole:
             self._whole.drop_gradients()
+        self._optimizer.zero_grad()
 
     def _clip(self, max_norm: float) -> float:
         values = [value for _, value in self._parameters if value.grad is not None]
         return float(torch.nn.utils.clip_grad_norm_(values, max_norm or float("inf")))
+
+
+def _tables(model: Any) -> set[str]:
+    """Names of embeddings and head among the model's parameters."""
+    modules = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    weights = {id(module.weight) for module in (*modules, model.get_output_embeddings()) if module is not None}
+    return {name for name, value in model.named_parameters() if id(value) in weights}

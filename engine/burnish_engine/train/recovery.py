@@ -19,7 +19,7 @@ import torch
 
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
-from burnish_engine.models.device import is_out_of_memory
+from burnish_engine.models.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.models.sampling import Reply
 from burnish_engine.train.engine import SMALLEST, Engine, HalfUpdatedError, StepResult, Trained
 from burnish_engine.train.random_state import hold_random
@@ -100,6 +100,15 @@ class RecoveringEngine:
         self._do("getting ready to train", lambda: start(step))
         self._start = start
 
+    def apply(self, what: str, action: Callable[[Engine], _Result]) -> _Result:
+        """Do something with the engine itself that leaves it as it was.
+
+        Args:
+            what: It, for a sentence about memory.
+            action: Does it.
+        """
+        return self._do(what, lambda: action(self._engine))
+
     def queue_step(self) -> None:
         """See `Engine`.
 
@@ -172,9 +181,10 @@ class RecoveringEngine:
                 if again:
                     self._begin_again(half=half)
                 return action()
-            except Exception as error:
-                half = half or isinstance(error, HalfUpdatedError)
-                if not isinstance(error, HalfUpdatedError) and not is_out_of_memory(error):
+            except HalfUpdatedError as error:
+                half, found = True, _let_go(error)
+            except MEMORY_ERRORS as error:
+                if not is_out_of_memory(error):
                     raise
                 found = _let_go(error)
             self._arrived += self._engine.results(wait=True)
@@ -196,7 +206,7 @@ class RecoveringEngine:
             try:
                 changed = self._engine.shrink()
                 break
-            except Exception as again:
+            except MEMORY_ERRORS as again:
                 if not is_out_of_memory(again):
                     raise
                 _let_go(again)
@@ -213,8 +223,10 @@ class RecoveringEngine:
         if half:
             self._next_plan = plan
             return _LOADED
+        snapshot = self._put_back is not None
         if self._put_back is not None:
             self._put_back()
+            self._put_back = None  # it holds the engine, which has to go before another is loaded
         put_random_back = hold_random(self._device)
         with tempfile.TemporaryDirectory(prefix="burnish-") as folder:
             trained = Path(folder) / "trained"
@@ -227,7 +239,7 @@ class RecoveringEngine:
             self._engine.notes = self.notes  # those of loading were told before
         self._engine.restore_optimizer(state)
         put_random_back()
-        if self._put_back is not None:
+        if snapshot:
             self._put_back = self._engine.snapshot()
         return _LOADED
 
@@ -246,7 +258,7 @@ def load_recovering(
     """
     try:
         return RecoveringEngine(load(plan, trained), device, tell, load)
-    except Exception as error:
+    except MEMORY_ERRORS as error:
         if not is_out_of_memory(error) or plan == SMALLEST:
             raise
         found = _let_go(error)

@@ -109,7 +109,7 @@ def _carried_out(
         end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
         raise
     if ending is None:
-        return end("finished", ExitCode.DONE)
+        return end("finished", ExitCode.DONE, session.words)
     return end(_OUTCOMES[ending], ExitCode.STOPPED, _ended_words(ending, session.step, paths))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.contract.recipe_train import TrainSection
 
 
 def warmup_steps(section: TrainSection, total_steps: int) -> int:

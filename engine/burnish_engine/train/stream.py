@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_engine.contract.errors import DataError
-from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.contract.recipe_train import TrainSection
+from burnish_engine.data.documents import lengths_of, supervised_of
 from burnish_engine.data.pack import EpochPlan, MicroBatch, epoch_batches, micro_batch
 from burnish_engine.data.tokenize import Document
 
@@ -38,6 +39,7 @@ class BatchStream:
 
     def __init__(self, documents: Sequence[Document], section: TrainSection) -> None:
         self._documents = documents
+        self._lengths, self._supervised = lengths_of(documents), supervised_of(documents)
         self._section = section
         self._plans: list[EpochPlan] = []
         self._ends: list[int] = []
@@ -52,7 +54,12 @@ class BatchStream:
     def tokens(self, index: int) -> int:
         """Real tokens of micro-batch `index`."""
         epoch, offset = self._place(index)
-        return sum(len(self._documents[row]) for row in self._plans[epoch].groups[offset])
+        return int(self._lengths[list(self._plans[epoch].groups[offset])].sum())
+
+    def supervised(self, index: int) -> int:
+        """Learned tokens of micro-batch `index`, by the rows it is made of."""
+        epoch, offset = self._place(index)
+        return int(self._supervised[list(self._plans[epoch].groups[offset])].sum())
 
     def __getitem__(self, index: int) -> MicroBatch:
         epoch, offset = self._place(index)
@@ -65,7 +72,7 @@ class BatchStream:
             count: Micro-batches of the run.
             padded: Rows are padded to the longest of their pass.
         """
-        lengths = [len(document) for document in self._documents]
+        lengths = self._lengths.tolist()
         self._place(count - 1)
         groups = [group for plan in self._plans for group in plan.groups][:count]
         sizes = [pass_size([lengths[row] for row in group], padded=padded) for group in groups]
@@ -77,26 +84,25 @@ class BatchStream:
     @property
     def longest_document(self) -> int:
         """Tokens of the longest document."""
-        return max(len(document) for document in self._documents)
+        return int(self._lengths.max())
 
     @property
     def span(self) -> float:
         """Length of the document that a token is in, on average over the tokens."""
-        lengths = [len(document) for document in self._documents]
+        lengths = self._lengths.tolist()
         return sum(length * length for length in lengths) / max(sum(lengths), 1)
 
     @property
     def most_tokens(self) -> int:
         """Most tokens that any pass of any epoch can have."""
-        lengths = [len(document) for document in self._documents]
+        lengths = self._lengths.tolist()
         whole = sum(lengths) if self._section.pack else max(lengths)
         return min(whole, self._section.micro_batch_tokens)
 
     @property
     def most_supervised(self) -> int:
         """Most learned tokens in a pass of the first epoch."""
-        groups = self.first_epoch.groups
-        return max(sum(self._documents[row].supervised_tokens for row in group) for group in groups)
+        return max(int(self._supervised[list(group)].sum()) for group in self.first_epoch.groups)
 
     @property
     def first_epoch(self) -> EpochPlan:

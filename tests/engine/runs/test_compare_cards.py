@@ -5,6 +5,7 @@ import pytest
 from burnish_engine.contract.card import Change, Resume
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.card import write_card
+from burnish_engine.runs.card_words import changes_words
 from burnish_engine.runs.compare_cards import compare_cards
 
 from support.cards import digest, files, make_card, row_files
@@ -78,13 +79,19 @@ def test_of_the_base_model_it_is_said_what_differs(said, base, verdict, words):
         ([("one", "1"), ("two", "9")], "differs", "data: two differs"),
         ([("one", "1")], "differs", "data: only the first run has two"),
         ([("two", "2"), ("one", "1")], "differs", "data: the train files come in another order"),
-        ([("one", None), ("two", "2")], "unknown", "data: not known"),
+        ([("one", None), ("two", "2")], "unknown", "data: not known to be the same"),
     ],
 )
 def test_of_the_data_it_is_said_what_differs(said, data, verdict, words):
     first = make_card(data=row_files(("one", "1"), ("two", "2")))
     line = said(first, make_card(data=row_files(*data), tokens="o"))["data"]
     assert (line.verdict, line.words.startswith(words)) == (verdict, True), line
+
+
+@pytest.mark.parametrize(("tokens", "words"), [("t", "is the same"), ("o", "differs")])
+def test_of_unread_data_it_is_said_whether_the_same_is_learned(said, tokens, words):
+    line = said(make_card(data=row_files(("one", None))), make_card(tokens=tokens))["data"]
+    assert (line.verdict, line.words.endswith(f"; what is learned from them {words}")) == ("unknown", True), line
 
 
 def test_held_out_files_are_compared_apart(said):
@@ -97,9 +104,22 @@ def test_equal_files_can_be_tokenized_otherwise(said):
     assert "although the files are the same" in said(make_card(), make_card(tokens="o"))["tokenized data"].words
 
 
-def test_trained_weights_are_compared_where_both_have_some(tmp_path, said):
+def test_trained_weights_are_compared_where_both_have_some(said):
     lines = said(make_card(), make_card(trained="x"))
     assert lines["trained weights"].words == "trained weights: differ"
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_weights_without_hashes_are_never_said_to_be_the_same(said, both):
+    card = make_card()
+    unread = card.model_copy(update={"result": card.result.model_copy(update={"files": []})})
+    line = said(unread if both else card, unread)["trained weights"]
+    assert line.verdict == "unknown"
+
+
+@pytest.mark.parametrize("base", [files(config_json="c"), files(model_safetensors=None)])
+def test_a_base_model_without_hashes_is_never_said_to_be_the_same(said, base):
+    assert said(make_card(base=base), make_card(base=base))["base model"].verdict == "unknown"
 
 
 def test_unfinished_runs_have_no_trained_weights(said):
@@ -115,6 +135,16 @@ def test_a_resume_with_other_circumstances_is_told(said):
     told = make_card(resumes=[Resume(t=1.0, step=6, changed=changes)])
     lines = said(quiet, told)
     assert lines["resume"].words == "b went on at step 6 with torch 2.13.0 (before: 2.11.0), another model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [("1", "2", "another rows.jsonl"), ("1", None, "rows.jsonl gone or unreadable"),
+     (None, "2", "rows.jsonl (not there or unreadable before)")],
+)  # fmt: skip
+def test_a_file_that_is_gone_is_not_called_another(before, after, words):
+    change = Change(what="data: rows.jsonl", before=before and digest(before), after=after and digest(after))
+    assert changes_words(Resume(t=1.0, step=4, changed=[change])) == words
 
 
 def test_a_run_without_a_card_is_no_error(said):

@@ -41,12 +41,15 @@ def test_a_used_folder_is_never_overwritten(tmp_path):
         ('{"run": "x"}', "version None"),
         ("[]", "version None"),
         ('{"v": 1', "damaged"),
-        ('{"v": 1, "run": "x", "status": "flying"}', "damaged"),
+        ('{"v": 1, "run": "x", "status": "flying"}', "damaged.*: status: .*not 'flying'"),
+        ('{"v": ' + "1" * 5000 + "}", "damaged"),
+        ("[" * 100_000, "damaged"),
+        ("\udc80", "damaged"),
     ],
 )
 def test_run_folders_of_other_versions_and_damaged_ones_are_refused(tmp_path, content, words):
     paths = create_run(Recipe(), tmp_path / "r")
-    paths.state.write_text(content)
+    paths.state.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(UsageError, match=words) as caught:
         open_run(paths.root)
     assert caught.value.exit_code is ExitCode.USAGE

@@ -9,3 +9,16 @@ from support.tiny import make_llama
 def tiny_llama(tmp_path_factory):
     """Folder of a tiny Llama with tokenizer."""
     return make_llama(tmp_path_factory.mktemp("tiny") / "base")
+
+
+@pytest.fixture(scope="module")
+def adapted_llama(tmp_path_factory):
+    """Folders of a tiny Llama, and of adapters for it without and with dropout."""
+    from support import tiny_models
+
+    folder = tmp_path_factory.mktemp("llama")
+    base = tiny_models.make("llama", folder / "base")
+    plain, dropping = (tiny_models.lora(base, folder / name, rank=5) for name in ("plain", "dropping"))
+    config = dropping / "adapter_config.json"
+    config.write_text(config.read_text().replace('"lora_dropout": 0.0', '"lora_dropout": 0.2'))
+    return base, plain, dropping

@@ -20,13 +20,12 @@ from burnish_engine.train.fast_trainer import FastTrainer
 from burnish_engine.train.run import run_training
 
 from support.ballast import Ballast
-from support.runs import evaluations, losses, tiny_recipe
+from support.runs import WATCHED, evaluations, losses, tiny_recipe
 from support.scarce import counted
 
 pytestmark = pytest.mark.gpu
 
 STEPS, INJECTIONS = 8, 50
-WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tokens = 3\n'
 PLACES = {
     "loading": (decoder_load, "build_decoder"),
     "the trainer, its page-locked memory too": (fast_engine, "FastTrainer"),

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.card import Change
+from burnish_engine.contract.card import Change, HashedFile
 from burnish_engine.contract.errors import ExitCode, NoSpaceError
 from burnish_engine.contract.events import PhaseChanged, StepDone, Warned
 from burnish_engine.contract.paths import RunPaths
@@ -295,6 +295,29 @@ def test_each_resume_tells_only_what_changed_since_the_one_before(keeper, tmp_pa
         Change(what="base: model.safetensors", before=digest("b"), after=weights),
     ]
     assert twice.changed == []
+
+
+def test_a_file_that_a_resumed_run_cannot_read_is_no_change(keeper, monkeypatch, tmp_path):
+    """Nor is one that could not be read before; one that has gone is, and so is its return."""
+    weights, rows = sha256(tmp_path / "model.safetensors"), sha256(tmp_path / "train.jsonl")
+    base = [HashedFile(name="model.safetensors", bytes=7, sha256=weights), *files(config_json="c")]
+    first = make_card(base=base, data=row_files(("train.jsonl", None)))
+
+    def refused(path, _cancelled):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(card_module, "known_sha256", refused)
+        kept, warned = keeper(first, step=3)
+        kept.complete(Saved(), None, 10, 100)
+        kept.close()
+    assert "model.safetensors: Permission denied" in warned[0]
+    kept, _ = keeper(step=6)
+    kept.complete(Saved(), None, 10, 100)
+    card = read_card(RunPaths(tmp_path))
+    gone = Change(what="base: config.json", before=digest("c"), after=None)
+    assert [resume.changed for resume in card.resumes] == [[gone], []]
+    assert card.data.files[0].sha256 == rows
 
 
 def test_files_of_the_same_name_are_kept_apart():

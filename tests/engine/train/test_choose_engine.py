@@ -143,9 +143,13 @@ def test_a_quantization_that_is_not_nf4_is_told(choose, tmp_path, tiny_llama):
         choose(folder, train={"engine": "fast"})
 
 
+def test_the_plain_engine_says_which_pins_it_has_no_use_for(choose):
+    (note,) = choose(train={"engine": "plain"}, memory={"layers": "narrow", "head_rows": 64}).notes
+    assert "no use for memory.layers, memory.head_rows." in note
+    assert choose(train={"engine": "plain"}, memory={"budget_gib": 4.0}).notes == []
+
+
 @pytest.mark.parametrize("kind", ["magma", "skip_update"])
-def test_the_plain_engine_does_not_mask(choose, kind):
-    with pytest.raises(UsageError, match="only the fast engine lets matrices sit out") as refused:
-        choose(train={"engine": "plain"}, masking={"kind": kind})
-    assert 'masking.kind = "off"' in str(refused.value.remedy)
+def test_masking_changes_no_choice_and_both_engines_do_it(choose, kind):
+    assert choose(train={"engine": "plain"}, masking={"kind": kind}).name == "plain"
     assert choose(masking={"kind": kind}).name == "fast"

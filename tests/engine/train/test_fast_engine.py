@@ -20,7 +20,6 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast_engine import FastEngine
 from burnish_engine.train.fast_pass import PassProgram
-from burnish_engine.train.memory_choice import head_rows
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 from burnish_engine.train.stream import BatchStream
@@ -234,14 +233,6 @@ def test_16_bits_follow_fp32(make, precision):
     assert ours[-1] < ours[0]
 
 
-@pytest.mark.parametrize(
-    ("supervised", "rows"), [(1, 256), (256, 256), (257, 512), (4096, 4096), (4097, 2304), (10_000, 3584), (0, 256)]
-)
-def test_chunks_of_the_head_are_of_equal_size(supervised, rows):
-    assert head_rows(supervised) == rows
-    assert head_rows(supervised, cpu=True) == 256
-
-
 # 4 bits
 
 
@@ -322,6 +313,8 @@ learning_rate = 5e-4
 checkpoint_every = 0
 [evaluation]
 max_rows = 1
+[guard]
+probes = {probes}
 """
 
 embedded_model = pytest.mark.skipif(
@@ -344,6 +337,7 @@ def curve(tmp_path, name, **settings):
 def test_the_embedded_model_learns_alike_in_both_engines(tmp_path, assets):
     settings = {
         "assets": assets, "device": "cpu", "precision": "fp32", "steps": 6, "tokens": 128, "accumulation": 1,
+        "probes": "false",
     }  # fmt: skip
     fast = curve(tmp_path, "fast", engine="auto", **settings)
     slow = curve(tmp_path, "plain", engine="plain", **settings)
@@ -357,7 +351,7 @@ def test_the_embedded_model_learns_alike_in_both_engines(tmp_path, assets):
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_the_embedded_model_learns_alike_on_a_gpu(tmp_path, assets, precision):
     """A hundred steps; fp16 against the plain engine in fp32, which has none."""
-    settings = {"assets": assets, "device": "cuda", "steps": 100, "tokens": 2048, "accumulation": 1}
+    settings = {"assets": assets, "device": "cuda", "steps": 100, "tokens": 2048, "accumulation": 1, "probes": "true"}
     fast = curve(tmp_path, "fast", engine="fast", precision=precision, **settings)
     other = {"fp16": "fp32"}.get(precision, precision)
     slow = curve(tmp_path, "plain", engine="plain", precision=other, **settings)

@@ -176,7 +176,7 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(llama, monkeypatch)
         program.capture((0, 0), None)
     assert not program.captured
     assert program._done is None
-    assert program._dhidden_TH is None
+    assert program._gradient_TE is None
     loss.zero_()
     ours.model.optimizer.grad.zero_()
     program.run(counts)

@@ -11,7 +11,7 @@ from burnish_engine.contract.paths import past_runs_file
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
-from burnish_engine.train import session
+from burnish_engine.train import progress, session
 from burnish_engine.train.measure import Measure
 from burnish_engine.train.run import run_training
 
@@ -172,7 +172,7 @@ def test_a_spill_is_told(tmp_path, monkeypatch):
         def step(self, seconds, tokens=0):
             return self._told.pop() if self._told else ""
 
-    monkeypatch.setattr(session, "SpillWatch", Spilled)
+    monkeypatch.setattr(progress, "SpillWatch", Spilled)
     paths, _ = train(tmp_path, "run", max_steps=3)
     assert [event.message for event in events_of(paths, Warned) if event.code == "spill"] == [
         "The driver moved 1.0 GiB."

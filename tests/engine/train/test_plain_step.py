@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.data.pack import IGNORED, MicroBatch
 from burnish_engine.models import plain
 from burnish_engine.models.source import open_model

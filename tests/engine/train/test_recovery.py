@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.events import (
-    CheckpointSaved,
-    RunStarted,
-    SampleDone,
-    StepDone,
-    Warned,
-)
+from burnish_engine.contract.events import CheckpointSaved, RunStarted, SampleDone, StepDone, Warned
 from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.models.lora_adapter import LoraAdapter
 from burnish_engine.runs.control import send
@@ -25,18 +19,16 @@ from burnish_engine.train.fast_engine import FastEngine
 from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.fast_trainer import FastTrainer
 from burnish_engine.train.plain_engine import PlainEngine
-from burnish_engine.train.recovery import RecoveringEngine
 from burnish_engine.train.run import run_training
 from burnish_engine.train.stream import BatchStream
 from burnish_kernels.adamw import op as adamw
 
-from support.runs import evaluations, losses, tiny_recipe
-from support.scarce import counted, out_of_memory, scarce
+from support.runs import WATCHED, evaluations, losses, tiny_recipe
+from support.scarce import counted, scarce
 
 ENGINES = ["fast", "plain"]
 SMALLER = {"fast": "narrow", "plain": "recompute"}
 STEPS = 7
-WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tokens = 3\n'
 PLACES = {
     "fast": {
         "pass": (PassProgram, "_backward"),
@@ -147,7 +139,7 @@ def test_at_any_moment(made, smaller, engine, seed):
     assert len(smaller_plans(paths)) <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_fifty_times_at_any_moments(made, smaller, engine):
     """Up to three times in a run, in updates too: losses, evaluations and the adapter are always the same."""
@@ -182,12 +174,22 @@ def test_the_thread_that_reads_the_data(made, smaller):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_first_pass_of_all(made, smaller, engine):
     paths = made(engine, extra=WATCHED)
-    with scarce(PLACES[engine]["pass"], calls=[1]):
+    with scarce(PLACES[engine]["pass"], calls=[{"fast": 2, "plain": 1}[engine]]):  # after the guard's look
         assert run_training(paths).exit_code == ExitCode.DONE
     assert_like(paths, engine, smaller)
     assert of_kind(paths, Warned)[-1].message.startswith(
         "Memory ran out in step 1 (CUDA out of memory). It is done again with less memory: "
     )
+
+
+def test_the_guard_needs_no_memory_that_training_has_not(made, smaller):
+    """Its looks are done again with less, as everything else."""
+    for calls, what in (([1], "the first look of the guard"), ([8], "the guard's look after warmup")):
+        paths = made(extra=WATCHED)
+        with scarce(PLACES["fast"]["pass"], calls=calls):
+            assert run_training(paths).exit_code == ExitCode.DONE
+        assert_like(paths, "fast", smaller)
+        assert smaller_plans(paths)[0].startswith(f"Memory ran out in {what} (")
 
 
 def test_again_and_again_goes_from_plan_to_plan(made, smaller):
@@ -214,7 +216,7 @@ def test_a_plan_that_cannot_be_taken_up_is_passed_over(made, smaller):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_without_a_smaller_plan_the_run_ends_and_what_was_saved_stays(made, engine):
     paths = made(engine, accumulation=1)
-    with scarce(PLACES[engine]["pass"], calls=range(6, 99)):
+    with scarce(PLACES[engine]["pass"], calls=range({"fast": 8, "plain": 6}[engine], 99)):  # the guard looked twice
         outcome = run_training(paths)
     assert (outcome.exit_code, outcome.step) == (ExitCode.DOES_NOT_FIT, 5)
     assert "Out of memory at step 5 with 256 tokens a pass (CUDA out of memory)" in outcome.message
@@ -380,87 +382,17 @@ def test_where_that_cannot_be_loaded_either_the_run_ends(made, monkeypatch):
     assert "CUDA out of memory" in outcome.message
 
 
+def test_half_an_update_goes_back_although_no_plan_could_be_taken_up(made, smaller, monkeypatch):
+    """Then the engine has nothing left that trains, until it is loaded again."""
+    narrow = MemoryPlan.model_validate_json(checkpoints.read_position(newest_of(smaller("fast"))).plan)
+    monkeypatch.setattr(FastEngine, "loading_plan", property(lambda _: narrow.model_dump_json()))
+    paths = made(extra=WATCHED)
+    with scarce((adamw, "step_"), calls=[5]), scarce((fast_engine, "FastTrainer"), calls=range(2, 6)):
+        assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.resumed_from_step for event in of_kind(paths, RunStarted)] == [None, 3]
+    assert losses(paths) == losses(smaller("fast"))
+    assert trained(paths) == trained(smaller("fast"))
+
+
 def newest_of(paths):
     return checkpoints.find_checkpoint(paths.checkpoints)[0]
-
-
-class Queue:
-    """An engine that is up to three steps ahead, and out of memory when asked for `lacks`."""
-
-    notes, name, trains, layout, locked_bytes, loading_plan = (), "fast", "adapter", "packed", 0, ""
-
-    def __init__(self, lacks=(), plans=3, shrinks=()):
-        self.lacks, self.shrinks, self.plan, self.plans = list(lacks), list(shrinks), 0, plans
-        self.ahead, self.trained, self.starts = [], [], []
-
-    @property
-    def memory_plan(self):
-        return str(self.plan)
-
-    def start(self, step, total_steps, total_micro_batches, source=None):
-        assert not self.ahead, "a step was begun and is lost"
-        self.step = step
-        self.starts.append(step)
-
-    def queue_step(self):
-        if self.lacks and self.lacks[0] == self.step + 1:
-            self.lacks.pop(0)
-            raise out_of_memory()
-        self.step += 1
-        self.ahead.append(self.step)
-
-    def results(self, *, wait=False):
-        done = self.ahead[: len(self.ahead) if wait else max(len(self.ahead) - 3, 0)]
-        del self.ahead[: len(done)]
-        self.trained += [(step, self.plan) for step in done]
-        yield from done
-
-    def shrink(self):
-        if self.plan == self.plans:
-            return ""
-        self.plan += 1
-        if self.shrinks and self.shrinks.pop(0):
-            raise out_of_memory()
-        return f"plan {self.plan}"
-
-
-@pytest.mark.parametrize("lacks", [[1], [5], [5, 5], [4, 9], [10]])
-def test_steps_under_way_are_taken_in_and_none_is_made_twice(lacks):
-    inner, told, given = Queue(lacks), [], []
-    engine = RecoveringEngine(inner, torch.device("cpu"), told.append)
-    engine.start(0, 10, 10)
-    for _ in range(10):
-        engine.queue_step()
-        given += engine.results()
-    given += engine.results(wait=True)
-    assert given == list(range(1, 11))
-    assert inner.trained == [(step, sum(lack <= step for lack in lacks)) for step in range(1, 11)]
-    assert inner.starts == [0, *[lack - 1 for lack in lacks]]
-    assert len(told) == len(lacks)
-
-
-def test_no_frame_of_what_ran_out_of_memory_stays():
-    """Its variables would hold on to the memory that the smaller plan needs."""
-    held = []
-
-    def greedy():
-        tensor = torch.zeros(1)
-        held.append(weakref.ref(tensor))
-        if len(held) == 1:
-            raise out_of_memory()
-
-    inner = Queue()
-    inner.queue_step = greedy
-    shrink = inner.shrink
-    inner.shrink = lambda: shrink() if held[0]() is None else pytest.fail("still held")
-    engine = RecoveringEngine(inner, torch.device("cpu"), lambda _: None)
-    engine.start(0, 10, 10)
-    engine.queue_step()
-    assert len(held) == 2
-
-
-def test_the_last_plan_that_cannot_be_taken_up_ends_it():
-    engine = RecoveringEngine(Queue([1], plans=1, shrinks=[True]), torch.device("cpu"), lambda _: None)
-    engine.start(0, 10, 10)
-    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 20\.00 GiB"):
-        engine.queue_step()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.train.schedule import learning_rate, warmup_steps
 
 

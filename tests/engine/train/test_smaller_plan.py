@@ -68,7 +68,7 @@ def test_a_host_without_room_is_left_alone():
 def test_each_step_takes_less_memory(name, rows):
     """By the model that tests hold to the real tensors."""
     shaped = shape(name)
-    run = FastRun(Recipe(), shaped, Pass(rows, rows), cuda=True, precision="bf16", nf4=False, evaluates=False)
+    run = FastRun(Recipe(), shaped, Pass(rows, rows), cuda=True, precision="bf16", nf4=False)
     first = MemoryPlan(layers=("rotated",) * shaped.num_layers, head_rows=4096)
     sizes = [peak_bytes(run, plan) for plan in (first, *going_down(first, rows))]
     assert sizes == sorted(sizes, reverse=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from burnish_engine.contract.recipe import TrainSection
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.data.tokenize import Document
 from burnish_engine.train.stream import BatchStream
 

@@ -1,0 +1,195 @@
+"""`burnish duel`: recipes compared under the same conditions, honestly."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.markup import escape
+
+from burnish_engine.cli.duel_tables import show_differences, show_prospect, show_result
+from burnish_engine.cli.terminal import duration, err, out, print_json, typed
+from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.state import RunStateFile, Standing
+from burnish_engine.duel.outcome import RunOutcome
+from burnish_engine.duel.planner import run_counts
+from burnish_engine.duel.spec import DuelOptions, RunSpec
+from burnish_engine.duel.state import DuelFolder, DuelState, create, open_duel
+
+_SAY_EVERY_S = 30.0
+_DEFAULTS = DuelOptions()
+
+
+def duel(
+    recipes: Annotated[
+        list[Path] | None, typer.Argument(help="Two or more recipes (TOML).", show_default=False)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each side at its best learning rate; 3 or more.")] = 3,
+    factors: Annotated[
+        str,
+        typer.Option(help="Learning rates to try, as multiples of each recipe's own. 1: that one alone, no grid."),
+    ] = "0.3,1,3",
+    extend: Annotated[
+        int, typer.Option(help="Most further rates per side, where the best is at the edge of those.")
+    ] = _DEFAULTS.extensions,
+    evaluations: Annotated[int, typer.Option(help="Evaluations in the course of a run.")] = _DEFAULTS.evaluations,
+    folder: Annotated[Path | None, typer.Option("--out", help="New folder for the duel.", show_default=False)] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the duel in this folder.", show_default=False)] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Compare although it is unfair; the report says so.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and how long it takes.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document: duel.json.")] = False,
+) -> int:
+    """Compare recipes under the same conditions: same data in the same order, seeds, precision and schedule.
+
+    Each side finds its learning rate on a small grid, then runs with several seeds. Ends with a verdict per measure and
+    its confidence interval, or "not distinguishable". Ctrl-C saves and stops; --resume goes on.
+    """
+    if resume is None:
+        options = _options(seeds=seeds, factors=factors, extensions=extend, evaluations=evaluations, anyway=anyway)
+        found = _begun(recipes or [], options, folder, dry_run=dry_run, json=json)
+        if found is None:
+            return ExitCode.DONE
+    else:
+        if recipes or folder or dry_run:
+            raise UsageError(
+                "--resume goes on with a duel as it was begun, and takes no recipes, --out or --dry-run.",
+                f"burnish duel --resume {typed(resume)}",
+            )
+        found, _ = open_duel(resume)
+    return _carried_out(found, json=json)
+
+
+def _begun(
+    recipes: list[Path], options: DuelOptions, folder: Path | None, *, dry_run: bool, json: bool
+) -> DuelFolder | None:
+    """The folder of a new duel; None where it was only to be planned."""
+    from burnish_engine.duel.prepare import prospect
+
+    command = " ".join(["burnish", *(typed(argument) for argument in sys.argv[1:])])
+    with err.status("looking at recipes and data"):
+        found = prospect(recipes, options, command)
+    if not json:
+        show_differences(found.state)
+    if dry_run:
+        if json:
+            print_json(found.state.model_dump_json(indent=1))
+        else:
+            show_prospect(found)
+        return None
+    if not json:
+        show_prospect(found)
+    return create(found.state, found.recipes, folder)
+
+
+def _carried_out(folder: DuelFolder, *, json: bool) -> int:
+    from burnish_engine.duel.conduct import conduct
+    from burnish_engine.duel.report import render
+
+    again = f"Go on with: burnish duel --resume {typed(folder.root)}"
+    try:
+        with _interruptible():
+            state = conduct(folder, _Terminal(quiet=json))
+    except KeyboardInterrupt:
+        err.print(f"Stopped; what was trained is saved. {escape(again)}")
+        return ExitCode.STOPPED
+    except BurnishError:
+        err.print(f"The duel is not finished. {escape(again)}")
+        raise
+    finally:
+        _, latest = open_duel(folder.root)
+        write_atomic(folder.report, render(latest))
+    if json:
+        print_json(state.model_dump_json(indent=1))
+    else:
+        show_result(state)
+        out.print(f"Report: {escape(str(folder.report))}")
+    return ExitCode.DONE
+
+
+def _options(*, factors: str, **rest: object) -> DuelOptions:
+    try:
+        numbers = [float(part) for part in factors.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--factors is {factors!r}, which is no list of numbers.", "Give some such as 0.3,1,3"
+        ) from None
+    try:
+        return DuelOptions.model_validate({"factors": numbers, **rest})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"][:1])
+        option = {"extensions": "extend"}.get(where, where)
+        message = first["msg"].removeprefix("Value error, ").lower()
+        raise UsageError(f"--{option} = {first['input']}: {message}.", "`burnish duel --help` says more.") from None
+
+
+class _Terminal:
+    """Says how a duel goes."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._said = 0.0
+        self._began = time.monotonic()
+
+    def begins(self, state: DuelState, spec: RunSpec) -> None:
+        """See `Audience`."""
+        least, most = (count * len(state.sides) for count in run_counts(state.options))
+        number = len(state.outcomes) + 1
+        of = f"{least}" if number <= least else f"at most {most}"
+        purpose = {"grid": "learning rate", "seeds": "compared", "second look": "second look at this rate"}[spec.phase]
+        self._say(
+            f"run {number} of {of}: [bold]{escape(state.sides[spec.side].name)}[/], learning rate {spec.rate:.4g}, "
+            f"seed {spec.seed} ({purpose})"
+        )
+        self._said, self._began = time.monotonic(), time.monotonic()
+
+    def goes_on(self, run: RunStateFile, standing: Standing) -> None:
+        """See `Audience`."""
+        if time.monotonic() - self._said < _SAY_EVERY_S:
+            return
+        self._said = time.monotonic()
+        where = f"step {run.step} of {run.total_steps}" if run.total_steps else run.phase or "starting"
+        how = "" if standing in ("running", "created") else f" ({standing})"
+        self._say(f"  [dim]{where}{how}, {duration(time.monotonic() - self._began)}[/]")
+
+    def ended(self, state: DuelState, outcome: RunOutcome) -> None:
+        """See `Audience`."""
+        del state
+        if outcome.ended == "diverged":
+            self._say(f"  [yellow]diverged[/] after step {outcome.steps}: {escape(outcome.message)}")
+        else:
+            speed = f", {outcome.tokens_per_s:,.0f} tokens/s" if outcome.tokens_per_s else ""
+            self._say(f"  held-out loss {outcome.held_out_loss:.4f}{speed}, {duration(outcome.training_s)}")
+
+    def _say(self, line: str) -> None:
+        if not self._quiet:
+            out.print(line)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Inside, a termination signal is an interrupt."""
+    number = signal.SIGTERM
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(number, interrupt)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

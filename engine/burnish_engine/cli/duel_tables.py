@@ -1,0 +1,88 @@
+"""Tables of `burnish duel`."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+from rich.table import Table
+
+from burnish_engine.cli.terminal import duration, out, size
+from burnish_engine.duel.differences import shown
+from burnish_engine.duel.figures import figures
+from burnish_engine.duel.prepare import Prospect
+from burnish_engine.duel.rates import SECOND_LOOKS, pair_level
+from burnish_engine.duel.state import DuelState
+from burnish_engine.duel.verdict import headline, what_so_few_show
+
+_MARKS = {"compared": "", "unfair": "[yellow]unfair:[/] ", "decided": "[dim]not compared:[/] "}
+
+
+def show_differences(state: DuelState) -> None:
+    """What the recipes do differently."""
+    table = _table("recipes differ in", *(side.name for side in state.sides), "")
+    for one in state.differences:
+        style = "bold" if one.kind == "compared" else ""
+        values = [escape(shown(value)) for value in one.values]
+        table.add_row(one.key, *values, f"{_MARKS[one.kind]}{escape(one.why)}", style=style)
+    out.print(table if state.differences else "The recipes are the same.", soft_wrap=False)
+
+
+def show_prospect(prospect: Prospect) -> None:
+    """How many runs a duel makes, and how long they are predicted to take."""
+    options, (least, most) = prospect.state.options, prospect.runs
+    grid = len(options.factors)
+    first = f"{grid} learning rates on one seed, then " if grid > 1 else ""
+    rate = "the best of them" if grid > 1 else "its own learning rate"
+    out.print(f"{least} runs: for each of {len(prospect.recipes)} sides {first}{options.seeds} seeds at {rate}.")
+    if most > least:
+        out.print(
+            f"At most {most}: up to {options.extensions} more rates for a side whose best is at the edge, and "
+            f"{options.seeds} seeds at up to {SECOND_LOOKS} of its next best rates before a side is called worse."
+        )
+    times = prospect.seconds
+    if times is None:
+        out.print("How long they take is not known.")
+    else:
+        longest = f" (at most {duration(times[1])})" if most > least else ""
+        out.print(f"Predicted training time: {duration(times[0])}{longest}; loading and evaluation come on top.")
+    for side, plan in zip(prospect.state.sides, prospect.plans, strict=True):
+        steps = f"{plan.steps:,} steps, " if plan.steps else ""
+        fits = "" if plan.fits else " [red]does not fit[/]"
+        out.print(f"  {escape(side.name)}: {steps}{size(plan.memory_bytes)} predicted{fits}")
+    energy = prospect.state.energy
+    out.print(f"Energy: {energy}." if energy else "Energy is not measured here: it needs an NVIDIA GPU.")
+
+
+def show_result(state: DuelState) -> None:
+    """What came of a duel."""
+    out.print()
+    show_differences(state)
+    out.print()
+    _show_figures(state)
+    for one in state.checks:
+        if one.verdict != "same":
+            color = "red" if one.verdict == "differs" else "yellow"
+            out.print(f"[{color}]{one.verdict}:[/] {escape(one.what)} ({escape(one.detail)})")
+    if state.options.anyway and any(one.kind == "unfair" for one in state.differences):
+        out.print("[yellow]note:[/] The conditions differ, and were compared anyway, as asked.")
+    out.print()
+    for verdict in state.verdicts:
+        out.print(f"[bold]{escape(verdict.title)}[/]: {escape(verdict.words)}")
+    out.print()
+    out.print(f"[bold]{escape(headline(state.verdicts))}[/]")
+    level = pair_level(state.options.level, len(state.sides))
+    out.print(f"[dim]{escape(what_so_few_show(state.options.seeds, level))}[/]")
+
+
+def _show_figures(state: DuelState) -> None:
+    """Figures of every side, mean and range over the seeds."""
+    table = _table("over the seeds: mean (least to most)", *(side.name for side in state.sides))
+    for row in figures(state):
+        table.add_row(row.title, *(escape(cell) for cell in row.cells))
+    out.print(table, soft_wrap=False)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for title in titles:
+        table.add_column(escape(title), overflow="fold")
+    return table

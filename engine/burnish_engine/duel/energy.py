@@ -1,0 +1,177 @@
+"""Energy of a GPU while a run trains on it: sampled beside the run, written to a file, and summed over its steps.
+
+NVML counts millijoules since the driver was loaded on Volta and newer (nvmlDeviceGetTotalEnergyConsumption); on older
+cards the power draw is integrated. Either way it is the whole card, idle draw and other processes included.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.recipe import DevicesSection
+from burnish_engine.hardware.nvml import Driver
+from burnish_engine.hardware.probe import probe
+
+EVERY_S = 0.25
+LONGEST_GAP_S = 5.0
+"""Between two samples that are further apart nobody was watching."""
+
+Window = tuple[float, float]
+Sample = tuple[float, float]
+
+
+class GpuMeter:
+    """Reads joules of one GPU, counted from an arbitrary zero.
+
+    Args:
+        uuid: The GPU's.
+        nvml: pynvml, or an object with its functions.
+        clock: Wall-clock seconds.
+
+    Attributes:
+        source: How it measures, in words; empty where it cannot.
+    """
+
+    def __init__(self, uuid: str, nvml: Any = None, clock: Callable[[], float] = time.time) -> None:
+        self.source = ""
+        self._clock = clock
+        self._joules, self._at, self._watts = 0.0, 0.0, 0.0
+        try:
+            library = nvml or import_module("pynvml")
+            library.nvmlInit()
+            self._driver = Driver(library)
+            self._handle = library.nvmlDeviceGetHandleByUUID(uuid)
+        except Exception:  # noqa: BLE001  no library, no driver, an unknown name: then there is no figure
+            return
+        if self._driver.integer("nvmlDeviceGetTotalEnergyConsumption", self._handle) is not None:
+            self.source = "NVML energy counter"
+        elif self._driver.integer("nvmlDeviceGetPowerUsage", self._handle) is not None:
+            self.source = "NVML power draw, integrated"
+
+    def read(self) -> Sample | None:
+        """(moment, joules) now; None where it cannot be measured."""
+        now = self._clock()
+        if self.source == "NVML energy counter":
+            millijoules = self._driver.integer("nvmlDeviceGetTotalEnergyConsumption", self._handle)
+            return None if millijoules is None else (now, millijoules / 1000)
+        if not self.source:
+            return None
+        milliwatts = self._driver.integer("nvmlDeviceGetPowerUsage", self._handle)
+        if milliwatts is None:
+            return None
+        watts = milliwatts / 1000
+        if self._at:
+            self._joules += (now - self._at) * (watts + self._watts) / 2
+        self._at, self._watts = now, watts
+        return now, self._joules
+
+
+def meter_for(devices: DevicesSection) -> GpuMeter | None:
+    """What measures the device that a recipe trains on; None for the processor, whose energy is not measured."""
+    gpus = [] if devices.kind == "cpu" else probe().gpus
+    uuid = next((gpu.uuid for gpu in gpus if gpu.index == devices.gpus[0]), "")
+    meter = GpuMeter(uuid) if uuid else None
+    return meter if meter and meter.source else None
+
+
+class EnergyWatch:
+    """Appends samples to a file from a thread of its own, as a context manager.
+
+    Args:
+        meter: Where they come from; None: nothing is written.
+        path: The file. Each watch begins a new piece of it, since a meter's zero is arbitrary.
+    """
+
+    def __init__(self, meter: GpuMeter | None, path: Path) -> None:
+        self._meter, self._path = meter, path
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="energy", daemon=True)
+
+    def __enter__(self) -> EnergyWatch:
+        if self._meter:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._meter:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        assert self._meter
+        try:
+            with self._path.open("a", encoding="ascii", buffering=1) as file:
+                file.write('\n"piece"\n')  # after a line that a killed watch may have torn
+                while not self._ended.wait(EVERY_S):
+                    sample = self._meter.read()
+                    if sample:
+                        file.write(f"{json.dumps([round(sample[0], 3), round(sample[1], 3)])}\n")
+        except OSError:
+            return  # a full disk: then there is no figure
+
+
+def energy_of(path: Path, windows: Sequence[Window]) -> float | None:
+    """Joules within the windows.
+
+    Args:
+        path: A file of samples.
+        windows: (begin, end) of each step that counts, wall-clock seconds.
+
+    Returns:
+        None where there are no samples, or not of every window.
+    """
+    pieces = _pieces(path)
+    total = 0.0
+    for window in windows:
+        found = next((joules for piece in pieces if (joules := _within(piece, window)) is not None), None)
+        if found is None:
+            return None
+        total += found
+    return total if windows else None
+
+
+def _pieces(path: Path) -> list[list[Sample]]:
+    """Stretches of samples without a gap."""
+    pieces: list[list[Sample]] = [[]]
+    try:
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        sample = _sample(line)
+        if sample is None or (pieces[-1] and not 0 <= sample[0] - pieces[-1][-1][0] <= LONGEST_GAP_S):
+            pieces.append([])
+        if sample:
+            pieces[-1].append(sample)
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def _sample(line: str) -> Sample | None:
+    try:
+        moment, joules = json.loads(line)
+        return float(moment), float(joules)
+    except (ValueError, TypeError):
+        return None
+
+
+def _within(piece: Sequence[Sample], window: Window) -> float | None:
+    """Joules of a window that the piece covers, up to a sample's distance at its ends."""
+    begin, end = window
+    if begin < piece[0][0] - 2 * EVERY_S or end > piece[-1][0] + 2 * EVERY_S:
+        return None
+    return max(0.0, _at(piece, end) - _at(piece, begin))
+
+
+def _at(piece: Sequence[Sample], moment: float) -> float:
+    """Joules at a moment, along a straight line between samples, and beyond the ends along the outermost ones."""
+    right = min(max(bisect_right(piece, moment, key=lambda sample: sample[0]), 1), len(piece) - 1)
+    (t0, j0), (t1, j1) = piece[right - 1], piece[right]
+    return j0 + (j1 - j0) * (moment - t0) / (t1 - t0) if t1 > t0 else j1

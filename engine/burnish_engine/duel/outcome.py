@@ -1,0 +1,248 @@
+"""What came of one run of a duel, read from its run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from burnish_engine.contract.card import RunCard
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.events import EvaluationDone, Event, Number, RunStarted, StepDone
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.duel.energy import energy_of
+from burnish_engine.duel.instability import Instability, judge
+from burnish_engine.duel.spec import RunSpec
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import read_state
+
+WARM_UP_STEPS = 3
+"""Of each process: kernels are compiled and graphs captured. They do not count for the speed."""
+
+_MOST_POINTS = 160
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+
+class Point(_Kept):
+    """A loss along the way.
+
+    Attributes:
+        step: Optimizer steps done.
+        tokens: Real tokens trained on.
+        seconds: Time spent in steps, without loading, evaluation and saving.
+        loss: Nats per learned token.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    loss: Number
+
+
+class Conditions(_Kept):
+    """What has to be the same for a fair comparison, as the run's card and events tell it. Empty: not known.
+
+    Attributes:
+        data: SHA-256 of all token ids and learned flags, in order.
+        order: SHA-256 of the tokens and learned tokens of each step, in order.
+        schedule: SHA-256 of each step's learning rate as a share of the peak.
+        held_out: Held-out rows and learned tokens that were evaluated.
+        steps: Optimizer steps and tokens that were trained.
+        precision: What was computed in.
+        device: Name, and memory.
+        base: SHA-256 of the base model's weights.
+        versions: Of everything that numbers depend on.
+    """
+
+    data: str = ""
+    order: str = ""
+    schedule: str = ""
+    held_out: str = ""
+    steps: str = ""
+    precision: str = ""
+    device: str = ""
+    base: str = ""
+    versions: dict[str, str] = {}
+
+
+class RunOutcome(_Kept):
+    """One finished or diverged run. None: not measured.
+
+    Attributes:
+        spec: Which run.
+        ended: diverged: it broke off (exit code 13), or its last held-out loss is not finite.
+        message: How it ended, where it broke off.
+        steps: Optimizer steps made.
+        held_out_loss: After the last step, nats per learned token.
+        tokens_per_s: All tokens over all time of steps, warm-up left out.
+        memory_bytes: Peak.
+        training_s: Time spent in steps.
+        joules: Of the GPU, while steps were made.
+        tokens: Real tokens trained on.
+        resumes: How often another process went on with it.
+        engine: fast or plain, with the layout of rows and the memory plan.
+    """
+
+    spec: RunSpec
+    ended: Literal["finished", "diverged"]
+    message: str = ""
+    steps: int = 0
+    tokens: int = 0
+    held_out_loss: Number | None = None
+    tokens_per_s: float | None = None
+    memory_bytes: int | None = None
+    training_s: float = 0.0
+    joules: float | None = None
+    instability: Instability = Instability()
+    resumes: int = 0
+    engine: str = ""
+    training: list[Point] = []
+    evaluations: list[Point] = []
+    conditions: Conditions = Conditions()
+
+    @property
+    def score(self) -> float:
+        """The last held-out loss; infinite where the run diverged."""
+        return math.inf if self.ended == "diverged" or self.held_out_loss is None else self.held_out_loss
+
+
+def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
+    """What came of a run that has ended.
+
+    Args:
+        spec: Which one.
+        paths: Its folder.
+        energy: Samples taken beside it; the file may be missing.
+    """
+    events, state = list(read_events(paths.events)), read_state(paths)
+    steps = list({event.step: event for event in events if isinstance(event, StepDone)}.values())
+    steps.sort(key=lambda step: step.step)
+    points = _points(steps)
+    evaluations = _evaluations(events, points)
+    last = evaluations[-1].loss if evaluations else None
+    broke_off = state.exit_code == ExitCode.DIVERGED
+    diverged = broke_off or (last is not None and not math.isfinite(last))
+    card = read_card(paths)
+    return RunOutcome(
+        spec=spec,
+        ended="diverged" if diverged else "finished",
+        message=state.message if diverged else "",
+        steps=len(steps),
+        tokens=points[-1].tokens if points else 0,
+        held_out_loss=None if broke_off else last,
+        tokens_per_s=_speed(events),
+        memory_bytes=max((step.held_bytes for step in steps), default=0) or None,
+        training_s=points[-1].seconds if points else 0.0,
+        joules=energy_of(energy, [(step.t - step.step_s, step.t) for step in steps]),
+        instability=judge(
+            [step.loss for step in steps],
+            [step.grad_norm for step in steps],
+            broke_off=broke_off and _tells_no_number(state.message, steps),
+        ),
+        resumes=sum(isinstance(event, RunStarted) for event in events) - 1,
+        engine=_engine(events, card),
+        training=_thinned(points),
+        evaluations=evaluations,
+        conditions=_conditions(spec, card, steps, events, whole=not broke_off),
+    )
+
+
+def _tells_no_number(message: str, steps: Sequence[StepDone]) -> bool:
+    """Whether a run ended for a value that was not finite, at a step that is not among its events."""
+    recorded = steps and not math.isfinite(steps[-1].loss + steps[-1].grad_norm)
+    return not recorded and re.search(r"\b(nan|inf)\b", message.lower()) is not None
+
+
+def _points(steps: Iterable[StepDone]) -> list[Point]:
+    points, tokens, seconds = list[Point](), 0, 0.0
+    for step in steps:
+        tokens, seconds = tokens + step.tokens, seconds + step.step_s
+        points.append(Point(step=step.step, tokens=tokens, seconds=seconds, loss=step.loss))
+    return points
+
+
+def _evaluations(events: Iterable[Event], points: Sequence[Point]) -> list[Point]:
+    at = {point.step: point for point in points}
+    start = Point(step=0, tokens=0, seconds=0.0, loss=0.0)
+    found = {event.step: event.loss for event in events if isinstance(event, EvaluationDone)}
+    return [
+        at.get(step, start).model_copy(update={"loss": loss})
+        for step, loss in sorted(found.items())
+        if step == 0 or step in at
+    ]
+
+
+def _speed(events: Iterable[Event]) -> float | None:
+    """Tokens per second over the steps of all processes but their first ones, where that leaves any."""
+    warm, cold, since = list[StepDone](), list[StepDone](), 0
+    for event in events:
+        if isinstance(event, RunStarted):
+            since = 0
+        elif isinstance(event, StepDone):
+            since += 1
+            (warm if since > WARM_UP_STEPS else cold).append(event)
+    counted = warm or cold
+    seconds = sum(step.step_s for step in counted)
+    return sum(step.tokens for step in counted) / seconds if seconds > 0 else None
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """At most so many points, each the median loss of as many steps."""
+    size = max(1, math.ceil(len(points) / _MOST_POINTS))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [group[-1].model_copy(update={"loss": _median([point.loss for point in group])}) for group in groups]
+
+
+def _median(losses: Sequence[float]) -> float:
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return statistics.median(finite) if finite else losses[-1]
+
+
+def _engine(events: Iterable[Event], card: RunCard | None) -> str:
+    names = list(dict.fromkeys(event.engine for event in events if isinstance(event, RunStarted)))
+    if card is None:
+        return " and ".join(names)
+    facts = card.circumstances
+    return ", ".join(part for part in (" and ".join(names), facts.layout, facts.weights, facts.memory_plan) if part)
+
+
+def _conditions(
+    spec: RunSpec, card: RunCard | None, steps: Sequence[StepDone], events: Sequence[Event], *, whole: bool
+) -> Conditions:
+    """Of a run that broke off, only what does not depend on its end."""
+    held_out = {event.tokens for event in events if isinstance(event, EvaluationDone)}
+    known: dict[str, object] = {}
+    if card:
+        facts = card.circumstances
+        weights = sorted(file.sha256 or "" for file in card.base.files if file.is_weights)
+        evaluated = ", ".join(map(str, sorted(held_out)))
+        known = {
+            "data": card.data.tokens_sha256,
+            "held_out": f"{card.data.held_out_rows} rows, {evaluated} learned tokens evaluated",
+            "precision": facts.precision,
+            "device": f"{facts.device}, {facts.memory_bytes / 2**30:.1f} GiB, {facts.threads} threads",
+            "base": _digest(weights) if all(weights) else "",
+            "versions": facts.versions,
+        }
+    if whole:
+        known |= {
+            "order": _digest([(step.tokens, step.supervised_tokens) for step in steps]),
+            "schedule": _digest([f"{step.learning_rate / spec.rate:.5g}" for step in steps]),
+            "steps": f"{len(steps):,} steps, {sum(step.tokens for step in steps):,} tokens",
+        }
+    return Conditions.model_validate(known)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -1,0 +1,135 @@
+"""Before a duel: read the recipes, refuse what is unfair, and predict what it takes. Nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish_engine.advise.gather import plan_recipe
+from burnish_engine.contract.advice import Plan
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.duel.differences import differences, refuse_unfair
+from burnish_engine.duel.energy import meter_for
+from burnish_engine.duel.planner import run_counts
+from burnish_engine.duel.spec import DuelOptions, Side
+from burnish_engine.duel.state import DuelState
+
+_LETTERS = "ABCDEFGH"
+Planner = Callable[[Recipe], Plan]
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """A duel that could be begun.
+
+    Attributes:
+        state: At its start.
+        recipes: Of the sides.
+        plans: What one run of each side takes.
+    """
+
+    state: DuelState
+    recipes: list[Recipe]
+    plans: list[Plan]
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """(Least, most) runs in all."""
+        least, most = run_counts(self.state.options)
+        return least * len(self.recipes), most * len(self.recipes)
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        """(Least, most) predicted training time; None where it is not known."""
+        known = [side.run_s for side in self.state.sides if side.run_s is not None]
+        if len(known) < len(self.recipes):
+            return None
+        least, most = run_counts(self.state.options)
+        return least * sum(known), most * sum(known)
+
+
+def prospect(files: Sequence[Path], options: DuelOptions, command: str, plan: Planner | None = None) -> Prospect:
+    """Look at the recipes of a duel.
+
+    Args:
+        files: Of the recipes.
+        options: How to compare them.
+        command: That asks for it.
+        plan: Predicts a run; by default with the dataset read.
+
+    Raises:
+        UsageError: They cannot be compared, or not fairly.
+        BurnishError: A recipe, its model or its data cannot be used.
+    """
+    if not 2 <= len(files) <= len(_LETTERS):
+        raise UsageError(
+            f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(files)}.", "burnish duel a.toml b.toml"
+        )
+    recipes = [load_recipe(file) for file in files]
+    for file, recipe in zip(files, recipes, strict=True):
+        _refuse_unmeasurable(file, recipe)
+    names, found = _names(files), differences(recipes)
+    if not options.anyway:
+        refuse_unfair(found, names)
+    if not any(one.kind == "compared" for one in found) and not options.anyway:
+        raise UsageError(
+            f"{' and '.join(names)} are the same but for what a duel decides: there is nothing to compare.",
+            "Change what the duel shall be about (optimizer, rank, engine, ...), or add --anyway: equal sides show how "
+            "often this method finds a difference where there is none.",
+        )
+    plans = [(plan or _planned)(recipe) for recipe in recipes]
+    sides = [
+        Side(letter=_LETTERS[place], name=name, file=file.name, rate=recipe.train.learning_rate, run_s=made.seconds)
+        for place, (name, file, recipe, made) in enumerate(zip(names, files, recipes, plans, strict=True))
+    ]
+    meter = meter_for(recipes[0].devices)
+    state = DuelState(
+        created=time.time(),
+        options=options,
+        sides=sides,
+        seed=recipes[0].train.seed,
+        every=max(1, max(made.steps or 1 for made in plans) // options.evaluations),
+        differences=found,
+        command=command,
+        energy=meter.source if meter else "",
+    )
+    return Prospect(state, recipes, plans)
+
+
+def _refuse_unmeasurable(file: Path, recipe: Recipe) -> None:
+    data = recipe.data
+    if not data.files:
+        raise UsageError(
+            f"The recipe {file} names no training files (data.files is empty).",
+            'Add some, such as files = ["conversations.jsonl"] under [data].',
+        )
+    if not data.validation_files and data.validation_share == 0.0:
+        raise UsageError(
+            f"The recipe {file} holds no rows out (data.validation_share = 0 and no data.validation_files), and a duel "
+            "is judged by the held-out loss.",
+            "Name held-out files, or set data.validation_share = 0.05 in all recipes.",
+        )
+
+
+def _planned(recipe: Recipe) -> Plan:
+    """What a run takes, with its dataset read."""
+    from burnish_engine.data.prepare import look
+    from burnish_engine.models.source import open_model
+    from burnish_engine.models.tokenizer import load_tokenizer
+
+    return plan_recipe(recipe, dataset=look(recipe, load_tokenizer(open_model(recipe.model.path))).facts)
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """What to call the sides: by their files, with the folder where these have the same name, else numbered."""
+    stems = [file.stem for file in files]
+    if len(set(stems)) == len(stems):
+        return stems
+    longer = [f"{file.resolve().parent.name}/{file.stem}" for file in files]
+    if len(set(longer)) == len(longer):
+        return longer
+    return [f"{stem} {letter}" for stem, letter in zip(stems, _LETTERS, strict=False)]

@@ -1,0 +1,206 @@
+"""A duel on disk: its folder, and `duel.json`, which is all of its state and of its result.
+
+```
+duel.json      what was asked, what its runs came to, the verdicts; atomically replaced
+report.html    the same for people
+recipes/       the sides' recipes with absolute paths, and one of each run
+runs/          a run folder each
+energy/        samples of the GPU's energy counter, a file a run
+logs/          what the runs' processes printed
+```
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.paths import RunPaths, safe_name, user_data_dir
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+from burnish_engine.duel.checks import Check
+from burnish_engine.duel.differences import DuelDifference
+from burnish_engine.duel.outcome import RunOutcome
+from burnish_engine.duel.spec import DuelOptions, RunSpec, Side
+from burnish_engine.duel.verdict import Verdict
+from burnish_engine.runs.versioned import read_versioned
+
+DUEL_VERSION = 1
+
+
+class DuelState(BaseModel):
+    """Content of `duel.json`.
+
+    Attributes:
+        created: Seconds since the epoch.
+        options: What was asked.
+        sides: What is compared.
+        seed: The first recipe's.
+        every: Steps between evaluations.
+        differences: Between the recipes.
+        command: That started it.
+        energy: How energy is measured; empty where it is not.
+        outcomes: Of the runs that have ended, in their order.
+        checks: Whether conditions were the same.
+        verdicts: At the end.
+        status: Whether it goes on.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+    v: Literal[1] = 1
+    created: float
+    options: DuelOptions
+    sides: list[Side]
+    seed: int
+    every: int
+    differences: list[DuelDifference]
+    command: str
+    energy: str = ""
+    outcomes: list[RunOutcome] = []
+    checks: list[Check] = []
+    verdicts: list[Verdict] = []
+    status: Literal["unfinished", "finished"] = "unfinished"
+
+    @property
+    def scores(self) -> dict[RunSpec, float]:
+        """Last held-out loss by run."""
+        return {outcome.spec: outcome.score for outcome in self.outcomes}
+
+
+@dataclass(frozen=True)
+class DuelFolder:
+    """Where things lie in a duel's folder."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        """All of its state."""
+        return self.root / "duel.json"
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.root / "report.html"
+
+    def recipe(self, side: Side) -> Path:
+        """A side's recipe."""
+        return self.root / "recipes" / f"{side.letter.lower()}.toml"
+
+    def run_recipe(self, spec: RunSpec) -> Path:
+        """A run's recipe."""
+        return self.root / "recipes" / f"{spec.id}.toml"
+
+    def run(self, spec: RunSpec) -> RunPaths:
+        """A run's folder."""
+        return RunPaths(self.root / "runs" / spec.id)
+
+    def energy(self, spec: RunSpec) -> Path:
+        """Samples beside a run."""
+        return self.root / "energy" / f"{spec.id}.jsonl"
+
+    def log(self, spec: RunSpec) -> Path:
+        """What a run's process prints."""
+        return self.root / "logs" / f"{spec.id}.log"
+
+
+def create(state: DuelState, recipes: Sequence[Recipe], root: Path | None) -> DuelFolder:
+    """A new duel's folder.
+
+    Args:
+        state: At its start.
+        recipes: Of the sides, with absolute paths.
+        root: The folder; by default a new one in the user's data folder.
+
+    Raises:
+        UsageError: The folder holds something.
+        NoSpaceError: It cannot be written.
+    """
+    folder = DuelFolder(root.absolute() if root else _new_name(state.sides))
+    if folder.root.exists() and (not folder.root.is_dir() or any(folder.root.iterdir())):
+        raise UsageError(
+            f"The folder {folder.root} already holds something.",
+            f"Give another --out, or continue the duel in it: burnish duel --resume {folder.root}",
+        )
+    try:
+        for name in ("recipes", "runs", "logs"):
+            (folder.root / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder.root, error) from error
+    for side, recipe in zip(state.sides, recipes, strict=True):
+        write_atomic(folder.recipe(side), dump_recipe(recipe))
+    write_state(folder, state)
+    return folder
+
+
+def open_duel(root: Path) -> tuple[DuelFolder, DuelState]:
+    """A duel that was begun.
+
+    Raises:
+        UsageError: There is none, or its state cannot be read.
+    """
+    folder = DuelFolder(root.absolute())
+    remedy = "Its runs are whole: look at them with `burnish runs show`, or begin a new duel."
+    try:
+        state = read_versioned(folder.state, DuelState, DUEL_VERSION, what=f"The duel {folder.state}", remedy=remedy)
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no duel in {folder.root} (no duel.json).", "Give the folder that `burnish duel` named."
+        ) from None
+    return folder, state
+
+
+def side_recipes(folder: DuelFolder, state: DuelState) -> list[Recipe]:
+    """The sides' recipes as they were at the start."""
+    return [load_recipe(folder.recipe(side)) for side in state.sides]
+
+
+def write_state(folder: DuelFolder, state: DuelState) -> None:
+    """Replace `duel.json`.
+
+    Raises:
+        NoSpaceError: It cannot be written.
+    """
+    write_atomic(folder.state, state.model_dump_json(indent=1) + "\n")
+
+
+@contextmanager
+def owned(folder: DuelFolder) -> Iterator[None]:
+    """Inside, this process is the only one that carries out the duel.
+
+    Raises:
+        UsageError: Another process does.
+        NoSpaceError: The folder cannot be written.
+    """
+    lock = FileLock(str(folder.root / ".duel.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"The duel in {folder.root} is already being carried out by another process.", "Wait for it, or stop it."
+        ) from None
+    except OSError as error:
+        raise cannot_write(folder.root, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _new_name(sides: Sequence[Side]) -> Path:
+    names = "-vs-".join(safe_name(side.name, "side").lower().replace(" ", "-") for side in sides)
+    stem = user_data_dir() / "duels" / f"{datetime.fromtimestamp(time.time()):%Y%m%d-%H%M%S}-{names[:80]}"
+    return next(
+        path for path in (stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 1000))) if not path.exists()
+    )

@@ -1,0 +1,131 @@
+"""`burnish duel`: what is refused, and what a dry run says."""
+
+import json
+
+import pytest
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.duel import state as states
+from burnish_engine.duel.prepare import prospect
+from burnish_engine.duel.spec import DuelOptions, RunSpec, run_recipe
+
+from support.duels import duel_of, pairs
+from support.runs import tiny_recipe
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A tiny recipe on disk: (name, rank, settings of [train]) -> path."""
+
+    def made(name, *, rank=4, data=None, **train):
+        recipe = tiny_recipe(tmp_path, max_steps=5, **train)
+        changes = {"adapter": recipe.adapter.model_copy(update={"rank": rank})}
+        if data:
+            changes["data"] = recipe.data.model_copy(update=data)
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(dump_recipe(recipe.model_copy(update=changes)), encoding="utf-8")
+        return path
+
+    return made
+
+
+def said(capsys, *arguments, code):
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == code
+    printed = capsys.readouterr()
+    return " ".join(printed.out.split()), " ".join(printed.err.split())
+
+
+def test_a_dry_run_shows_differences_runs_and_time_and_writes_nothing(write, tmp_path, capsys):
+    files = write("a.toml"), write("b.toml", rank=16, learning_rate=1e-3)
+    before = sorted(tmp_path.rglob("*"))
+    text, _ = said(capsys, "duel", *files, "--dry-run", code=0)
+    for words in ("adapter.rank 4 16", "train.learning_rate 0.005 0.001 not compared", "12 runs", "At most 28",
+                  "Predicted training time", "5 steps", "Energy is not measured here"):  # fmt: skip
+        assert words in text
+    assert text.index("adapter.rank") < text.index("12 runs")
+    assert sorted(tmp_path.rglob("*")) == before
+    text, _ = said(capsys, "duel", *files, "--dry-run", "--json", "--factors", "1", "--seeds", "5", code=0)
+    document = json.loads(text)
+    assert (document["options"]["seeds"], document["options"]["factors"]) == (5, [1.0])
+
+
+def test_unfair_recipes_are_refused_unless_asked_for(write, capsys):
+    files = write("a.toml"), write("b.toml", rank=16, micro_batch_tokens=512)
+    _, error = said(capsys, "duel", *files, "--dry-run", code=2)
+    assert "train.micro_batch_tokens is 256 / 512 (another token budget)" in error
+    assert "--anyway" in error
+    text, _ = said(capsys, "duel", *files, "--dry-run", "--anyway", code=0)
+    assert "unfair: another token budget" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "2 to 8 recipes, not 0"),
+        (["a.toml"], "2 to 8 recipes, not 1"),
+        (["a.toml", "a.toml"], "there is nothing to compare"),
+        (["a.toml", "b.toml", "--factors", "1,x"], "is no list of numbers"),
+        (["a.toml", "b.toml", "--factors", "1,-2"], "--factors"),
+        (["a.toml", "b.toml", "--factors", "1,1"], "must differ from each other"),
+        (["a.toml", "b.toml", "--seeds", "2"], "--seeds = 2"),
+        (["a.toml", "b.toml", "--extend", "99"], "--extend = 99"),
+        (["a.toml", "missing.toml"], "There is no recipe at"),
+        (["--resume", "."], "There is no duel in"),
+        (["a.toml", "--resume", "."], "takes no recipes"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_paragraph(write, tmp_path, monkeypatch, capsys, arguments, words):
+    write("a.toml")
+    write("b.toml", rank=8)
+    monkeypatch.chdir(tmp_path)
+    _, error = said(capsys, "duel", *arguments, code=2)
+    assert words in error
+
+
+def test_a_duel_needs_held_out_rows_and_an_empty_folder(write, tmp_path, capsys):
+    files = [write(name, rank=rank, data={"validation_files": [], "validation_share": 0.0}) for name, rank in
+             (("a.toml", 4), ("b.toml", 8))]  # fmt: skip
+    _, error = said(capsys, "duel", *files, "--dry-run", code=2)
+    assert "holds no rows out" in error
+    files = [write("a.toml"), write("b.toml", rank=8)]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").touch()
+    _, error = said(capsys, "duel", *files, "--out", tmp_path / "out", code=2)
+    assert "already holds something" in error
+
+
+def test_sides_with_files_of_one_name_are_told_apart(write):
+    files = [write("one/a.toml"), write("two/a.toml", rank=8)]
+    found = prospect(files, DuelOptions(), "")
+    assert [side.name for side in found.state.sides] == ["one/a", "two/a"]
+    same = prospect([files[0], files[0]], DuelOptions(anyway=True), "")
+    assert [side.name for side in same.state.sides] == ["a A", "a B"]
+
+
+def test_what_a_run_trains_is_the_recipe_but_for_what_the_duel_decides(write, tmp_path):
+    recipe = tiny_recipe(tmp_path, extra='[evaluation]\nevery = 99\npatience = 2\nprompts = ["hi"]\n')
+    spec = RunSpec(side=0, phase="seeds", seed=9, rate=0.02)
+    made = run_recipe(recipe, spec, every=4)
+    assert (made.train.seed, made.train.learning_rate, made.evaluation.every) == (9, 0.02, 4)
+    assert (made.evaluation.prompts, made.evaluation.patience, made.train.checkpoint_every) == ([], 0, 4)
+    assert not made.guard.rollback
+    assert made.train.model_copy(update={"seed": 0, "learning_rate": 5e-3, "checkpoint_every": 3,
+                                         "keep_checkpoints": 2}) == recipe.train  # fmt: skip
+    assert (made.data, made.model, made.adapter) == (recipe.data, recipe.model, recipe.adapter)
+
+
+def test_the_state_is_one_whole_file_with_one_owner(tmp_path, capsys):
+    state = duel_of(pairs([2.0, 2.1, 2.2], [2.3, 2.4, 2.5]))
+    folder = states.DuelFolder(tmp_path / "duel")
+    folder.root.mkdir()
+    states.write_state(folder, state)
+    assert states.open_duel(folder.root)[1] == state
+    with states.owned(folder):
+        _, error = said(capsys, "duel", "--resume", folder.root, code=2)
+        assert "already being carried out" in error
+    folder.state.write_text(folder.state.read_text(encoding="utf-8")[:-50], encoding="utf-8")
+    _, error = said(capsys, "duel", "--resume", folder.root, code=2)
+    assert "is damaged" in error

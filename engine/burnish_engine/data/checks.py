@@ -1,9 +1,7 @@
-"""Is this a file we can read? Exact answers before any library sees it: kind, encoding, line by line."""
+"""Which files can be read, and as what."""
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterator
 from pathlib import Path
 
 from burnish_engine.contract.errors import DataError
@@ -15,43 +13,60 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
     ".txt": "txt",
+    ".text": "txt",
+    ".md": "markdown",
+    ".markdown": "markdown",
 }
 """File name ending to format."""
 
-_PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar")
-_OTHER_ENCODINGS = (  # UTF-32 first: its little-endian mark begins with UTF-16's
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-)
-_SAVE_AS_UTF8 = "Save it as UTF-8 (Excel: file type CSV UTF-8; Notepad: Save as, encoding UTF-8)."
+PACKINGS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz"}
+"""Ending of a compressed file to how it is compressed. `.zip` is an archive of several files."""
+
+COLUMNAR = {"parquet", "arrow"}
+"""Formats that are read from places in the file, not from its beginning to its end."""
+
+_UNREADABLE = (".7z", ".tar", ".tgz", ".rar")
 
 
-def check_file(path: Path) -> str:
-    """The format of a data file, after making sure that it is there and not empty.
+def format_of(name: str) -> tuple[str, str]:
+    """Format and packing that a file's name says; the format is empty where the ending is not known.
+
+    Args:
+        name: Such as "rows.jsonl.gz".
+    """
+    path = Path(name)
+    packing = PACKINGS.get(path.suffix.lower(), "")
+    ending = Path(path.stem).suffix if packing else path.suffix
+    return FORMATS.get(ending.lower(), ""), packing
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file that is there and not empty.
 
     Raises:
-        DataError: The file is missing, a folder, unreadable, empty, or of an unknown kind.
+        DataError: It is missing, empty, or cannot be looked at.
     """
     try:
-        if path.is_dir():
-            raise DataError(f"{path} is a folder, not a data file.", "Give the files in it one by one.")
         size_bytes = path.stat().st_size
     except FileNotFoundError:
         raise DataError(f"There is no data file at {path}.", "Check the path.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"The data file {path} could not be looked at: {error}.", "Check the path.") from None
-    ending = path.suffix.lower()
-    if ending not in FORMATS:
-        known = ", ".join(FORMATS)
-        remedy = "Unpack it first." if ending in _PACKED else "Convert the file, or correct its name."
-        found = f'has the ending "{path.suffix}"' if path.suffix else "has no ending"
-        raise DataError(f"{path} {found}, which is not a known kind of data file (known: {known}).", remedy)
     if size_bytes == 0:
         raise DataError(f"The data file {path} is empty (0 bytes).", "Check that it was saved or copied completely.")
-    return FORMATS[ending]
+    return size_bytes
+
+
+def unknown_kind(name: str) -> DataError:
+    """The error for a file whose ending says nothing of use."""
+    path = Path(name)
+    known = ", ".join([*FORMATS, *(f"{ending} of those" for ending in PACKINGS), ".zip of those"])
+    remedy = "Unpack it first." if path.suffix.lower() in _UNREADABLE else "Convert the file, or correct its name."
+    found = f'has the ending "{path.suffix}"' if path.suffix else "has no ending"
+    return DataError(f"{name} {found}, which is not a known kind of data file (known: {known}).", remedy)
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
@@ -60,50 +75,3 @@ def unreadable(path: Path, error: OSError) -> DataError:
         f"The data file {path} could not be read: {error.strerror or error}.",
         "Check its permissions and that no other program holds it.",
     )
-
-
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines of a UTF-8 file with their numbers from 1, streaming. Only a line feed ends a line; it is kept.
-
-    A byte order mark at the start is accepted and removed.
-
-    Raises:
-        DataError: A line is not UTF-8 or holds NUL bytes, or the file cannot be read.
-    """
-    try:
-        with path.open("rb") as stream:
-            _refuse_other_encodings(path, stream.read(4))
-            stream.seek(0)
-            for number, raw in enumerate(stream, start=1):
-                yield number, _decode(path, number, raw)
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _refuse_other_encodings(path: Path, first_bytes: bytes) -> None:
-    for mark, name in _OTHER_ENCODINGS:
-        if first_bytes.startswith(mark):
-            raise DataError(
-                f"The data file {path} is not UTF-8: line 1 begins with the bytes {mark.hex(' ').upper()}, so it "
-                f"looks like {name}.",
-                _SAVE_AS_UTF8,
-            )
-
-
-def _decode(path: Path, number: int, raw: bytes) -> str:
-    if number == 1:
-        raw = raw.removeprefix(codecs.BOM_UTF8)
-    if b"\0" in raw:
-        position = raw.index(0) + 1
-        # ASCII text in UTF-16 without a mark is half NULs.
-        guess = "it looks like UTF-16" if raw.count(0) * 3 >= len(raw) else "it is binary or damaged"
-        raise DataError(
-            f"The data file {path} has a NUL byte in line {number} (byte {position}): {guess}.", _SAVE_AS_UTF8
-        )
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"The data file {path} is not UTF-8: line {number}, byte {error.start + 1} is 0x{raw[error.start]:02X}.",
-            _SAVE_AS_UTF8,
-        ) from None

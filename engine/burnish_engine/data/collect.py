@@ -1,189 +1,261 @@
-"""From files to documents: read, recognize, render, tokenize, cut; every row is either used or counted as dropped."""
+"""From the names in a recipe to tokenized rows: find, read, recognize, work on them. Every row is used or counted."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from burnish_engine.contract.recipe import DataSection
-from burnish_engine.data.problems import Dropped, RowError
-from burnish_engine.data.read import Row, Table, read_table
-from burnish_engine.data.shapes import Conversation, Layout, columns_of, recognize
-from burnish_engine.data.spans import Rendered, Renderer
-from burnish_engine.data.template import ChatTemplate
-from burnish_engine.data.tokenize import Document, Encoder
+from filelock import Timeout
+
+from burnish_engine.contract.errors import DataError
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.data.checks import COLUMNAR
+from burnish_engine.data.formats import NumberedJson, parsed
+from burnish_engine.data.notes import Notes
+from burnish_engine.data.places import Part, find_parts
+from burnish_engine.data.pool import Done, default_workers, worked
+from burnish_engine.data.problems import BrokenRowError
+from burnish_engine.data.read import Table, no_rows
+from burnish_engine.data.recognize import columns_of, readings, recognize
+from burnish_engine.data.shard import Shard, joined
+from burnish_engine.data.source import Source
+from burnish_engine.data.token_cache import Kept, kept_for
+from burnish_engine.data.work import Batch, Instructions
 
 Progress = Callable[[str, int, int], None]
-"""Called as (what is going on, rows done, rows in all of this file)."""
+"""Called as (what is going on, rows done, rows in all of this file, estimated until they are known). May raise to
+cancel."""
 
+IN_MEMORY_BYTES = 64 * 2**20
+"""Datasets up to this size are kept in memory; what larger ones become is kept on disk, in the user's cache."""
 SAMPLE_ROWS = 1000
 """Rows from whose columns the shape is recognized."""
-NOTHING_LEFT = "nothing to learn after truncation"
-"""How the reason begins for rows whose learned part lies behind the cut."""
-_BATCH_ROWS = 512
 
-
-@dataclass(frozen=True, eq=False)
-class SourcedDocument:
-    """A document and where its row can be read again.
-
-    Attributes:
-        document: What is trained on.
-        source: The file it is from.
-        position: Its row's position there, from 0.
-    """
-
-    document: Document
-    source: Source
-    position: int
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """An opened file.
-
-    Attributes:
-        table: Its rows.
-        layout: What its columns mean.
-        columns: Its columns, in order.
-    """
-
-    table: Table
-    layout: Layout
-    columns: list[str]
+_SAMPLE_BYTES = 8 * 2**20
+_ALONE_BYTES = 16 * 2**20  # up to here more processes take longer to start than they save
+_BATCH_ROWS, _BATCH_CHARS = 512, 2**20
+_SHARD_TOKENS = 8 * 2**20  # 32 MiB of ids
+_PACKED_RATIO = 4
+_MOST_SAMPLED_PARTS = 100
 
 
 @dataclass
-class Findings:
-    """What was noticed on the way.
+class Collected:
+    """What some names became.
 
     Attributes:
-        sources: The files.
-        dropped: Rows that are not used.
-        lengths: Tokens of every row that could be tokenized, before any cut.
-        turn_ends: Tokens with which the template ends replies.
-        open_rows: Chats whose template put no end-of-turn token after the last reply.
-        prompt_differs: Chats whose last reply does not begin as the generation prompt says.
-        control_rows: Rows with a special token spelled out in their text.
-        control_example: One such token.
+        sources: The parts.
+        shards: Their documents.
+        notes: What was noticed.
+        left_out: Files that were not read: name to why.
     """
 
     sources: list[Source] = field(default_factory=list)
-    dropped: Dropped = field(default_factory=Dropped)
-    lengths: list[int] = field(default_factory=list)
-    turn_ends: set[str] = field(default_factory=set)
-    open_rows: int = 0
-    prompt_differs: int = 0
-    control_rows: int = 0
-    control_example: str = ""
-
-    @property
-    def rows(self) -> int:
-        """Rows in all files."""
-        return sum(len(source.table) for source in self.sources)
+    shards: list[Shard] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class Collector:
-    """Turns files into documents.
+    """Turns files into tokenized rows.
 
     Args:
         data: The recipe's data section.
-        tokenizer: A fast transformers tokenizer.
-        template: Its chat template.
+        instructions: What is done with each row.
         progress: Told how far it got.
+        sampling: Of names with more bytes than the first number, look at about as many as the second; None: at all.
+        look: Preference pairs and labels are read too, though nothing can be trained on them.
     """
 
     def __init__(
-        self, data: DataSection, tokenizer: Any, template: ChatTemplate, progress: Progress | None = None
+        self,
+        data: DataSection,
+        instructions: Instructions,
+        progress: Progress | None = None,
+        *,
+        sampling: tuple[int, int] | None = None,
+        look: bool = False,
     ) -> None:
-        self.findings = Findings()
         self._data = data
-        self._encoder = Encoder(tokenizer)
-        added = tokenizer.added_tokens_decoder.values()
-        self._renderer = Renderer(
-            template,
-            tokenizer.eos_token,
-            [token.content for token in added],
-            text_bos=self._encoder.adds_bos,
-            everything=data.learn == "everything",
-        )
-        special = sorted({token.content for token in added if token.special}, key=len, reverse=True)
-        self._control_tokens = re.compile("|".join(map(re.escape, special)) or "(?!)")
+        self._instructions = instructions
         self._progress = progress or (lambda _what, _done, _total: None)
+        self._sampling = sampling
+        self._look = look
 
-    def collect(self, files: Sequence[str]) -> list[SourcedDocument]:
-        """The documents in some files, in order.
+    def collect(self, names: Sequence[str], *, first_source: int = 0) -> Collected:
+        """The rows under some names, in order.
+
+        Args:
+            names: Files, folders, archives, hub datasets.
+            first_source: Number of the first part.
 
         Raises:
-            DataError: A file cannot be read or understood, or the template is hostile.
+            DataError: Something cannot be read or understood, or the template is hostile.
+            SetupError: A process died, or a hub dataset cannot be had.
+            NoSpaceError: What a large dataset became could not be written.
         """
-        return [document for name in files for document in self._collect_file(Path(name))]
-
-    def conversation(self, sourced: SourcedDocument) -> Conversation:
-        """The conversation that a document was made from."""
-        return self._conversation(sourced.source, sourced.source.table.row(sourced.position))
-
-    def _collect_file(self, path: Path) -> Iterator[SourcedDocument]:
-        self._progress(f"reading {path.name}", 0, 0)
-        table = read_table(path)
-        samples = [row.values for row in islice(table, SAMPLE_ROWS)]
-        source = Source(table, recognize(samples, str(path), self._data.shape), columns_of(samples))
-        self.findings.sources.append(source)
-        rows = enumerate(table)
-        done = 0
-        while batch := list(islice(rows, _BATCH_ROWS)):
-            yield from self._collect_batch(source, batch)
-            done += len(batch)
-            self._progress(f"tokenizing {path.name}", done, len(table))
-
-    def _collect_batch(self, source: Source, batch: Sequence[tuple[int, Row]]) -> Iterator[SourcedDocument]:
-        usable = list[tuple[int, Row, Rendered]]()
-        for position, row in batch:
-            try:
-                conversation = self._conversation(source, row)
-                rendered = self._renderer.render(conversation)
-            except RowError as error:
-                self.findings.dropped.add(error.reason, row.number)
+        found = find_parts(names)
+        collected = Collected(left_out=found.left_out)
+        if not found.parts:
+            return collected
+        size_bytes = sum(part.size_bytes * (_PACKED_RATIO if part.packing else 1) for part in found.parts)
+        sampled = self._sampling is not None and size_bytes > self._sampling[0]
+        parts = _evenly(found.parts, _MOST_SAMPLED_PARTS) if sampled else found.parts
+        share = (
+            self._sampling[1] / max(sum(part.size_bytes for part in parts), 1) if sampled and self._sampling else 0.0
+        )
+        thinned = size_bytes / max(sum(p.size_bytes * (_PACKED_RATIO if p.packing else 1) for p in parts), 1)
+        several = len(parts) > len(names)
+        for part in parts:
+            self._progress(f"reading {part.short_name}", 0, 0)
+            source = self._opened(part, share, thinned)
+            if source is not None:
+                collected.sources.append(source)
+            elif several:
+                collected.left_out[part.name] = "it has no rows"
             else:
-                self._note(conversation, rendered)
-                usable.append((position, row, rendered))
-        encoded = self._encoder.encode([rendered for _, _, rendered in usable])
-        for (position, row, _), (ids, learned) in zip(usable, encoded, strict=True):
-            whole = Document(ids, learned, row.number, str(source.table.path))
-            self.findings.lengths.append(len(whole))
+                raise no_rows(part.name)
+        workers = self._data.workers or default_workers()
+        if sampled or size_bytes <= _ALONE_BYTES:
+            workers = 1
+        numbered = list(enumerate(collected.sources, start=first_source))
+        if sampled or size_bytes <= IN_MEMORY_BYTES:
+            results = worked(self._batches(numbered, 0), self._instructions, workers)
+            collected.shards = [done.shard for done in self._told(results, collected.sources, first_source)]
+        else:
+            collected.shards = self._kept(numbered, workers)
+        for shard in collected.shards:
+            collected.notes.merge(shard.notes)
+        return collected
+
+    def _opened(self, part: Part, share: float, thinned: float) -> Source | None:
+        """A part as a source; None where it has no rows."""
+        table = Table(part, self._data.encoding)
+        sample, scale = None, 1.0
+        if share:
+            sample, scale = table.sample(max(int(share * part.size_bytes), 2**14))
+            scale *= thinned
+        samples = list(self._first(table.raw() if sample is None else iter(sample), part.name))
+        if not samples:
+            if next(iter(table.raw()), None) is None:
+                return None
+            raise DataError(
+                f"None of the first {SAMPLE_ROWS} rows of {part.name} can be read.", "Check the file and data.encoding."
+            )
+        layout = recognize(samples, part.name, self._data.shape, self._data.columns)
+        if layout.shape in ("preference", "kto") and self._data.shape == "auto" and not self._look:
+            replies = "chosen replies" if layout.shape == "preference" else "replies labeled good"
+            raise DataError(
+                f"{part.name} holds preferences (shape {layout.shape}), which are read and shown, but not trained on.",
+                f'To learn the {replies} as they stand, set data.shape = "{layout.shape}".',
+            )
+        return Source(table, layout, columns_of(samples), readings(samples), sample, scale)
+
+    def _first(self, rows: Iterator[NumberedJson], name: str) -> Iterator[dict[str, Any]]:
+        """Columns and values of the first rows that can be read."""
+        taken = 0
+        for number, text in islice(rows, SAMPLE_ROWS):
             try:
-                yield SourcedDocument(self._fitted(whole), source, position)
-            except RowError as error:
-                self.findings.dropped.add(error.reason, row.number)
+                if isinstance(text, BrokenRowError):
+                    raise text
+                values = parsed(text, name, number)
+            except BrokenRowError:
+                if self._data.broken_rows != "drop":
+                    raise
+                continue
+            yield values
+            taken += len(text)
+            if taken > _SAMPLE_BYTES:
+                return
 
-    def _conversation(self, source: Source, row: Row) -> Conversation:
-        return source.layout.conversation(row.values, row.number, str(source.table.path), self._data.system_prompt)
+    def _told(self, results: Iterable[Done], sources: Sequence[Source], first: int) -> Iterator[Done]:
+        """The results, as they come; progress is told of each."""
+        source, rows, chars = -1, 0, 0
+        for done in results:
+            if done.source != source:
+                if rows:
+                    self._progress(f"tokenizing {sources[source - first].part.short_name}", rows, rows)
+                source, rows, chars = done.source, done.position, done.position * (done.chars // max(done.rows, 1))
+            rows += done.rows
+            chars += done.chars
+            part = sources[source - first].part
+            known = part.format in COLUMNAR or part.packing or sources[source - first].sample is not None
+            total = rows if known else max(rows, int(rows * part.size_bytes / max(chars, 1)))
+            self._progress(f"tokenizing {part.short_name}", rows, total)
+            yield done
+        if rows:
+            self._progress(f"tokenizing {sources[source - first].part.short_name}", rows, rows)
 
-    def _fitted(self, document: Document) -> Document:
-        longest = self._data.max_length
-        if len(document) > longest and self._data.overlong == "drop":
-            raise RowError(f"longer than {longest} tokens")
-        if not document.supervised_tokens:
-            raise RowError("nothing to learn")
-        cut = document.cut(longest)
-        if not cut.supervised_tokens:
-            raise RowError(f"{NOTHING_LEFT} to {longest} tokens")
-        return cut
+    def _kept(self, numbered: Sequence[tuple[int, Source]], workers: int) -> list[Shard]:
+        """The shards from the cache, or made and put there."""
+        self._progress("looking for what was tokenized before", 0, 0)
+        key = f"{self._instructions.key}-{numbered[0][0]}"
+        kept = kept_for([source.part for _, source in numbered], key)
+        lock = kept.lock()
+        while True:
+            try:
+                lock.acquire(timeout=0.5)
+                break
+            except Timeout:
+                self._progress("waiting for another process that tokenizes the same", 0, 0)
+        try:
+            return kept.whole() or self._made(kept, numbered, workers)
+        finally:
+            lock.release()
 
-    def _note(self, conversation: Conversation, rendered: Rendered) -> None:
-        found = self.findings
-        if conversation.text is None:
-            if rendered.turn_end:
-                found.turn_ends.add(rendered.turn_end)
-            elif conversation.messages[-1].role == "assistant":
-                found.open_rows += 1
-            found.prompt_differs += rendered.prompt_differs
-        texts = [conversation.text or "", *(message.content for message in conversation.messages)]
-        control = next(filter(None, map(self._control_tokens.search, texts)), None)
-        if control:
-            found.control_rows += 1
-            found.control_example = found.control_example or control[0]
+    def _made(self, kept: Kept, numbered: Sequence[tuple[int, Source]], workers: int) -> list[Shard]:
+        shards = kept.begun()
+        done = sum(shard.notes.rows for shard in shards)
+        held, tokens = list[Shard](), 0
+        sources = [source for _, source in numbered]
+        fresh = worked(self._batches(numbered, done), self._instructions, workers)
+        with closing(fresh):
+            for result in self._told(fresh, sources, numbered[0][0]):
+                held.append(result.shard)
+                tokens += len(result.shard.tokens)
+                if tokens >= _SHARD_TOKENS:
+                    shards.append(kept.add(len(shards), joined(held)))
+                    held, tokens = [], 0
+        if held:
+            shards.append(kept.add(len(shards), joined(held)))
+        kept.finish(len(shards))
+        return shards
+
+    def _batches(self, sources: Sequence[tuple[int, Source]], skip: int) -> Iterator[Batch]:
+        """The rows of all sources in batches; a batch never holds rows of two.
+
+        Args:
+            sources: With their numbers.
+            skip: Rows at the beginning that are done.
+        """
+        for number, source in sources:
+            position, chars, held = 0, 0, list[tuple[int, str, str]]()
+            begin = Batch(number, source.part.name, source.layout, 0, ())
+            for row, text in source.raw():
+                if skip:
+                    skip -= 1
+                    position += 1
+                    continue
+                if isinstance(text, BrokenRowError):
+                    if self._data.broken_rows != "drop":
+                        raise text
+                    held.append((row, "", text.reason))
+                else:
+                    held.append((row, text, ""))
+                    chars += len(text) + 1
+                if len(held) == _BATCH_ROWS or chars >= _BATCH_CHARS:
+                    yield replace(begin, position=position, rows=held)
+                    position += len(held)
+                    chars, held = 0, []
+            if held:
+                yield replace(begin, position=position, rows=held)
+
+
+def _evenly(parts: Sequence[Part], most: int) -> list[Part]:
+    """At most so many of the parts, evenly spread."""
+    if len(parts) <= most:
+        return list(parts)
+    return [parts[index * len(parts) // most] for index in range(most)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ MOST_BINS = 20
 """Most lines of a length histogram."""
 
 
-def length_stats(lengths: Sequence[int]) -> LengthStats:
+def length_stats(lengths: npt.ArrayLike) -> LengthStats:
     """Distribution of row lengths.
 
     Args:
@@ -35,7 +35,7 @@ def length_stats(lengths: Sequence[int]) -> LengthStats:
     )
 
 
-def length_to_keep(lengths: Sequence[int], share: float) -> int:
+def length_to_keep(lengths: npt.ArrayLike, share: float) -> int:
     """The shortest max_length that cuts or drops no more than 1 - share of the rows, tokens."""
     return int(np.quantile(np.asarray(lengths), share, method="higher"))
 

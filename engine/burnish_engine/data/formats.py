@@ -1,4 +1,4 @@
-"""Parse each file format into rows, as (number, JSON text of an object). Every fault names its place.
+"""Parse each file format into rows, as (number, JSON text of an object, or what is wrong). Every fault names its place.
 
 Rows travel as JSON text because that keeps them exactly as they are: `load_dataset` would turn a column of ISO dates
 into timestamps, "007" into 7 and the answer "NA" into null, needs one type a column, and reads brackets in a file's
@@ -12,153 +12,166 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import DataError
-from burnish_engine.data.checks import text_lines, unreadable
-from burnish_engine.data.problems import excerpt, shorten
+from burnish_engine.data.columnar import arrow_rows, parquet_rows
+from burnish_engine.data.places import Part
+from burnish_engine.data.problems import BrokenRowError, excerpt, shorten
+from burnish_engine.data.prose import markdown_rows, txt_rows
+from burnish_engine.data.text_lines import Line, text_lines
 
-NumberedJson = tuple[int, str]
+NumberedJson = tuple[int, str | BrokenRowError]
+"""A row's number, from 1, and the row as JSON text, which `parsed` reads; or what is wrong with it."""
 
 CONVERSATION_COLUMNS = ("messages", "conversations", "conversation", "chat")
 """Column names under which chats are found."""
 
+LARGEST_DOCUMENT_BYTES = 2**30
+"""Largest .json file that is one document: it is read as a whole, in about ten times its size of memory."""
+
 _LARGEST_CSV_FIELD = 2**31 - 1  # characters; csv's own limit is 131,072, and Windows' C long ends here
-_PARQUET_BATCH_ROWS = 1000
 
 
-def jsonl_rows(path: Path) -> Iterator[NumberedJson]:
-    """Rows of a JSON Lines file, numbered by line; blank lines are skipped.
-
-    Raises:
-        DataError: A line is not a JSON object.
-    """
-    for number, line in text_lines(path):
-        text = line.rstrip()
-        if not text:
-            continue
-        value = _parse(text, path, number)
-        if not isinstance(value, dict):
-            remedy = "Every line must be one JSON object, such as {...}."
-            if number == 1 and text.lstrip().startswith("["):
-                remedy = "The file looks like one JSON list: give it the ending .json."
-            raise DataError(f"Line {number} of {path} is {_kind(value)}, not an object: {shorten(text)}.", remedy)
-        yield number, text
+def jsonl_rows(part: Part, encoding: str) -> Iterator[NumberedJson]:
+    """Rows of a JSON Lines file, numbered by line; blank lines are skipped. Whether they are JSON is not looked at."""
+    for number, line in text_lines(part, encoding):
+        if isinstance(line, BrokenRowError):
+            yield number, line
+        elif text := line.rstrip():
+            yield number, text
 
 
-def json_rows(path: Path) -> Iterator[NumberedJson]:
+def json_rows(part: Part, encoding: str) -> Iterator[NumberedJson]:
     """Rows of a JSON file: a list of objects, or an object that holds exactly one list of objects. Numbered from 1.
 
     A file that is JSON Lines under a .json name is read as such.
 
     Raises:
-        DataError: The file is not JSON, or of another form.
+        DataError: The file is not JSON, of another form, or too large to be one document.
     """
-    if _is_json_lines(path):
-        yield from jsonl_rows(path)
+    if _is_json_lines(part, encoding):
+        yield from jsonl_rows(part, encoding)
         return
-    text = "".join(line for _, line in text_lines(path))
+    if part.size_bytes > LARGEST_DOCUMENT_BYTES:
+        raise DataError(
+            f"{part.name} is one JSON document of {part.size_bytes / 2**30:.1f} GiB, which would have to be in memory "
+            "as a whole.",
+            "Convert it to JSON Lines (one object a line), which is read row by row.",
+        )
+    text = "".join(_whole(line) for line in text_lines(part, encoding))
     if not text.strip():
         return
-    for number, item in enumerate(_list_of_objects(_parse(text, path), path), start=1):
-        if not isinstance(item, dict):
-            raise DataError(
-                f"Item {number} of the list in {path} is {_kind(item)}, not an object: {shorten(item)}.",
-                "Every item must be a JSON object, such as {...}.",
+    for number, item in enumerate(_list_of_objects(_parse(text, part.name), part.name), start=1):
+        if isinstance(item, dict):
+            yield number, json.dumps(item)
+        else:
+            yield (
+                number,
+                BrokenRowError(
+                    f"Item {number} of the list in {part.name} is {_kind(item)}, not an object: {shorten(item)}.",
+                    "Every item must be a JSON object, such as {...}.",
+                    "not a JSON object",
+                ),
             )
-        yield number, json.dumps(item)
 
 
-def csv_rows(path: Path) -> Iterator[NumberedJson]:
+def csv_rows(part: Part, encoding: str) -> Iterator[NumberedJson]:
     """Rows of a CSV file with a header, numbered by the line they begin on. Every value is text.
 
-    Comma, semicolon or tab separates, whichever the header uses.
+    Comma, semicolon or tab separates, whichever the header uses. Lines that cannot be decoded are rows that are broken.
 
     Raises:
-        DataError: The header has empty or repeated names, a row has another number of fields, or quotes are broken.
+        DataError: The header has empty or repeated names.
     """
     csv.field_size_limit(_LARGEST_CSV_FIELD)
-    lines = (line for _, line in text_lines(path))
+    undecoded = list[tuple[int, BrokenRowError]]()
+    lines = _sound_lines(text_lines(part, encoding), undecoded)
     blank, first = 0, ""
     for first in lines:
         if first.strip():
             break
         blank += 1
-    reader = csv.reader(chain([first], lines), delimiter=_delimiter(path, first), strict=True)
+    reader = csv.reader(chain([first], lines), delimiter=_delimiter(part, first), strict=True)
     names: list[str] = []
     while True:
         begins = blank + reader.line_num + 1
         try:
             fields = next(reader)
         except StopIteration:
+            yield from undecoded
             return
         except csv.Error as error:
-            raise DataError(
-                f"The row that begins in line {begins} of {path} is not valid CSV: {error}.",
-                'Put fields that hold quotes, separators or line breaks into quotes, and double quotes inside: "".',
-            ) from None
+            yield (
+                begins,
+                BrokenRowError(
+                    f"The row that begins in line {begins} of {part.name} is not valid CSV: {error}.",
+                    'Put fields that hold quotes, separators or line breaks into quotes, and double quotes inside: "".',
+                    "not valid CSV",
+                ),
+            )
+            continue
+        yield from undecoded
+        undecoded.clear()
         if not fields or (len(fields) == 1 and not fields[0].strip()):
             continue
         if not names:
-            names = _header(path, fields)
+            names = _header(part.name, fields)
         elif len(fields) != len(names):
-            raise DataError(
-                f"Line {begins} of {path} has {_fields(len(fields))}, the header has {len(names)}: {shorten(fields)}.",
-                "Put fields that hold separators or line breaks into quotes.",
+            yield (
+                begins,
+                BrokenRowError(
+                    f"Line {begins} of {part.name} has {_fields(len(fields))}, the header has {len(names)}: "
+                    f"{shorten(fields)}.",
+                    "Put fields that hold separators or line breaks into quotes.",
+                    "another number of fields than the header",
+                ),
             )
         else:
             yield begins, json.dumps(dict(zip(names, fields, strict=True)))
 
 
-def parquet_rows(path: Path) -> Iterator[NumberedJson]:
-    """Rows of a Parquet file, numbered from 1. Values that JSON does not know become text.
-
-    Raises:
-        DataError: The file is damaged.
-    """
-    import pyarrow
-    from pyarrow import parquet
-
-    number = 0
-    try:
-        with path.open("rb") as stream, parquet.ParquetFile(stream) as file:
-            for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield number, json.dumps(record, default=str)
-    except PermissionError as error:
-        raise unreadable(path, error) from error
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise DataError(
-            f"{path} is not a whole Parquet file: {shorten(error, 120)} (after {number} rows).",
-            "Write or download the file again.",
-        ) from error
-
-
-def txt_rows(path: Path) -> Iterator[NumberedJson]:
-    """Documents of a text file: runs of lines between blank lines, numbered by their first line."""
-    begins, document = 0, list[str]()
-    for number, line in chain(text_lines(path), [(0, "")]):
-        if line.strip():
-            begins = begins or number
-            document.append(line.rstrip("\r\n"))
-        elif document:
-            yield begins, json.dumps({"text": "\n".join(document)})
-            begins, document = 0, []
-
-
-READERS: dict[str, Callable[[Path], Iterator[NumberedJson]]] = {
+READERS: dict[str, Callable[[Part, str], Iterator[NumberedJson]]] = {
     "jsonl": jsonl_rows,
     "json": json_rows,
     "csv": csv_rows,
     "parquet": parquet_rows,
+    "arrow": arrow_rows,
     "txt": txt_rows,
+    "markdown": markdown_rows,
 }
 """Format to its reader."""
 
 
-def _parse(text: str, path: Path, line: int | None = None) -> Any:
+def parsed(text: str, name: str, number: int) -> dict[str, Any]:
+    """The columns and values of a row.
+
+    Args:
+        text: Its JSON.
+        name: Its file.
+        number: Its line there.
+
+    Raises:
+        BrokenRowError: It is no JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            value = _parse(text, name, number)
+        except DataError as error:
+            raise BrokenRowError(error.what, error.remedy, "not valid JSON") from None
+    if isinstance(value, dict):
+        return value
+    remedy = "Every line must be one JSON object, such as {...}."
+    if number == 1 and text.lstrip().startswith("["):
+        remedy = "The file looks like one JSON list: give it the ending .json."
+    raise BrokenRowError(
+        f"Line {number} of {name} is {_kind(value)}, not an object: {shorten(text)}.", remedy, "not a JSON object"
+    )
+
+
+def _parse(text: str, name: str, line: int | None = None) -> Any:
     """The JSON value in a text; `line` is its line in the file, None where the text is the whole file."""
     try:
         return json.loads(text)
@@ -169,18 +182,34 @@ def _parse(text: str, path: Path, line: int | None = None) -> Any:
         remedy = "Correct that line, or remove it."
         if line == 1 and text.strip() in {"{", "["}:
             remedy = "The file looks like one JSON document over many lines: give it the ending .json."
-        raise DataError(f"{path} is not valid JSON at {place}: {error.msg}, near `{shown}`.", remedy) from None
+        raise DataError(f"{name} is not valid JSON at {place}: {error.msg}, near `{shown}`.", remedy) from None
     except RecursionError:
-        where = f"Line {line} of {path}" if line else str(path)
+        where = f"Line {line} of {name}" if line else name
         raise DataError(f"{where} is nested too deeply to be data.", "Correct or remove it.") from None
     except ValueError as error:
-        where = f"Line {line} of {path}" if line else str(path)
+        where = f"Line {line} of {name}" if line else name
         raise DataError(f"{where} cannot be read: {shorten(error, 100)}.", "Correct or remove it.") from None
 
 
-def _is_json_lines(path: Path) -> bool:
+def _whole(line: Line) -> str:
+    if isinstance(line[1], BrokenRowError):
+        raise DataError(line[1].what, "Correct that line.")
+    return line[1]
+
+
+def _sound_lines(lines: Iterator[Line], undecoded: list[tuple[int, BrokenRowError]]) -> Iterator[str]:
+    """The lines that could be decoded; the others go into the list, and an empty line stands for them."""
+    for number, line in lines:
+        if isinstance(line, BrokenRowError):
+            undecoded.append((number, line))
+            yield "\n"
+        else:
+            yield line
+
+
+def _is_json_lines(part: Part, encoding: str) -> bool:
     """Whether the first line is an object of its own and another line follows."""
-    filled = (line.strip() for _, line in text_lines(path) if line.strip())
+    filled = (_whole(line).strip() for line in text_lines(part, encoding) if _whole(line).strip())
     first, second = next(filled, ""), next(filled, "")
     if not (first.startswith("{") and second):
         return False
@@ -190,12 +219,12 @@ def _is_json_lines(path: Path) -> bool:
         return False
 
 
-def _list_of_objects(document: Any, path: Path) -> list[Any]:
+def _list_of_objects(document: Any, name: str) -> list[Any]:
     if isinstance(document, list):
         return document
     remedy = "Make the file a list of objects, [{...}, {...}], or JSON Lines."
     if not isinstance(document, dict):
-        raise DataError(f"{path} holds {_kind(document)}, not a list of objects.", remedy)
+        raise DataError(f"{name} holds {_kind(document)}, not a list of objects.", remedy)
     lists = [
         name
         for name, value in document.items()
@@ -207,29 +236,29 @@ def _list_of_objects(document: Any, path: Path) -> list[Any]:
         return [document] if only.strip().lower() in CONVERSATION_COLUMNS else list(document[only])
     found = ", ".join(f"{shorten(name, 30)} ({_kind(value)})" for name, value in list(document.items())[:8])
     raise DataError(
-        f"{path} holds an object with {len(lists) or 'no'} lists of objects in it, but exactly one is needed; it has: "
+        f"{name} holds an object with {len(lists) or 'no'} lists of objects in it, but exactly one is needed; it has: "
         f"{found or 'nothing'}.",
         remedy,
     )
 
 
-def _delimiter(path: Path, header: str) -> str:
-    if path.suffix.lower() == ".tsv":
+def _delimiter(part: Part, header: str) -> str:
+    if ".tsv" in part.short_name.lower():
         return "\t"
     bare = re.sub(r'"(?:[^"]|"")*"', "", header)
     return max((",", ";", "\t"), key=bare.count)
 
 
-def _header(path: Path, fields: list[str]) -> list[str]:
+def _header(file: str, fields: list[str]) -> list[str]:
     names = [name.strip() for name in fields]
     for column, name in enumerate(names, start=1):
         if not name:
             raise DataError(
-                f"Column {column} of {path} has no name in the header: {shorten(names)}.",
+                f"Column {column} of {file} has no name in the header: {shorten(names)}.",
                 "Name it or remove it (pandas writes such a column for its index; save with index=False).",
             )
         if name in names[: column - 1]:
-            raise DataError(f'The header of {path} names the column "{shorten(name)}" twice.', "Rename one of them.")
+            raise DataError(f'The header of {file} names the column "{shorten(name)}" twice.', "Rename one of them.")
     return names
 
 

@@ -10,6 +10,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.data.documents import lengths_of
 from burnish_engine.data.tokenize import Document
 
 IGNORED = -100
@@ -82,7 +83,8 @@ class EpochPlan(Sequence[MicroBatch]):
     @property
     def tokens(self) -> int:
         """Tokens of the epoch."""
-        return sum(len(self._documents[row]) for group in self.groups for row in group)
+        lengths = lengths_of(self._documents)
+        return sum(int(lengths[list(group)].sum()) for group in self.groups)
 
     @property
     def fill(self) -> float:
@@ -103,7 +105,7 @@ def epoch_batches(documents: Sequence[Document], budget: int, pack: bool, seed: 
     Raises:
         ValueError: A document is longer than the budget.
     """
-    lengths = [len(document) for document in documents]
+    lengths = lengths_of(documents).tolist()
     if lengths and max(lengths) > budget:
         raise ValueError(f"a document has {max(lengths)} tokens, more than the budget of {budget}")
     # RandomState's stream is frozen by NumPy's policy (NEP 19); a Generator's may change between versions, and with it

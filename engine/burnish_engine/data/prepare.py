@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from burnish_engine.contract.errors import DataError, UsageError
 from burnish_engine.contract.facts import DatasetFacts
-from burnish_engine.contract.recipe import DataSection, Recipe
-from burnish_engine.data.collect import NOTHING_LEFT, Collector, Findings, Progress, SourcedDocument
-from burnish_engine.data.describe import dataset_hash, example_pieces, length_stats, length_to_keep
-from burnish_engine.data.pack import epoch_batches
-from burnish_engine.data.problems import printable
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.data.collect import Collector, Progress
+from burnish_engine.data.describe import dataset_hash, example_pieces, length_to_keep
+from burnish_engine.data.documents import Documents, Rows
+from burnish_engine.data.facts import Seen, dataset_facts
+from burnish_engine.data.mix import split, weighted
+from burnish_engine.data.notes import Notes
+from burnish_engine.data.select import NOTHING_LEFT, Selection
+from burnish_engine.data.source import Source
 from burnish_engine.data.template import ChatTemplate, chat_template
-from burnish_engine.data.tokenize import Document
+from burnish_engine.data.template_checks import missing_tokens, template_facts
+from burnish_engine.data.tokenize import Document, TokenizerParts
+from burnish_engine.data.warn import template_warnings
+from burnish_engine.data.work import Instructions, TemplateParts
 
-_VALIDATION_STREAM = 2**32 - 1  # keeps the split's random numbers apart from those of any epoch
+MOST_CHATS = 1000
+"""Conversations of held-out rows that are kept as such."""
+LOOK_WHOLE_BYTES = 16 * 2**20
+"""Datasets larger than this are looked at by samples."""
+SAMPLE_BYTES = 4 * 2**20
+"""Size of those samples, roughly: some thousand rows."""
+
+_NEAR_BYTES = 512 * 2**20  # near-duplicates are looked for where that takes no more memory, unless they are to go
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,20 +42,21 @@ class Prepared:
     """A dataset ready for training.
 
     Attributes:
-        train: Documents to train on, in the order of the files.
+        train: Documents to train on, in the order of the files; made when they are asked for.
         validation: Held-out documents.
-        validation_conversations: The chats of the held-out rows as lists of {role, content}, in the same order;
+        validation_conversations: The chats of the first held-out rows as lists of {role, content}, in the same order;
             rows of plain text have none and are left out.
         facts: What to show people.
         warnings: What they should know, in sentences. Also in `facts`.
-        dataset_hash: SHA-256 over all token ids and learned flags; equal means the same training data.
+        dataset_hash: SHA-256 over all token ids and learned flags; equal means the same training data. Empty where only
+            samples were looked at.
         template: The chat template that was used.
         end_token_ids: Tokens that end a reply: the end-of-sequence token, and those the template uses.
     """
 
-    train: list[Document]
-    validation: list[Document]
-    validation_conversations: list[list[dict[str, str]]]
+    train: Sequence[Document]
+    validation: Sequence[Document]
+    validation_conversations: list[list[dict[str, Any]]]
     facts: DatasetFacts
     warnings: list[str]
     dataset_hash: str
@@ -53,194 +70,140 @@ def prepare(recipe: Recipe, tokenizer: Any, *, progress: Progress | None = None)
     Args:
         recipe: Paths in it are absolute, or relative to the working folder.
         tokenizer: A fast transformers tokenizer.
-        progress: Told how far it got.
+        progress: Told how far it got. What it raises ends the work.
 
     Raises:
         UsageError: The recipe names no data files.
         DataError: A file cannot be read or understood, no row can be used, or nothing would be learned.
-        NoSpaceError: A large file could not be converted for lack of disk space.
+        NoSpaceError: What a large dataset became could not be written for lack of disk space.
+        SetupError: A process that tokenized died, or a hub dataset is not here.
     """
+    return _prepare(recipe, tokenizer, progress, look=False)
+
+
+def look(recipe: Recipe, tokenizer: Any, *, whole: bool = False, progress: Progress | None = None) -> Prepared:
+    """As `prepare`, for people to see what is in the data: large datasets by samples, and preferences too.
+
+    The counts in the facts are then estimates for the whole (`facts.report.sampled_rows` says from how many rows), and
+    the documents are those of the samples.
+
+    Args:
+        recipe: As `prepare` takes it.
+        tokenizer: A fast transformers tokenizer.
+        whole: Look at every row, however many there are.
+        progress: Told how far it got.
+
+    Raises:
+        BurnishError: As `prepare` does.
+    """
+    return _prepare(recipe, tokenizer, progress, look=True, whole=whole)
+
+
+def _prepare(recipe: Recipe, tokenizer: Any, progress: Progress | None, *, look: bool, whole: bool = True) -> Prepared:
     data = recipe.data
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
-    template = chat_template(tokenizer)
-    collector = Collector(data, tokenizer, template, progress)
-    found = collector.findings
-    everything = collector.collect(data.files)
-    if not everything:
-        raise _nothing_usable(data, found)
-    held_out = collector.collect(data.validation_files)
+    template = chat_template(tokenizer, chosen=data.template)
+    parts = TokenizerParts.of(tokenizer)
+    instructions = Instructions(parts, TemplateParts(template.source, template.special_tokens, template.today), data)
+    sampling = (LOOK_WHOLE_BYTES, SAMPLE_BYTES) if look and not whole else None
+    collector = Collector(data, instructions, progress, sampling=sampling, look=look)
+    found = collector.collect(data.files)
+    notes = Notes()
+    notes.merge(found.notes)
+    held = collector.collect(data.validation_files, first_source=len(found.sources))
+    notes.merge(held.notes)
+    sources = [*found.sources, *held.sources]
+    rows = Rows([*found.shards, *held.shards], [source.part.name for source in sources], data.max_length)
+    held_from = sum(map(len, found.shards))
+    selection = Selection(rows, data, notes.dropped)
+    selection.fit()
+    if not selection.used[:held_from].any():
+        raise _nothing_usable(data, rows, notes)
+    if data.validation_files and not selection.used[held_from:].any():
+        raise DataError(
+            f"No row of the validation files can be used ({notes.dropped.in_words()}).",
+            "Correct the rows, or remove data.validation_files.",
+        )
+    selection.compare(held_from, _NEAR_BYTES)
+    usable = np.flatnonzero(selection.used)
     if data.validation_files:
-        train = everything
-        if not held_out:
-            raise DataError(
-                f"No row of the validation files can be used ({found.dropped.in_words()}).",
-                "Correct the rows, or remove data.validation_files.",
-            )
+        train, held_out = usable[usable < held_from], usable[usable >= held_from]
     else:
-        train, held_out = _split(everything, data.validation_share, recipe.train.seed)
-    conversations = [collector.conversation(sourced) for sourced in held_out]
-    documents = [sourced.document for sourced in train]
-    validation = [sourced.document for sourced in held_out]
-    end_ids = _end_token_ids(tokenizer, found)
-    warnings = [
-        *_template_warnings(template, tokenizer, found),
-        *_document_warnings(data.max_length, documents, validation, end_ids),
-    ]
+        chosen = split(len(usable), data.validation_share, recipe.train.seed, selection.groups(usable))
+        train, held_out = usable[chosen[0]], usable[chosen[1]]
+    train = selection.leaks(train, held_out)
+    if not len(train):
+        raise DataError("Every training row is held out as well.", 'Set data.leaks = "keep", or hold out other rows.')
+    entries = np.array([source.part.entry for source in sources])[rows.sources[train]]
+    mixed = weighted(train, entries, data.weights, recipe.train.seed)
+    selection.leave_out(np.setdiff1d(train, mixed), "left out by its file's weight (data.weights)")
+    documents, validation = Documents(rows, mixed), Documents(rows, held_out)
+    end_ids = _end_token_ids(tokenizer, notes)
+    checked = template_facts(template, parts.eos_token, parts.added, chosen=data.template)
+    seen = Seen(
+        sources=sources,
+        left_out=found.left_out | held.left_out,
+        notes=notes,
+        rows=rows,
+        selection=selection,
+        template=checked if any(source.layout.shape != "text" for source in sources) else None,
+        sampled=any(source.sample is not None for source in sources),
+        warnings=template_warnings(
+            template, tokenizer, notes, sources, missing=missing_tokens(data.template, parts.added), checked=checked
+        ),
+    )
+    facts = dataset_facts(
+        recipe, seen, documents, validation, end_ids=end_ids, example=example_pieces(documents[0], tokenizer)
+    )
     return Prepared(
         train=documents,
         validation=validation,
-        validation_conversations=[chat.as_dicts() for chat in conversations if chat.text is None],
-        facts=_facts(
-            recipe, found, documents, validation, example=example_pieces(documents[0], tokenizer), warnings=warnings
-        ),
-        warnings=warnings,
-        dataset_hash=dataset_hash(documents, validation),
+        validation_conversations=_conversations(data, rows, sources, held_out),
+        facts=facts,
+        warnings=facts.warnings,
+        dataset_hash="" if seen.sampled else dataset_hash(documents, validation),
         template=template,
         end_token_ids=end_ids,
     )
 
 
-def _split(
-    documents: Sequence[SourcedDocument], share: float, seed: int
-) -> tuple[list[SourcedDocument], list[SourcedDocument]]:
-    """Training and held-out documents; at least one of each where there are two and a share is asked for."""
-    total = len(documents)
-    count = min(max(1, round(total * share)), total - 1) if share > 0 else 0
-    chosen = set(np.random.RandomState([seed, _VALIDATION_STREAM]).permutation(total)[:count].tolist())
-    train = [document for index, document in enumerate(documents) if index not in chosen]
-    return train, [documents[index] for index in sorted(chosen)]
+def _conversations(
+    data: DataSection, rows: Rows, sources: Sequence[Source], held_out: Any
+) -> list[list[dict[str, Any]]]:
+    """The chats of the first held-out rows, read again."""
+    first = held_out[:MOST_CHATS]
+    of, at = rows.sources[first], rows.positions[first]
+    chats = list[list[dict[str, Any]]]()
+    for source in dict.fromkeys(of.tolist()):
+        if sources[source].layout.shape == "text":
+            continue
+        positions = sorted(set(at[of == source].tolist()))
+        found = sources[source].conversations(positions, data.system_prompt)
+        chats.extend(chat.as_dicts() for chat in islice(found, MOST_CHATS))
+    return chats
 
 
-def _nothing_usable(data: DataSection, found: Findings) -> DataError:
-    lengths = found.lengths
-    if lengths and min(lengths) > data.max_length and data.overlong == "drop":
+def _nothing_usable(data: DataSection, rows: Rows, notes: Notes) -> DataError:
+    lengths = rows.whole_lengths
+    if len(lengths) and lengths.min() > data.max_length and data.overlong == "drop":
         return DataError(
             f"All {len(lengths)} rows are longer than data.max_length ({data.max_length} tokens): the longest has "
-            f"{max(lengths)} tokens, the median {np.median(lengths):.0f}.",
+            f"{lengths.max()} tokens, the median {np.median(lengths):.0f}.",
             f"A max_length of {length_to_keep(lengths, 0.95)} would keep 95 % of the rows; or set data.overlong = "
             '"truncate".',
         )
-    cut_short = any(reason.startswith(NOTHING_LEFT) for reason in found.dropped.counts)
+    cut_short = any(reason.startswith(NOTHING_LEFT) for reason in notes.dropped.counts)
     return DataError(
-        f"None of the {found.rows} rows can be used: {found.dropped.in_words()}.",
+        f"None of the {notes.rows} rows can be used: {notes.dropped.in_words()}.",
         f"Raise data.max_length: 95 % of the rows have up to {length_to_keep(lengths, 0.95)} tokens."
         if cut_short
         else "Correct the rows, or the settings under [data].",
     )
 
 
-def _end_token_ids(tokenizer: Any, found: Findings) -> tuple[int, ...]:
-    ids = {tokenizer.convert_tokens_to_ids(token) for token in found.turn_ends}
+def _end_token_ids(tokenizer: Any, notes: Notes) -> tuple[int, ...]:
+    ids = {tokenizer.convert_tokens_to_ids(token) for token in notes.turn_ends}
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)
     return tuple(sorted(ids))
-
-
-def _template_warnings(template: ChatTemplate, tokenizer: Any, found: Findings) -> list[str]:
-    warnings = []
-    chats = any(source.layout.shape != "text" for source in found.sources)
-    if chats and template.is_default:
-        warnings.append(
-            "The model has no chat template (it is a base model), so a plain one is used: '### User:' and "
-            "'### Assistant:' headings, each reply ended by the end-of-sequence token. Use the exported model with it."
-        )
-    if chats and template.writes_date:
-        warnings.append(
-            f"The chat template writes today's date; all rows are trained with {template.today:%d %b %Y}, so that the "
-            "run can be repeated."
-        )
-    if found.open_rows:
-        added = f"{tokenizer.eos_token} was appended and is learned" if tokenizer.eos_token else "and there is none"
-        warnings.append(
-            f"The chat template puts no end-of-turn token after the last reply of {_rows(found.open_rows)}; {added}."
-        )
-    if found.prompt_differs:
-        warnings.append(
-            f"In {_rows(found.prompt_differs)} the last reply does not begin the way the chat template's generation "
-            "prompt says, so the model will be asked otherwise than it was trained."
-        )
-    if found.control_rows:
-        warnings.append(
-            f"{_rows(found.control_rows, capital=True)} spell out a control token such as "
-            f"{printable(found.control_example)} in their text; it is tokenized as that token."
-        )
-    return warnings
-
-
-def _document_warnings(
-    max_length: int,
-    train: Sequence[Document],
-    validation: Sequence[Document],
-    end_ids: Sequence[int],
-) -> list[str]:
-    warnings = []
-    truncated = sum(document.truncated for document in (*train, *validation))
-    if truncated:
-        share = truncated / (len(train) + len(validation))
-        warnings.append(
-            f"{_rows(truncated, capital=True)} ({share:.1%}) are cut to {max_length} tokens; the model does not "
-            "see how they end."
-        )
-    seen = {document.input_ids.tobytes() for document in train}
-    repeated = sum(document.input_ids.tobytes() in seen for document in validation)
-    if repeated:
-        warnings.append(
-            f"{repeated} of {len(validation)} held-out rows are also among the training rows, so the held-out loss "
-            "flatters the model."
-        )
-    if not validation:
-        warnings.append("No rows are held out: nothing will tell learning from memorizing.")
-    if not any(_last_learned(document) in end_ids for document in train):
-        warnings.append(
-            "No row ends with a learned end-of-turn token, so the model will not learn to stop. Check the chat "
-            "template and data.max_length."
-        )
-    return warnings
-
-
-def _last_learned(document: Document) -> int:
-    return int(document.input_ids[np.flatnonzero(document.learned)[-1]])
-
-
-def _facts(
-    recipe: Recipe,
-    found: Findings,
-    train: Sequence[Document],
-    validation: Sequence[Document],
-    *,
-    example: list[tuple[str, bool]],
-    warnings: list[str],
-) -> DatasetFacts:
-    plan = epoch_batches(train, recipe.train.micro_batch_tokens, recipe.train.pack, recipe.train.seed, epoch=0)
-    used = (*train, *validation)
-    return DatasetFacts(
-        files=[str(source.table.path) for source in found.sources],
-        format=_distinct(source.table.file_format for source in found.sources),
-        shape=_distinct(source.layout.shape for source in found.sources),
-        columns=list(dict.fromkeys(name for source in found.sources for name in source.columns)),
-        rows=found.rows,
-        train_rows=len(train),
-        validation_rows=len(validation),
-        dropped=found.dropped.counts,
-        dropped_examples=found.dropped.examples,
-        truncated_rows=sum(document.truncated for document in used),
-        tokens=sum(len(document) for document in used),
-        supervised_tokens=sum(document.supervised_tokens for document in used),
-        lengths=length_stats(found.lengths),
-        micro_batches=len(plan),
-        fill=plan.fill,
-        most_supervised=max((sum(train[row].supervised_tokens for row in group) for group in plan.groups), default=0),
-        example=example,
-        warnings=warnings,
-    )
-
-
-def _distinct(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))
-
-
-def _rows(count: int, *, capital: bool = False) -> str:
-    if count == 1:
-        return "One row" if capital else "one row"
-    return f"{count} rows"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from burnish_engine.contract.errors import DataError
 
 MOST_REASONS = 40
 """Distinct reasons kept; later ones are counted together, so that a broken file cannot flood the report."""
@@ -22,26 +27,66 @@ class RowError(Exception):
         self.reason = reason
 
 
+class BrokenRowError(DataError):
+    """One row of a file cannot even be read. By default that refuses the file; see `data.broken_rows`.
+
+    Args:
+        what: What happened, with the place, as a sentence.
+        remedy: What the person can do about it.
+        reason: The short phrase under which the row is counted where broken rows are dropped.
+    """
+
+    def __init__(self, what: str, remedy: str = "", reason: str = "") -> None:
+        super().__init__(what, f'{remedy} Or set data.broken_rows = "drop" to go on without such rows.')
+        self.reason = reason
+
+
+class Place(NamedTuple):
+    """Where a row is.
+
+    Attributes:
+        source: Index of its part.
+        row: Its number in there: its line where it has one, from 1.
+    """
+
+    source: int
+    row: int
+
+
 @dataclass
 class Dropped:
-    """Counts dropped rows by reason.
+    """Counts rows by reason: those dropped, or those that something was noticed in.
 
     Attributes:
         counts: Reason to number of rows.
-        examples: Reason to the first row numbers, from 1.
+        examples: Reason to the first rows.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[int]] = field(default_factory=dict)
+    examples: dict[str, list[Place]] = field(default_factory=dict)
 
-    def add(self, reason: str, row: int) -> None:
+    def add(self, reason: str, place: Place) -> None:
         """Count one row."""
+        self.add_all(reason, 1, (place,))
+
+    def add_all(self, reason: str, count: int, rows: Iterable[Place]) -> None:
+        """Count several rows.
+
+        Args:
+            reason: Why.
+            count: How many rows.
+            rows: The first of them, in order.
+        """
         if reason not in self.counts and len(self.counts) >= MOST_REASONS:
             reason = OTHER
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.counts[reason] = self.counts.get(reason, 0) + count
         first = self.examples.setdefault(reason, [])
-        if len(first) < EXAMPLES_PER_REASON:
-            first.append(row)
+        first.extend(islice(rows, EXAMPLES_PER_REASON - len(first)))
+
+    def merge(self, later: Dropped) -> None:
+        """Count what was found in later rows too."""
+        for reason, count in later.counts.items():
+            self.add_all(reason, count, later.examples.get(reason, ()))
 
     @property
     def total(self) -> int:
@@ -52,7 +97,7 @@ class Dropped:
         """The most frequent reasons as a phrase."""
         ranked = sorted(self.counts.items(), key=lambda item: -item[1])[:most]
         return "; ".join(
-            f"{reason}: {count} {'row' if count == 1 else 'rows'}, first {self.examples[reason][0]}"
+            f"{reason}: {count} {'row' if count == 1 else 'rows'}, first {self.examples[reason][0].row}"
             for reason, count in ranked
         )
 

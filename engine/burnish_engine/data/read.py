@@ -1,33 +1,30 @@
-"""Read data files: rows as dicts with their numbers; large files memory-mapped through the `datasets` library."""
+"""Read parts: rows with their numbers, streaming; and rows from all over a large part, without reading it whole."""
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.contract.errors import BurnishError, DataError, NoSpaceError
-from burnish_engine.contract.paths import user_cache_dir
-from burnish_engine.data.checks import check_file, unreadable
-from burnish_engine.data.formats import READERS
+from burnish_engine.contract.errors import DataError
+from burnish_engine.data.formats import READERS, NumberedJson, parsed
+from burnish_engine.data.places import Part, find_parts
+from burnish_engine.data.problems import BrokenRowError
+from burnish_engine.data.unpack import opened
 
-IN_MEMORY_BYTES = 64 * 2**20
-"""Files up to this size are kept in memory; larger ones are converted once into the user's cache."""
-
-_LAYOUT = 1  # part of the cache's key; raise it when what is stored changes
-_BATCH_ROWS = 1000
+_STRETCHES = 16
+"""Places of a large file that sample rows are taken from, evenly spread; the first is its beginning."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file.
+    """One row of a part.
 
     Attributes:
-        number: Line where the row begins (JSONL, CSV, TXT) or its place (JSON, Parquet), from 1.
+        number: Line where the row begins (JSONL, CSV, TXT, Markdown) or its place (JSON, Parquet, Arrow), from 1.
         values: Column to value.
     """
 
@@ -36,112 +33,118 @@ class Row:
 
 
 class Table:
-    """The rows of one file.
+    """The rows of one part, read anew each time they are asked for.
 
     Args:
-        path: The file.
-        file_format: jsonl, json, csv, parquet or txt.
-        stored: A `datasets.Dataset` with the columns `number` and `json`, or what stands for one.
+        part: Where they are.
+        encoding: Of its text.
     """
 
-    def __init__(self, path: Path, file_format: str, stored: Any) -> None:
-        self.path = path
-        self.file_format = file_format
-        self._stored = stored
+    def __init__(self, part: Part, encoding: str = "utf-8") -> None:
+        self.part = part
+        self.encoding = encoding
 
-    def __len__(self) -> int:
-        return len(self._stored)
+    def raw(self) -> Iterator[NumberedJson]:
+        """The rows as JSON text that nobody has looked at, or what is wrong with them.
+
+        Raises:
+            DataError: The part is unreadable or damaged.
+        """
+        return READERS[self.part.format](self.part, self.encoding)
 
     def __iter__(self) -> Iterator[Row]:
-        for batch in self._stored.iter(_BATCH_ROWS):
-            for number, text in zip(batch["number"], batch["json"], strict=True):
-                yield Row(number, json.loads(text))
+        for number, text in self.raw():
+            if isinstance(text, BrokenRowError):
+                raise text
+            yield Row(number, parsed(text, self.part.name, number))
 
-    def row(self, position: int) -> Row:
-        """The row at a position from 0."""
-        record = self._stored[position]
-        return Row(record["number"], json.loads(record["json"]))
+    def sample(self, most_bytes: int) -> tuple[list[NumberedJson], float]:
+        """Some of its rows, and how many rows there are for each of them.
+
+        Lines of a plain JSONL file come from all over it: where a stretch begins within a row, that row is passed over,
+        and the numbers beyond the first stretch are estimated. Of other files the first rows are taken.
+
+        Args:
+            most_bytes: Roughly how much to read.
+
+        Raises:
+            DataError: As `raw`.
+        """
+        size = self.part.size_bytes
+        if self.part.format == "jsonl" and not self.part.packing and self.encoding == "utf-8" and size > most_bytes:
+            return self._spread(most_bytes)
+        rows, taken = list[NumberedJson](), 0
+        with closing(_closable(self.raw())) as stream:
+            for number, text in stream:
+                rows.append((number, text))
+                taken += len(text) if isinstance(text, str) else 1
+                if taken > most_bytes:
+                    # How much of a packed file that is, nobody knows before: text packs to about a third.
+                    whole = size * (3 if self.part.packing or self.part.format == "parquet" else 1)
+                    return rows, max(1.0, whole / taken)
+        return rows, 1.0
+
+    def _spread(self, most_bytes: int) -> tuple[list[NumberedJson], float]:
+        size = self.part.size_bytes
+        each = most_bytes // _STRETCHES
+        rows, taken = list[NumberedJson](), 0
+        for stretch in range(_STRETCHES):
+            start = stretch * (size // _STRETCHES)
+            with opened(self.part, max(0, start - 1)) as stream:
+                text = stream.read(each + 1)
+                text += stream.readline(each)
+            begin = text.find(b"\n") + 1 if stretch else 0
+            lines = text[begin : text.rfind(b"\n") + 1].split(b"\n")[:-1]
+            per_row = taken / len(rows) if rows else 0.0
+            first = int((start + begin) / per_row) if per_row else 1
+            rows.extend(self._lines(lines, first))
+            taken += sum(map(len, lines)) + len(lines)
+        return rows, size / max(taken, 1)
+
+    def _lines(self, lines: list[bytes], first: int) -> Iterator[NumberedJson]:
+        for number, line in enumerate(lines, start=first):
+            try:
+                text = line.decode("utf-8-sig").strip()
+            except UnicodeDecodeError as error:
+                yield (
+                    number,
+                    BrokenRowError(
+                        f"A line of {self.part.name} (about line {number}) is not UTF-8: byte {error.start + 1} is "
+                        f"0x{line[error.start]:02X}.",
+                        "Correct it, or name what the file is in data.encoding.",
+                        "not UTF-8",
+                    ),
+                )
+            else:
+                if text:
+                    yield number, text
 
 
-class _InMemory:
-    """What `Table` uses of a `datasets.Dataset`, of lists; importing `datasets` takes longer than most files."""
-
-    def __init__(self, numbers: list[int], texts: list[str]) -> None:
-        self._numbers, self._texts = numbers, texts
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, position: int) -> dict[str, Any]:
-        return {"number": self._numbers[position], "json": self._texts[position]}
-
-    def iter(self, _batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        yield {"number": self._numbers, "json": self._texts}
+def _closable(rows: Iterator[NumberedJson]) -> Any:
+    return rows if hasattr(rows, "close") else (row for row in rows)
 
 
-def read_table(path: Path) -> Table:
-    """Check and read one data file. Never touches the network.
+def read_table(path: Path, encoding: str = "utf-8") -> Table:
+    """One data file, as far as to see that it is there and has rows.
 
     Raises:
-        DataError: The file is missing, unreadable, of an unknown kind, damaged, or has no rows.
-        NoSpaceError: A large file could not be converted for lack of disk space.
+        DataError: It is missing, of no known kind, damaged at its beginning, or has no rows.
     """
-    file_format = check_file(path)
-    stored: Any
-    if path.stat().st_size <= IN_MEMORY_BYTES:
-        numbers, texts = list[int](), list[str]()
-        for number, text in READERS[file_format](path):
-            numbers.append(number)
-            texts.append(text)
-        stored = _InMemory(numbers, texts)
-    else:
-        stored = _stored_on_disk(path, file_format)
-    if not len(stored):
-        raise DataError(
-            f"The data file {path} has no rows: nothing but blank space, a header or an empty list.",
-            "Check that it was saved or copied completely.",
-        )
-    return Table(path, file_format, stored)
+    found = find_parts([str(path)])
+    table = Table(found.parts[0], encoding)
+    if next(iter(table.raw()), None) is None:
+        raise no_rows(table.part.name)
+    return table
 
 
-def _stored_on_disk(path: Path, file_format: str) -> Any:
-    """The rows as an Arrow file in the cache, keyed by the file's content, so that an edited file is read anew."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    features = datasets.Features({"number": datasets.Value("int64"), "json": datasets.Value("large_string")})
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for number, text in READERS[file_format](path):
-            yield {"number": number, "json": text}
-
-    key = f"{_content_hash(path)}-{file_format}-v{_LAYOUT}"
-    try:
-        return datasets.Dataset.from_generator(
-            rows, features=features, cache_dir=str(user_cache_dir() / "datasets"), fingerprint=key
-        )
-    except (datasets.exceptions.DatasetGenerationError, OSError) as error:
-        raise _explained(path, error) from error
+def no_rows(name: str) -> DataError:
+    """The error for a part without rows."""
+    return DataError(
+        f"The data file {name} has no rows: nothing but blank space, a header or an empty list.",
+        "Check that it was saved or copied completely.",
+    )
 
 
-def _explained(path: Path, error: BaseException) -> BaseException:
-    """The error of ours, or of the system, under those that the library wrapped around it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, BurnishError):
-            return cause
-        if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}:
-            return NoSpaceError(
-                f"{path} could not be converted into {user_cache_dir()}: {cause.strerror}.",
-                "Free some space, or move Burnish's folder with BURNISH_HOME.",
-            )
-        cause = cause.__cause__ or cause.__context__
-    return error
-
-
-def _content_hash(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
-    except OSError as error:
-        raise unreadable(path, error) from error
+def as_text(values: dict[str, Any]) -> str:
+    """A row as its JSON text."""
+    return json.dumps(values, default=str)

@@ -1,77 +1,47 @@
-"""Recognize what the columns of a file mean, and turn rows into conversations or plain texts."""
+"""Turn rows into conversations or plain texts, once it is known what their columns mean."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from burnish_engine.contract.errors import DataError
+from burnish_engine.data.conversation import (
+    Conversation,
+    Message,
+    messages_of,
+    sound,
+    text_of,
+    tools_in,
+    turns_in,
+)
 from burnish_engine.data.formats import CONVERSATION_COLUMNS
-from burnish_engine.data.problems import RowError, shorten
+from burnish_engine.data.problems import RowError
 
 SHAPES = {
     "messages": f"a column {' or '.join(CONVERSATION_COLUMNS)} with lists of {{role, content}}",
     "sharegpt": f"a column {' or '.join(CONVERSATION_COLUMNS)} with lists of {{from, value}}",
+    "preference": "columns chosen and rejected, and optionally prompt",
+    "kto": "columns prompt, completion and label (true or false)",
     "alpaca": "columns instruction and output or response, and optionally input",
     "prompt_completion": "columns prompt or question, and completion, response or answer",
     "text": "a column text",
 }
-"""Shape to the columns it needs, in words. Recognized in this order."""
+"""Shape to the columns it needs, in words."""
 
-_PROMPTS = ("prompt", "question", "query", "input")
-_COMPLETIONS = ("completion", "response", "answer", "output")
-_ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "prompter": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "ai": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
+MEANINGS = {
+    "messages": ("conversation",),
+    "sharegpt": ("conversation",),
+    "preference": ("chosen", "rejected"),
+    "kto": ("prompt", "completion", "label"),
+    "alpaca": ("instruction", "output"),
+    "prompt_completion": ("prompt", "completion"),
+    "text": ("text",),
 }
-
-
-@dataclass(frozen=True)
-class Message:
-    """One turn.
-
-    Attributes:
-        role: system, user, assistant or tool.
-        content: Its text.
-    """
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """One usable row.
-
-    Attributes:
-        messages: The turns; empty for plain text.
-        text: The plain text of a row of the text shape, else None.
-        row: Number in its file, from 1.
-        file: Path of the file.
-    """
-
-    messages: tuple[Message, ...]
-    text: str | None
-    row: int
-    file: str
-
-    def as_dicts(self) -> list[dict[str, str]]:
-        """The turns as chat templates take them."""
-        return [{"role": message.role, "content": message.content} for message in self.messages]
+"""Shape to the meanings that some column of it must have."""
+OPTIONAL_MEANINGS = ("input", "history", "prompt", "system", "tools", "reasoning")
+"""Meanings that a column may have besides."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +50,14 @@ class Layout:
 
     Attributes:
         shape: A key of `SHAPES`.
-        columns: Meaning (conversation, instruction, input, output, prompt, completion, text, system) to column name.
+        columns: Meaning (of `MEANINGS` or `OPTIONAL_MEANINGS`) to column name.
     """
 
     shape: str
     columns: dict[str, str]
 
     def conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str = "") -> Conversation:
-        """The conversation in a row.
+        """The conversation in a row. Of preference pairs it is the chosen one.
 
         Args:
             values: Column to value.
@@ -105,116 +75,99 @@ class Layout:
             own = values.get(self.columns.get("system", ""))
             system = own if isinstance(own, str) and own.strip() else system_prompt
             if system:
-                messages.insert(0, Message("system", _sound(system)))
+                messages.insert(0, Message("system", sound(system)))
+        messages = self._with_reasoning(values, messages)
         _check(messages)
-        return Conversation(tuple(messages), None, row, file)
+        tools = tools_in(values.get(self.columns["tools"])) if "tools" in self.columns else ()
+        return Conversation(tuple(messages), None, row, file, tools)
 
-
-def recognize(samples: Sequence[dict[str, Any]], source: str, forced: str = "auto") -> Layout:
-    """What the columns of a file mean.
-
-    Args:
-        samples: Some of its rows, as column to value.
-        source: What to call the file in messages.
-        forced: The only shape to consider, or "auto".
-
-    Raises:
-        DataError: The columns fit no shape, or not the forced one.
-    """
-    columns = columns_of(samples)
-    by_name = {name.strip().lower(): name for name in reversed(columns)}
-    for shape in SHAPES if forced == "auto" else [forced]:
-        found = _MATCH[shape](by_name, samples)
-        if found:
-            if "system" in by_name and shape != "text":
-                found["system"] = by_name["system"]
-            return Layout(shape, found)
-    shown = ", ".join(shorten(name, 40) for name in columns[:20]) or "none"
-    if forced != "auto":
-        raise DataError(
-            f"The columns of {source} ({shown}) do not fit the shape {forced}, which needs {SHAPES[forced]}.",
-            'Rename the columns, or set data.shape = "auto".',
-        )
-    preference = " It looks like preference pairs (chosen, rejected), which supervised training does not use."
-    known = "; ".join(f"{shape}: {needs}" for shape, needs in SHAPES.items())
-    raise DataError(
-        f"The columns of {source} ({shown}) fit no known shape.{preference if 'chosen' in by_name else ''}",
-        f"Rename the columns to fit one of these. {known}.",
-    )
-
-
-def columns_of(samples: Sequence[dict[str, Any]]) -> list[str]:
-    """Every column of the rows, in order of appearance."""
-    return list(dict.fromkeys(name for values in samples for name in values))
-
-
-def _first(by_name: dict[str, str], names: Sequence[str]) -> str | None:
-    return next((by_name[name] for name in names if name in by_name), None)
-
-
-def _match_conversation(role_key: str) -> Callable[[dict[str, str], Sequence[dict[str, Any]]], dict[str, str]]:
-    def match(by_name: dict[str, str], samples: Sequence[dict[str, Any]]) -> dict[str, str]:
-        for name in CONVERSATION_COLUMNS:
-            column = by_name.get(name, "")
-            chats = (_turns(values.get(column)) for values in samples if column)
-            first = next((chat[0] for chat in chats if chat and isinstance(chat[0], dict)), {})
-            if role_key in first:
-                return {"conversation": column}
-        return {}
-
-    return match
-
-
-def _match_alpaca(by_name: dict[str, str], _: Sequence[dict[str, Any]]) -> dict[str, str]:
-    output = _first(by_name, ("output", "response"))
-    if "instruction" not in by_name or not output:
-        return {}
-    found = {"instruction": by_name["instruction"], "output": output}
-    return found | ({"input": by_name["input"]} if "input" in by_name else {})
-
-
-def _match_prompt(by_name: dict[str, str], _: Sequence[dict[str, Any]]) -> dict[str, str]:
-    prompt, completion = _first(by_name, _PROMPTS), _first(by_name, _COMPLETIONS)
-    return {"prompt": prompt, "completion": completion} if prompt and completion else {}
-
-
-def _match_text(by_name: dict[str, str], _: Sequence[dict[str, Any]]) -> dict[str, str]:
-    return {"text": by_name["text"]} if "text" in by_name else {}
-
-
-_MATCH: dict[str, Callable[[dict[str, str], Sequence[dict[str, Any]]], dict[str, str]]] = {
-    "messages": _match_conversation("role"),
-    "sharegpt": _match_conversation("from"),
-    "alpaca": _match_alpaca,
-    "prompt_completion": _match_prompt,
-    "text": _match_text,
-}
+    def _with_reasoning(self, values: dict[str, Any], messages: list[Message]) -> list[Message]:
+        thoughts = values.get(self.columns.get("reasoning", ""))
+        last = messages[-1]
+        if not isinstance(thoughts, str) or not thoughts.strip() or last.role != "assistant":
+            return messages
+        extras = {"reasoning_content": sound(thoughts), **last.extras}
+        return [*messages[:-1], Message(last.role, last.content, extras, last.learned)]
 
 
 def _from_conversation(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
-    turns = _turns(values.get(columns["conversation"]))
+    turns = turns_in(values.get(columns["conversation"]))
     if turns is None:
         raise RowError("no conversation")
-    if not turns:
-        raise RowError("empty conversation")
-    return [_message(turn) for turn in turns]
+    return messages_of(turns)
 
 
 def _from_alpaca(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
-    instruction = _text(values.get(columns["instruction"]), "instruction")
+    instruction = text_of(values.get(columns["instruction"]), "instruction")
     extra = values.get(columns.get("input", ""))
-    asked = [part for part in (instruction, _text(extra, "input") if extra is not None else "") if part.strip()]
+    asked = [part for part in (instruction, text_of(extra, "input") if extra is not None else "") if part.strip()]
     if not asked:
         raise RowError("empty instruction")
-    output = _text(values.get(columns["output"]), "output")
-    return [Message("user", "\n\n".join(asked)), Message("assistant", output)]
+    output = text_of(values.get(columns["output"]), "output")
+    before = messages_of(turns) if (turns := turns_in(values.get(columns.get("history", "")))) else []
+    return [*before, Message("user", "\n\n".join(asked)), Message("assistant", output)]
 
 
 def _from_prompt(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     prompt, completion = values.get(columns["prompt"]), values.get(columns["completion"])
     if isinstance(prompt, list) and isinstance(completion, list):  # chats cut in two, as TRL writes them
-        return [_message(turn) for turn in (*prompt, *completion)] or _no_turns()
-    return [Message("user", _text(prompt, "prompt")), Message("assistant", _text(completion, "completion"))]
+        return messages_of([*prompt, *completion])
+    return [Message("user", text_of(prompt, "prompt")), Message("assistant", text_of(completion, "completion"))]
+
+
+def _from_kto(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
+    label = values.get(columns["label"])
+    if not is_label(label):
+        raise RowError("a label that is neither true nor false")
+    if label in (False, 0) or str(label).lower() in ("false", "0"):
+        raise RowError("labeled as a bad reply")
+    return _from_prompt(values, columns)
+
+
+def _from_preference(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
+    chosen, prompt = values.get(columns["chosen"]), values.get(columns.get("prompt", ""))
+    if values.get(columns["rejected"]) is None:
+        raise RowError("rejected without content")
+    if isinstance(prompt, dict):  # OpenAI's {"input": {"messages": [...]}, "preferred_output": [...]}
+        prompt = prompt.get("messages")
+    turns = turns_in(chosen)
+    if turns is None and isinstance(chosen, dict):
+        turns = [chosen]
+    if turns is not None:
+        whole = messages_of(turns)
+        if whole and whole[0].role in ("user", "system"):
+            return whole
+        before = turns_in(prompt)
+        if before is None:
+            return [Message("user", text_of(prompt, "prompt")), *whole]
+        return [*messages_of(before), *whole]
+    before = turns_in(prompt)
+    reply = Message("assistant", text_of(chosen, "chosen"))
+    if before is not None:
+        return [*messages_of(before), reply]
+    if prompt is None and isinstance(chosen, str):
+        return split_dialog(chosen)
+    return [Message("user", text_of(prompt, "prompt")), reply]
+
+
+def split_dialog(text: str) -> list[Message]:
+    """A whole dialog in one text with `Human:` and `Assistant:` before the turns, as Anthropic's HH-RLHF has it.
+
+    Raises:
+        RowError: It has another form.
+    """
+    pieces = _marked(text)
+    if len(pieces) < 2:
+        raise RowError("a dialog without a prompt")
+    return [Message(role, sound(piece)) for role, piece in pieces]
+
+
+def _marked(text: str) -> list[tuple[str, str]]:
+    found = re.split(r"(?:^|\n\n)(Human|Assistant): ?", text)
+    if found[0].strip():
+        return []
+    names = {"Human": "user", "Assistant": "assistant"}
+    return [(names[name], piece.strip()) for name, piece in zip(found[1::2], found[2::2], strict=True)]
 
 
 _CONVERT: dict[str, Callable[[dict[str, Any], dict[str, str]], list[Message]]] = {
@@ -222,70 +175,20 @@ _CONVERT: dict[str, Callable[[dict[str, Any], dict[str, str]], list[Message]]] =
     "sharegpt": _from_conversation,
     "alpaca": _from_alpaca,
     "prompt_completion": _from_prompt,
+    "kto": _from_kto,
+    "preference": _from_preference,
 }
 
 
-def _no_turns() -> list[Message]:
-    raise RowError("empty conversation")
-
-
-def _turns(value: Any) -> list[Any] | None:
-    """The turns in a cell; CSV and some Parquet files hold them as JSON text."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, list) else None
-
-
-def _message(turn: Any) -> Message:
-    if not isinstance(turn, dict):
-        raise RowError("a message is not an object")
-    role = turn.get("role", turn.get("from"))
-    if not isinstance(role, str):
-        raise RowError("a message has no role")
-    known = _ROLES.get(role.strip().lower())
-    if known is None:
-        raise RowError(f'unknown role "{shorten(role, 30)}"')
-    return Message(known, _text(turn.get("content", turn.get("value")), "message"))
-
-
-def _text(value: Any, name: str) -> str:
-    """A text, or OpenAI's list of text parts joined.
-
-    Raises:
-        RowError: It is missing, not text, or not valid Unicode.
-    """
-    if value is None:
-        raise RowError(f"{name} without content")
-    if isinstance(value, list):
-        value = "".join(_part(part) for part in value)
-    if not isinstance(value, str):
-        raise RowError(f"{name} content is not text")
-    return _sound(value)
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, dict) and part.get("type", "text") == "text":
-        part = part.get("text")
-    if not isinstance(part, str):
-        raise RowError("message content is not text")
-    return part
+def is_label(value: Any) -> bool:
+    """Whether a value says true or false."""
+    return value in (0, 1) or (isinstance(value, str) and value.strip().lower() in ("true", "false", "0", "1"))
 
 
 def _filled_text(value: Any, name: str) -> str:
-    text = _text(value, name)
+    text = text_of(value, name)
     if not text.strip():
         raise RowError("empty text")
-    return text
-
-
-def _sound(text: str) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # JSON may spell half a surrogate pair, "\ud83d", which is no character
-        raise RowError("broken Unicode (half a surrogate pair)") from None
     return text
 
 
@@ -293,5 +196,5 @@ def _check(messages: Sequence[Message]) -> None:
     replies = [message for message in messages if message.role == "assistant"]
     if not replies:
         raise RowError("no assistant turn")
-    if not all(message.content.strip() for message in replies):
+    if not all(message.content.strip() or message.extras.get("tool_calls") for message in replies):
         raise RowError("empty reply")

@@ -1,27 +1,25 @@
 """Which characters of a rendered conversation are learned: the assistant's replies with their end-of-turn token.
 
-Nothing is found by searching for a marker that could also occur in the data. Two private-use characters are put around
-each reply, the conversation is rendered, and the result counts only if it equals the plain rendering once they are
-taken out. Templates that look into the replies (to strip thoughts, say) fail that check; then only the reply's end is
-marked, and as the last way each turn is bounded by the renderings before and after it. All ways take the reply's
-beginning from the template's own generation prompt, so that the model learns exactly what it will have to write.
+Where the replies are, `locate` says. They begin where the template's own generation prompt ends, so that the model
+learns exactly what it will have to write.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+from burnish_engine.data.adapt import Adapter, probe_chat
+from burnish_engine.data.conversation import Conversation
+from burnish_engine.data.locate import Locator, common_length, one_of
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.shapes import Conversation
 from burnish_engine.data.template import ChatTemplate, Messages
 
 Span = tuple[int, int]
-Bounds = tuple[int | None, int]
-"""Where a reply's content begins, if that is known, and where it ends."""
+Learn = Literal["responses", "last", "everything"]
 
-_PRIVATE_USE = range(0xE000, 0xF8FF)
 UNVERIFIED = "the reply could not be located in the rendered text"
 
 
@@ -54,7 +52,7 @@ class Renderer:
         eos_token: The tokenizer's end-of-sequence token, if it has one.
         added_tokens: Texts of the tokenizer's added tokens.
         text_bos: Put the beginning-of-sequence id before plain texts.
-        everything: Learn all, not the replies only.
+        learn: responses: every reply that its row does not exclude. last: the last reply alone. everything: all.
     """
 
     def __init__(
@@ -64,13 +62,15 @@ class Renderer:
         added_tokens: Sequence[str],
         *,
         text_bos: bool = False,
-        everything: bool = False,
+        learn: Learn = "responses",
     ) -> None:
         self._template = template
+        self.adapter = Adapter(template)
         self._eos_token = eos_token
         self._text_bos = text_bos
-        self._everything = everything
-        self._turn_end = _one_of(self._turn_ends(added_tokens))
+        self._learn = learn
+        self._turn_end = one_of(self._turn_ends(added_tokens))
+        self._locator = Locator(template, self._turn_end, self._closers())
 
     def render(self, conversation: Conversation) -> Rendered:
         """The row as text with its spans.
@@ -82,22 +82,23 @@ class Renderer:
         if conversation.text is not None:
             text = conversation.text
             return Rendered(text, ((0, len(text)),), add_bos=self._text_bos, add_eos=self._eos_token is not None)
-        rendered = self._render_chat(conversation.as_dicts())
-        if not self._everything:
-            return rendered
-        return Rendered(
-            rendered.text,
-            ((0, len(rendered.text)),),
-            add_eos=rendered.add_eos,
-            turn_end=rendered.turn_end,
-            prompt_differs=rendered.prompt_differs,
-        )
+        rendered = self._render_chat(self.adapter.turns(conversation), conversation.tools)
+        if self._learn == "everything":
+            return replace(rendered, spans=((0, len(rendered.text)),))
+        replies = [message for message in conversation.messages if message.role == "assistant"]
+        spans = rendered.spans
+        if self._learn == "last":
+            spans, replies = spans[-1:], replies[-1:]
+        if all(reply.learned for reply in replies):
+            return replace(rendered, spans=spans)
+        kept = tuple(span for span, reply in zip(spans, replies, strict=True) if reply.learned)
+        return replace(rendered, spans=kept, add_eos=rendered.add_eos and replies[-1].learned)
 
-    def _render_chat(self, messages: Messages) -> Rendered:
-        text = self._template.render(messages)
+    def _render_chat(self, messages: Messages, tools: Sequence[Any]) -> Rendered:
+        text = self._template.render(messages, tools=tools)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
-        prompts = [self._render_or_none(messages[:turn], prompt=True) for turn in turns]
-        located = self._located(messages, turns, text, prompts)
+        prompts = [self._locator.render_or_none(messages[:turn], tools, prompt=True) for turn in turns]
+        located = self._located(messages, turns, text, prompts, tools)
         if located is None:
             raise RowError(UNVERIFIED)
         ends_with_reply = turns[-1] == len(messages) - 1
@@ -105,98 +106,46 @@ class Renderer:
         return Rendered(*closed, prompt_differs=prompts[-1] is not None and not text.startswith(prompts[-1]))
 
     def _located(
-        self, messages: Messages, turns: Sequence[int], text: str, prompts: Sequence[str | None]
+        self,
+        messages: Messages,
+        turns: Sequence[int],
+        text: str,
+        prompts: Sequence[str | None],
+        tools: Sequence[Any],
     ) -> list[Span] | None:
         """Where each reply begins and where its content ends."""
-        for bounds in self._ways(messages, turns, text):
+        for bounds in self._locator.ways(messages, turns, text, tools):
             spans = [
-                (self._start(messages[:turn], prompt, text, marked), end)
+                (self._start(messages[: turn + 1], prompt, text, marked, tools), end)
                 for turn, prompt, (marked, end) in zip(turns, prompts, bounds or [], strict=False)
             ]
             if spans and _ascending(spans):
                 return spans
         return None
 
-    def _ways(self, messages: Messages, turns: Sequence[int], text: str) -> Iterator[list[Bounds] | None]:
-        """What each way of locating the replies says, the most direct one first."""
-        for both, trimmed in ((True, False), (True, True), (False, False), (False, True)):
-            yield self._marks(messages, turns, text, both=both, trimmed=trimmed)
-        yield self._turn_bounds(messages, turns, text)
-
-    def _start(self, before: Messages, prompt: str | None, text: str, marked: int | None) -> int:
+    def _start(self, upto: Messages, prompt: str | None, text: str, marked: int | None, tools: Sequence[Any]) -> int:
         """Where learning begins: after the generation prompt; -1 if that is unknown.
 
         Args:
-            before: The turns before the reply.
-            prompt: Their rendering with the generation prompt, if the template takes them.
+            upto: The turns up to the reply.
+            prompt: The rendering of those before it with the generation prompt, if the template takes them.
             text: The rendering of all turns.
             marked: Where the reply's content begins, if that is known.
+            tools: Handed to the template.
         """
         if prompt is not None and text.startswith(prompt):
             return len(prompt)
+        before = upto[:-1]
+        if marked is not None and upto[-1].get("tool_calls"):
+            return self._locator.after_prompt(before, text, marked, tools)
         if marked is not None:
             return marked
         # The template cut the reply's beginning and has another prompt for it: begin where the two part, in the prompt.
-        prefix = self._render_or_none(before)
+        prefix = self._locator.render_or_none(before, tools)
         if prompt is None or prefix is None or not text.startswith(prefix):
             return -1
-        common = _common_length(prompt, text)
+        common = common_length(prompt, text)
         return common if common >= len(prefix) else -1
-
-    def _marks(
-        self, messages: Messages, turns: Sequence[int], text: str, *, both: bool, trimmed: bool
-    ) -> list[Bounds] | None:
-        """Start and end of each reply's content by private-use characters; None if the check fails.
-
-        A start may be missing, where the template took it away with what it cut from the reply's beginning.
-
-        Args:
-            messages: The conversation.
-            turns: Which of them are replies.
-            text: The plain rendering.
-            both: Mark start and end; otherwise the end only.
-            trimmed: Put the marks inside the content's outer white space, for templates that trim.
-        """
-        if trimmed and all(messages[turn]["content"] == messages[turn]["content"].strip() for turn in turns):
-            return None  # the same as untrimmed, which was tried
-        opening, closing = _unused(messages, text)
-        marked = [dict(message) for message in messages]
-        for turn in turns:
-            content = messages[turn]["content"]
-            core = content.strip() if trimmed else content
-            before, _, after = content.partition(core)
-            marked[turn]["content"] = f"{before}{opening if both else ''}{core}{closing}{after}"
-        rendering = self._render_or_none(marked)
-        if rendering is None:
-            return None
-        pieces = re.split(f"([{opening}{closing}])", rendering)
-        if "".join(pieces[::2]) != text:
-            return None
-        bounds, start, at = list[Bounds](), None, 0
-        for piece, mark in zip(pieces[::2], pieces[1::2], strict=False):
-            at += len(piece)
-            if mark == closing:
-                bounds.append((start, at))
-                start = None
-            elif start is None:
-                start = at
-            else:
-                return None
-        return bounds if start is None and len(bounds) == len(turns) else None
-
-    def _turn_bounds(self, messages: Messages, turns: Sequence[int], text: str) -> list[Bounds] | None:
-        """The end of each reply by rendering the conversation up to it, without the end-of-turn token."""
-        bounds = list[Bounds]()
-        for turn in turns:
-            upto = self._render_or_none(messages[: turn + 1])
-            before = self._render_or_none(messages[:turn])
-            if upto is None or before is None or not (upto.startswith(before) and text.startswith(upto)):
-                return None
-            body = upto.rstrip()
-            endings = (found for found in self._turn_end.finditer(body, len(before)) if found.end() == len(body))
-            ending = next(endings, None)
-            bounds.append((None, ending.start() if ending else len(body)))
-        return bounds
 
     def _closed(
         self, text: str, located: Sequence[Span], *, ends_with_reply: bool
@@ -239,43 +188,32 @@ class Renderer:
             {"role": "user", "content": "c"},
         ]
         pairs = (
-            (self._render_or_none(chat[:1]), self._render_or_none(chat[:1], prompt=True)),
-            (self._render_or_none(chat[:2]), self._render_or_none(chat)),
+            (self._rendered(chat[:1]), self._rendered(chat[:1], prompt=True)),
+            (self._rendered(chat[:2]), self._rendered(chat)),
         )
-        token = _one_of(added_tokens)
+        token = one_of(added_tokens)
         for before, after in pairs:
             if before is not None and after is not None and after.startswith(before):
                 found = token.match(after, len(before))
                 if found:
                     yield found["token"]
 
-    def _render_or_none(self, messages: Messages, *, prompt: bool = False) -> str | None:
+    def _closers(self) -> list[str]:
+        """The tokens that end a reply of words and one that calls a tool, by rendering small conversations."""
+        spoken = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        found = list[str]()
+        for chat in (spoken, probe_chat(self.adapter.call_style)):
+            body = (self._rendered(chat) or "").rstrip()
+            last = next((end for end in self._turn_end.finditer(body) if end.end() == len(body)), None)
+            if last and chat[-1]["role"] == "assistant":
+                found.append(last["token"])
+        return found or ([self._eos_token] if self._eos_token else [])
+
+    def _rendered(self, messages: Messages, *, prompt: bool = False) -> str | None:
         try:
             return self._template.render(messages, add_generation_prompt=prompt)
         except RowError:
             return None
-
-
-def _one_of(tokens: Sequence[str]) -> re.Pattern[str]:
-    """Optional white space, then one of the tokens, the longest that fits."""
-    longest_first = sorted(set(tokens), key=len, reverse=True)
-    return re.compile(rf"\s*(?P<token>{'|'.join(map(re.escape, longest_first)) or '(?!)'})")
-
-
-def _unused(messages: Messages, text: str) -> tuple[str, str]:
-    """Two private-use characters that occur nowhere in the conversation."""
-    seen = set(text).union(*(message["content"] for message in messages))
-    free = (chr(code) for code in _PRIVATE_USE if chr(code) not in seen)
-    try:
-        return next(free), next(free)
-    except StopIteration:
-        raise RowError("uses every private-use character") from None
-
-
-def _common_length(one: str, other: str) -> int:
-    """Length of the common beginning, characters."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _ascending(spans: Sequence[Span]) -> bool:

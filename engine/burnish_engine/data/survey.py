@@ -1,13 +1,15 @@
-"""Looks at a dataset before there is a recipe: all rows at their full length."""
+"""Looks at a dataset before there is a recipe: rows at their full length."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from burnish_engine.contract.facts import DatasetFacts
-from burnish_engine.contract.recipe import DataSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.data.collect import Progress
-from burnish_engine.data.prepare import prepare
+from burnish_engine.data.prepare import look
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 
@@ -17,7 +19,7 @@ _UNCUT = 1_048_576  # the schema's largest row
 def survey(
     files: Sequence[str], validation_files: Sequence[str], model: str, *, progress: Progress | None = None
 ) -> DatasetFacts:
-    """What is in a dataset, with no row cut.
+    """What is in a dataset, with no row cut. Of a large one, the counts are estimated from samples.
 
     Args:
         files: Training files.
@@ -34,4 +36,4 @@ def survey(
         data=DataSection(files=list(files), validation_files=list(validation_files), max_length=_UNCUT),
         train=TrainSection(micro_batch_tokens=_UNCUT),
     )
-    return prepare(recipe, load_tokenizer(open_model(model)), progress=progress).facts
+    return look(recipe, load_tokenizer(open_model(model)), progress=progress).facts

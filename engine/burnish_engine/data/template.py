@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -12,6 +12,7 @@ from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 from burnish_engine.contract.errors import DataError
 from burnish_engine.data.problems import RowError, shorten
 from burnish_engine.data.sandbox import RefusedByTemplateError, TemplateEnvironment
+from burnish_engine.data.template_library import template_source
 
 LONGEST_SOURCE = 262_144
 """Longest template accepted, characters; real ones have up to about 20,000."""
@@ -32,7 +33,7 @@ PLAIN_TEMPLATE = (
 )
 """For base models, which have no template. It uses no control token but those that every tokenizer has."""
 
-Messages = Sequence[dict[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatTemplate:
@@ -86,24 +87,25 @@ class ChatTemplate:
         """Whether the template asks for today's date."""
         return "strftime_now" in self.source
 
-    def render(self, messages: Messages, *, add_generation_prompt: bool = False) -> str:
+    def render(self, messages: Messages, *, add_generation_prompt: bool = False, tools: Sequence[Any] = ()) -> str:
         """The conversation as text.
 
         Args:
-            messages: Turns with role and content.
+            messages: Turns with role and content, and what else the template knows of turns.
             add_generation_prompt: Add what stands before a reply, for the model to go on from.
+            tools: JSON schemas of the tools that may be called.
 
         Raises:
             RowError: The template does not take this conversation.
             DataError: The template tries to leave its sandbox or does not end.
         """
         environment = self._environment
-        environment.start(len(messages), sum(len(message["content"]) for message in messages))
+        environment.start(len(messages), _size(messages, tools))
         try:
             return environment.collect(
                 self._template.generate(
                     messages=[dict(message) for message in messages],
-                    tools=None,
+                    tools=list(tools) or None,
                     documents=None,
                     add_generation_prompt=add_generation_prompt,
                     **self.special_tokens,
@@ -119,17 +121,18 @@ class ChatTemplate:
             raise RowError(f"the chat template failed: {shorten(error, 80)}") from None
 
 
-def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE) -> ChatTemplate:
-    """The tokenizer's own template, or a plain one where it has none.
+def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE, chosen: str = "auto") -> ChatTemplate:
+    """The tokenizer's own template, a plain one where it has none, or the one that a recipe chooses.
 
     Args:
         tokenizer: A transformers tokenizer.
         today: What a template that asks for the date gets.
+        chosen: The recipe's data.template: "auto", a name of `template_library.TEMPLATES`, or a file with Jinja source.
 
     Raises:
-        DataError: The template is invalid, or there are several and none is the default.
+        DataError: The template is invalid, there are several and none is the default, or the chosen one is not there.
     """
-    source = tokenizer.chat_template
+    source = tokenizer.chat_template if chosen == "auto" else template_source(chosen)
     if isinstance(source, dict):
         if "default" not in source:
             raise DataError(
@@ -156,6 +159,16 @@ def adds_bos(tokenizer: Any) -> bool:
         return False
     ids: list[int] = tokenizer("a")["input_ids"]
     return bool(ids) and ids[0] == bos and tokenizer("a", add_special_tokens=False)["input_ids"][0] != bos
+
+
+def _size(messages: Messages, tools: Sequence[Any]) -> int:
+    """Characters of a conversation, roughly."""
+    total = len(repr(tools)) if tools else 0
+    for message in messages:
+        content = message.get("content")
+        total += len(content) if isinstance(content, str) else 0
+        total += len(repr(message)) if len(message) > 2 else 0
+    return total
 
 
 def _hostile(why: object) -> DataError:

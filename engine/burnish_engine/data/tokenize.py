@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,46 @@ class Document:
         return Document(self.input_ids[:length].copy(), self.learned[:length].copy(), self.row, self.file, True)
 
 
+@dataclass(frozen=True)
+class TokenizerParts:
+    """What tokenizing needs of a transformers tokenizer, as plain values that another process can be given.
+
+    Attributes:
+        backend: The `tokenizers` backend as JSON.
+        bos_id: Id of the beginning-of-sequence token, if there is one.
+        eos_id: Id of the end-of-sequence token, if there is one.
+        eos_token: Its text.
+        adds_bos: Whether the tokenizer puts its beginning-of-sequence token before every text.
+        added: Texts of the added tokens.
+        special: Those of them that are control tokens.
+        swallowing: Id to text of those that take the white space beside them, which they do not stand for.
+    """
+
+    backend: str
+    bos_id: int | None
+    eos_id: int | None
+    eos_token: str | None
+    adds_bos: bool
+    added: tuple[str, ...]
+    special: tuple[str, ...]
+    swallowing: tuple[tuple[int, str], ...]
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> TokenizerParts:
+        """The parts of a fast transformers tokenizer."""
+        added = tokenizer.added_tokens_decoder
+        return cls(
+            backend=tokenizer.backend_tokenizer.to_str(),
+            bos_id=tokenizer.bos_token_id,
+            eos_id=tokenizer.eos_token_id,
+            eos_token=tokenizer.eos_token,
+            adds_bos=adds_bos(tokenizer),
+            added=tuple(token.content for token in added.values()),
+            special=tuple(token.content for token in added.values() if token.special),
+            swallowing=tuple((index, token.content) for index, token in added.items() if token.lstrip or token.rstrip),
+        )
+
+
 class Encoder:
     """Tokenizes with the exact characters that each token covers.
 
@@ -62,24 +102,20 @@ class Encoder:
     of spaces with none at all.
 
     Args:
-        tokenizer: A fast transformers tokenizer.
+        parts: The tokenizer.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    def __init__(self, parts: TokenizerParts) -> None:
+        from tokenizers import Tokenizer
+
+        backend = Tokenizer.from_str(parts.backend)
         backend.post_processor = None
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._bos: int | None = tokenizer.bos_token_id
-        self._eos: int | None = tokenizer.eos_token_id
-        self.adds_bos = adds_bos(tokenizer)
-        # These swallow the white space beside them, which they do not stand for.
-        self._swallowing = {
-            index: token.content
-            for index, token in tokenizer.added_tokens_decoder.items()
-            if token.lstrip or token.rstrip
-        }
+        self.adds_bos = parts.adds_bos
+        self._bos, self._eos = parts.bos_id, parts.eos_id
+        self._swallowing = dict(parts.swallowing)
 
     def encode(self, rows: Sequence[Rendered]) -> list[tuple[Ids, Flags]]:
         """Token ids and learned flags of each row, at full length.
@@ -92,7 +128,8 @@ class Encoder:
 
     def _with_flags(self, row: Rendered, encoding: Any) -> tuple[Ids, Flags]:
         ids = np.array(encoding.ids, dtype=np.int32)
-        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        pairs = encoding.offsets
+        offsets = np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
         if self._swallowing:
             self._shrink(row.text, ids, offsets)
         learned = covers(offsets, row.spans, len(row.text))

@@ -113,7 +113,8 @@ def test_data_cannot_steer_the_terminal_or_the_markup(run, write_jsonl):
 
 def test_colored_terminals_see_the_learned_part_underlined(make_tokenizer, write_jsonl):
     from burnish_engine.cli.inspect import show_facts
-    from burnish_engine.contract.recipe import DataSection, Recipe
+    from burnish_engine.contract.recipe import Recipe
+    from burnish_engine.contract.recipe_data import DataSection
     from burnish_engine.data.prepare import prepare
 
     path = write_jsonl([row("Hi", "Hello"), row("Hi", "Ho")])

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
-from burnish_engine.contract.recipe import DataSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.data.pack import IGNORED, epoch_batches
 from burnish_engine.data.prepare import prepare
 
@@ -55,8 +57,8 @@ def test_every_row_is_used_or_counted(write_jsonl, make_tokenizer):
         "nothing to learn after truncation to 256 tokens": 1,
         "message content is not text": 1,
     }
-    assert facts.dropped_examples["message without content"] == [21]
-    assert facts.dropped_examples["nothing to learn after truncation to 256 tokens"] == [27]
+    assert [place.row for place in facts.dropped_examples["message without content"]] == [21]
+    assert [place.row for place in facts.dropped_examples["nothing to learn after truncation to 256 tokens"]] == [27]
     assert facts.rows == facts.train_rows + facts.validation_rows + sum(facts.dropped.values())
 
 
@@ -287,7 +289,7 @@ def test_template_without_end_of_turn_is_warned_about(write_jsonl, make_tokenize
     source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     tokenizer = make_tokenizer(source=source)
     prepared = prepare(recipe(write_jsonl(chats(4))), tokenizer)
-    assert warnings_of(prepared, "no end-of-turn token", "4 rows", "<|im_end|> was appended")
+    assert warnings_of(prepared, "no end-of-turn token", "4 rows (1, 2, 3, 4)", "<|im_end|> was appended")
     last = [document.input_ids[-1] for document in prepared.train]
     assert set(last) == {tokenizer.eos_token_id}
     assert all(document.learned[-1] for document in prepared.train)

@@ -4,7 +4,8 @@ import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.shapes import SHAPES, recognize
+from burnish_engine.data.recognize import recognize
+from burnish_engine.data.shapes import SHAPES
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
@@ -93,6 +94,8 @@ def test_system_prompt_is_added_where_there_is_none(forced):
         "sharegpt": {"conversations": SHAREGPT},
         "alpaca": {"instruction": "Hi", "output": "Hello"},
         "prompt_completion": {"prompt": "Hi", "completion": "Hello"},
+        "preference": {"prompt": "Hi", "chosen": "Hello", "rejected": "Go away"},
+        "kto": {"prompt": "Hi", "completion": "Hello", "label": True},
     }
     assert turns(rows[forced], forced, "Be kind.")[1][0] == ("system", "Be kind.")
 
@@ -110,11 +113,6 @@ def test_unknown_columns_name_what_is_there_and_what_is_known():
     assert caught.value.exit_code is ExitCode.DATA
     assert "my.csv (foo, bar)" in message
     assert all(shape in message for shape in SHAPES)
-
-
-def test_preference_pairs_are_named():
-    with pytest.raises(DataError, match="preference pairs"):
-        recognize([{"prompt": "a", "chosen": "b", "rejected": "c"}], "file")
 
 
 def test_forced_shape_that_does_not_fit_names_its_columns():

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnish_engine.data.conversation import Conversation, Message
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.shapes import Conversation, Message
 from burnish_engine.data.spans import UNVERIFIED, Renderer
 from burnish_engine.data.template import ChatTemplate, chat_template
 
@@ -229,7 +229,7 @@ def test_white_space_tokens_end_no_turn():
 
 def test_everything_can_be_learned():
     source = TURNS + "<|user|>{{ m.content }}<|end|>\n{% endfor %}"
-    rendered = render(source, everything=True)
+    rendered = render(source, learn="everything")
     assert learned_texts(rendered) == [rendered.text]
     assert not rendered.add_eos
 

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from burnish_engine.data.shapes import Conversation, Message
+from burnish_engine.data.conversation import Conversation, Message
 from burnish_engine.data.spans import Rendered, Renderer
 from burnish_engine.data.template import chat_template
-from burnish_engine.data.tokenize import Document, Encoder, covers
+from burnish_engine.data.tokenize import Document, Encoder, TokenizerParts, covers
 
 TO_BYTE = {character: byte for byte, character in bytes_to_unicode().items()}
 CHAT = [
@@ -62,7 +62,7 @@ def spanned_texts(draw):
 @given(row=spanned_texts())
 def test_tokens_are_learned_by_the_bytes_they_spell(make_tokenizer, backend, row):
     tokenizer = make_tokenizer(backend=backend)
-    [(ids, learned)] = Encoder(tokenizer).encode([row])
+    [(ids, learned)] = Encoder(TokenizerParts.of(tokenizer)).encode([row])
     assert learned.tolist() == expected_by_bytes(tokenizer, ids, row)
 
 
@@ -70,7 +70,7 @@ def test_tokens_are_learned_by_the_bytes_they_spell(make_tokenizer, backend, row
 def test_learned_tokens_spell_the_replies(make_tokenizer, backend, name):
     tokenizer = make_tokenizer(name, backend)
     row = rendered_chat(tokenizer)
-    [(ids, learned)] = Encoder(tokenizer).encode([row])
+    [(ids, learned)] = Encoder(TokenizerParts.of(tokenizer)).encode([row])
     runs = np.split(ids, np.flatnonzero(np.diff(learned)) + 1)
     texts = [tokenizer.decode(run, clean_up_tokenization_spaces=False) for run in runs[1::2]]
     assert [text.strip() for text in texts] == [row.text[start:end].strip() for start, end in row.spans]
@@ -79,20 +79,20 @@ def test_learned_tokens_spell_the_replies(make_tokenizer, backend, name):
 def test_ids_are_those_of_the_tokenizer(make_tokenizer, backend):
     tokenizer = make_tokenizer(backend=backend)
     row = rendered_chat(tokenizer)
-    [(ids, _)] = Encoder(tokenizer).encode([row])
+    [(ids, _)] = Encoder(TokenizerParts.of(tokenizer)).encode([row])
     assert ids.tolist() == tokenizer(row.text, add_special_tokens=False)["input_ids"]
 
 
 def test_the_tokenizer_is_left_as_it_was(make_tokenizer):
     tokenizer = make_tokenizer(backend="bytes-trimmed", adds_bos=True)
     before = tokenizer.backend_tokenizer.to_str()
-    Encoder(tokenizer).encode([Rendered("a b", ())])
+    Encoder(TokenizerParts.of(tokenizer)).encode([Rendered("a b", ())])
     assert tokenizer.backend_tokenizer.to_str() == before
 
 
 def test_every_token_of_a_split_character_is_learned(make_tokenizer, backend):
     tokenizer = make_tokenizer(backend=backend)
-    [(ids, learned)] = Encoder(tokenizer).encode([Rendered("aa\U0001f9ffaa", ((2, 3),))])
+    [(ids, learned)] = Encoder(TokenizerParts.of(tokenizer)).encode([Rendered("aa\U0001f9ffaa", ((2, 3),))])
     assert learned.sum() >= 3
     assert tokenizer.decode(ids[learned]) == "\U0001f9ff"
 
@@ -100,10 +100,10 @@ def test_every_token_of_a_split_character_is_learned(make_tokenizer, backend):
 def test_padding_that_is_the_end_token_does_not_hide_it(make_tokenizer, template_name):
     tokenizer = make_tokenizer(template_name)
     row = rendered_chat(tokenizer)
-    [(plain_ids, plain)] = Encoder(tokenizer).encode([row])
+    [(plain_ids, plain)] = Encoder(TokenizerParts.of(tokenizer)).encode([row])
     tokenizer.pad_token = tokenizer.eos_token
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
-    [(ids, learned)] = Encoder(tokenizer).encode([row])
+    [(ids, learned)] = Encoder(TokenizerParts.of(tokenizer)).encode([row])
     assert learned.tolist() == plain.tolist()
     end = tokenizer.convert_tokens_to_ids(row.turn_end)
     assert learned[ids == end].sum() == 2
@@ -114,7 +114,7 @@ def test_padding_that_is_the_end_token_does_not_hide_it(make_tokenizer, template
 @pytest.mark.parametrize("name", ["llama3", "mistral", "gemma"])
 def test_a_template_that_writes_bos_gets_no_second_one(make_tokenizer, name):
     tokenizer = make_tokenizer(name, adds_bos=True)
-    encoder = Encoder(tokenizer)
+    encoder = Encoder(TokenizerParts.of(tokenizer))
     assert encoder.adds_bos
     [(ids, _)] = encoder.encode([rendered_chat(tokenizer)])
     assert ids.tolist().count(tokenizer.bos_token_id) == 1
@@ -124,7 +124,7 @@ def test_a_template_that_writes_bos_gets_no_second_one(make_tokenizer, name):
 def test_plain_text_gets_bos_if_the_tokenizer_adds_it_and_a_learned_end(make_tokenizer, backend):
     for adds_bos in (True, False):
         tokenizer = make_tokenizer("zephyr", backend, adds_bos=adds_bos)
-        encoder = Encoder(tokenizer)
+        encoder = Encoder(TokenizerParts.of(tokenizer))
         row = Rendered("Hello world", ((0, 11),), add_bos=encoder.adds_bos, add_eos=True)
         [(ids, learned)] = encoder.encode([row])
         assert ids.tolist() == [*tokenizer("Hello world")["input_ids"], tokenizer.eos_token_id]
@@ -135,7 +135,7 @@ def test_tokens_that_swallow_white_space_do_not_become_learned(make_tokenizer):
     tokenizer = make_tokenizer()
     tokenizer.add_tokens([AddedToken("<|bot|>", rstrip=True, special=True)])
     text = "hi<|bot|>  ok"
-    [(ids, learned)] = Encoder(tokenizer).encode([Rendered(text, ((9, len(text)),))])
+    [(ids, learned)] = Encoder(TokenizerParts.of(tokenizer)).encode([Rendered(text, ((9, len(text)),))])
     at = ids.tolist().index(tokenizer.convert_tokens_to_ids("<|bot|>"))
     assert not learned[at]
     assert learned[at + 1 :].all()
@@ -147,7 +147,9 @@ def test_a_made_up_token_counts_as_the_character_it_stands_before():
 
 
 def test_nothing_is_a_target_in_first_place(make_tokenizer):
-    [(_, learned), (empty, _)] = Encoder(make_tokenizer()).encode([Rendered("abc", ((0, 3),)), Rendered("", ())])
+    [(_, learned), (empty, _)] = Encoder(TokenizerParts.of(make_tokenizer())).encode(
+        [Rendered("abc", ((0, 3),)), Rendered("", ())]
+    )
     assert not learned[0]
     assert len(empty) == 0
 

@@ -1,0 +1,244 @@
+"""A row as a conversation, and the many ways in which people write its turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from burnish_engine.data.problems import RowError, shorten
+
+ROLE_KEYS = ("role", "from", "speaker", "author")
+"""Names of the part of a turn that says whose it is."""
+_CONTENT_KEYS = ("content", "value", "text", "message", "utterance")
+_REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thoughts", "thought")
+_ROLES = {
+    "system": "system", "developer": "system", "sys": "system", "context": "system",
+    "user": "user", "human": "user", "prompter": "user", "customer": "user", "client": "user", "usr": "user",
+    "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
+    "ai": "assistant", "gpt-4": "assistant", "gpt4": "assistant", "bard": "assistant", "bing": "assistant",
+    "claude": "assistant", "agent": "assistant", "chatbot": "assistant", "answer": "assistant",
+    "tool": "tool", "function": "tool", "observation": "tool", "ipython": "tool", "tool_response": "tool",
+    "tool-response": "tool", "function_response": "tool", "function-response": "tool", "tool_result": "tool",
+    "tool_results": "tool", "function_result": "tool",
+    "function_call": "call", "function-call": "call", "tool_call": "call", "tool-call": "call", "tool_calls": "call",
+}  # fmt: skip
+"""What a role is called to what it is; "call" is an assistant's turn whose text is the call of a tool, as JSON."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn.
+
+    Attributes:
+        role: system, user, assistant or tool.
+        content: Its text.
+        extras: What else chat templates know of a turn: tool_calls, reasoning_content, tool_call_id, name.
+        learned: False where the row says that this reply is not to be learned (OpenAI's weight 0).
+    """
+
+    role: str
+    content: str
+    extras: dict[str, Any] = field(default_factory=dict)
+    learned: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """The turn as chat templates take it."""
+        return {"role": self.role, "content": self.content, **self.extras}
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One usable row.
+
+    Attributes:
+        messages: The turns; empty for plain text.
+        text: The plain text of a row of the text shape, else None.
+        row: Number in its file, from 1.
+        file: Path of the file.
+        tools: The tools that the assistant may call, as JSON schemas.
+    """
+
+    messages: tuple[Message, ...]
+    text: str | None
+    row: int
+    file: str
+    tools: tuple[Any, ...] = ()
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The turns as chat templates take them."""
+        return [message.as_dict() for message in self.messages]
+
+
+def turns_in(value: Any) -> list[Any] | None:
+    """The turns in a cell; CSV and some Parquet files hold them as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, list) else None
+
+
+def messages_of(turns: Sequence[Any]) -> list[Message]:
+    """The turns of a chat, in whichever dialect.
+
+    Raises:
+        RowError: One of them cannot be understood.
+    """
+    if not turns:
+        raise RowError("empty conversation")
+    if all(isinstance(turn, list) and len(turn) == 2 for turn in turns):  # [[question, answer], ...]
+        roles = ("user", "assistant")
+        return [
+            Message(role, text_of(part, "message")) for turn in turns for role, part in zip(roles, turn, strict=True)
+        ]
+    return [message_of(turn) for turn in turns]
+
+
+def message_of(turn: Any) -> Message:
+    """One turn of a chat.
+
+    Raises:
+        RowError: It is not an object, has no known role, or no text and no call.
+    """
+    if not isinstance(turn, dict):
+        raise RowError("a message is not an object")
+    role = next((turn[key] for key in ROLE_KEYS if turn.get(key) is not None), None)
+    if not isinstance(role, str):
+        raise RowError("a message has no role")
+    known = _ROLES.get(role.strip().lower())
+    if known is None:
+        raise RowError(f'unknown role "{shorten(role, 30)}"')
+    content = next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None)
+    if known == "call":
+        return Message("assistant", "", {"tool_calls": calls_of(content)})
+    extras: dict[str, Any] = {}
+    if known == "assistant":
+        calls = turn.get("tool_calls") or ([turn["function_call"]] if turn.get("function_call") else None)
+        if calls:
+            extras["tool_calls"] = calls_of(calls)
+            content = "" if content is None else content
+        reasoning = next((turn[key] for key in _REASONING_KEYS if turn.get(key)), None)
+        if reasoning is not None:
+            extras["reasoning_content"] = text_of(reasoning, "reasoning")
+    for key in ("name", "tool_call_id"):
+        if isinstance(turn.get(key), str) and known == "tool":
+            extras[key] = sound(turn[key])
+    if known == "tool" and isinstance(content, dict):
+        content = json.dumps(content, ensure_ascii=False)
+    return Message(known, text_of(content, "message"), extras, learned=_is_learned(turn))
+
+
+def calls_of(value: Any) -> list[dict[str, Any]]:
+    """Calls of tools, as OpenAI writes them with the arguments as an object, which is how templates want them.
+
+    Raises:
+        RowError: They are no calls.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RowError("a tool call is not JSON") from None
+    calls = value if isinstance(value, list) else [value]
+    return [_call(call) for call in calls]
+
+
+def _call(call: Any) -> dict[str, Any]:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if isinstance(function, str) and isinstance(call, dict):
+        function = {"name": function, "arguments": call.get("arguments", call.get("parameters"))}
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise RowError("a tool call has no name")
+    arguments = function.get("arguments", function.get("parameters"))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            raise RowError("a tool call's arguments are not JSON") from None
+    if not isinstance(arguments, (dict, type(None))):
+        raise RowError("a tool call's arguments are not an object")
+    made: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": sound(function["name"]), "arguments": _sound_values(arguments or {})},
+    }
+    if isinstance(call, dict) and isinstance(call.get("id"), str):
+        made["id"] = sound(call["id"])
+    return made
+
+
+def tools_in(value: Any) -> tuple[Any, ...]:
+    """The tools in a cell: a list of JSON schemas, or that as JSON text.
+
+    Raises:
+        RowError: They are neither.
+    """
+    if isinstance(value, str):
+        if not value.strip():
+            return ()
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RowError("the tools are not JSON") from None
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        raise RowError("the tools are not a list of objects")
+    return tuple(
+        _sound_values(tool if "function" in tool else {"type": "function", "function": tool}) for tool in value
+    )
+
+
+def text_of(value: Any, name: str) -> str:
+    """A text, or OpenAI's list of text parts joined.
+
+    Raises:
+        RowError: It is missing, not text, or not valid Unicode.
+    """
+    if value is None:
+        raise RowError(f"{name} without content")
+    if isinstance(value, list):
+        value = "".join(_part(part) for part in value)
+    if not isinstance(value, str):
+        raise RowError(f"{name} content is not text")
+    return sound(value)
+
+
+def sound(text: str) -> str:
+    """The text, if it is whole Unicode.
+
+    Raises:
+        RowError: It holds half a surrogate pair, which JSON can spell and which is no character.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RowError("broken Unicode (half a surrogate pair)") from None
+    return text
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, dict) and part.get("type", "text") == "text":
+        part = part.get("text")
+    if not isinstance(part, str):
+        raise RowError("message content is not text")
+    return part
+
+
+def _is_learned(turn: dict[str, Any]) -> bool:
+    weight = turn.get("weight", turn.get("train", True))
+    if weight is None or weight in (0, 1):  # True and False too
+        return weight is None or bool(weight)
+    raise RowError("a message's weight is neither 0 nor 1")
+
+
+def _sound_values(value: Any) -> Any:
+    if isinstance(value, str):
+        return sound(value)
+    if isinstance(value, dict):
+        return {sound(str(key)): _sound_values(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_sound_values(item) for item in value]
+    return value

@@ -1,0 +1,58 @@
+"""Rows of plain text: documents of a text file, sections of a Markdown file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+from burnish_engine.data.places import Part
+from burnish_engine.data.problems import BrokenRowError
+from burnish_engine.data.text_lines import text_lines
+
+NumberedText = tuple[int, str | BrokenRowError]
+
+
+def txt_rows(part: Part, encoding: str) -> Iterator[NumberedText]:
+    """Documents of a text file: runs of lines between blank lines, numbered by their first line."""
+    begins, document = 0, list[str]()
+    for number, line in chain(text_lines(part, encoding), [(0, "")]):
+        if isinstance(line, BrokenRowError):
+            yield number, line
+        elif line.strip():
+            begins = begins or number
+            document.append(line.rstrip("\r\n"))
+        elif document:
+            yield begins, json.dumps({"text": "\n".join(document)})
+            begins, document = 0, []
+
+
+def markdown_rows(part: Part, encoding: str) -> Iterator[NumberedText]:
+    """Sections of a Markdown file: from one heading of the first or second level to the next, numbered by their line.
+
+    Headings within fenced code are code.
+    """
+    begins, section, fence = 0, list[str](), ""
+    for number, line in chain(text_lines(part, encoding), [(0, "# ")]):
+        if isinstance(line, BrokenRowError):
+            yield number, line
+            continue
+        bare = line.strip()
+        if not fence and _HEADING.match(line):
+            if text := "\n".join(section).strip():
+                yield begins, json.dumps({"text": text})
+            begins, section = 0, []
+        if fence:
+            fence = "" if bare.startswith(fence) and not bare.strip(fence[0]) else fence
+        elif opening := _FENCE.match(bare):
+            fence = opening[0]
+        begins = begins or (number if bare else 0)
+        section.append(line.rstrip())
+    # A fence that is never closed holds the last mark too.
+    if text := "\n".join(section).removesuffix("#").strip():
+        yield begins, json.dumps({"text": text})
+
+
+_HEADING = re.compile(r"#{1,2}\s")
+_FENCE = re.compile(r"`{3,}|~{3,}")

@@ -1,0 +1,207 @@
+"""Ten chat templates that render as the public ones of their models do, written compactly, and the tokens they use.
+
+Sources of what they render: meta-llama/Llama-3.2-3B-Instruct, Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen3-0.6B,
+google/gemma-3-1b-it, microsoft/Phi-3.5-mini-instruct, mistralai/Mistral-Nemo-Instruct-2407,
+HuggingFaceTB/SmolLM2-1.7B-Instruct, ChatML as OpenAI published it, HuggingFaceH4/zephyr-7b-beta and
+deepseek-ai/DeepSeek-R1-Distill-Qwen-32B.
+"""
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+SMOLLM = (
+    "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nYou are a helpful AI assistant named SmolLM, "
+    "trained by Hugging Face<|im_end|>\\n' }}{% endif %}" + CHATML
+)
+
+_CALL_RULES = (
+    "# Tools\\n\\nYou may call one or more functions to assist with the user query.\\n\\nYou are provided with "
+    "function signatures within <tools></tools> XML tags:\\n<tools>"
+)
+_CALL_FORM = (
+    "\\n</tools>\\n\\nFor each function call, return a json object with function name and arguments within "
+    '<tool_call></tool_call> XML tags:\\n<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}\\n'
+    "</tool_call><|im_end|>\\n"
+)
+_TOOL_TURN = (
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}"
+    "{{ '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}"
+)
+_CALL = "'<tool_call>\\n{\"name\": \"' + f.name + '\", \"arguments\": ' + (f.arguments | tojson) + '}\\n</tool_call>'"
+
+
+def _qwen_system(default):
+    return (
+        "{% if tools %}{{ '<|im_start|>system\\n' }}"
+        "{% if messages[0].role == 'system' %}{{ messages[0].content + '\\n\\n' }}"
+        + (f"{{% else %}}{{{{ '{default}\\n\\n' }}}}" if default else "")
+        + "{% endif %}{{ '"
+        + _CALL_RULES
+        + "' }}{% for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}"
+        "{{ '" + _CALL_FORM + "' }}"
+        "{% elif messages[0].role == 'system' %}{{ '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}"
+        + (f"{{% else %}}{{{{ '<|im_start|>system\\n{default}<|im_end|>\\n' }}}}" if default else "")
+        + "{% endif %}"
+    )
+
+
+QWEN25_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+
+QWEN25 = (
+    _qwen_system(QWEN25_SYSTEM) + "{% for m in messages %}"
+    "{% if m.role == 'user' or (m.role == 'system' and not loop.first) "
+    "or (m.role == 'assistant' and not m.tool_calls) %}"
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% elif m.role == 'assistant' %}{{ '<|im_start|>assistant' + ('\\n' + m.content if m.content else '') }}"
+    "{% for call in m.tool_calls %}{% set f = call.function %}{{ '\\n' + " + _CALL + " }}{% endfor %}"
+    "{{ '<|im_end|>\\n' }}"
+    "{% elif m.role == 'tool' %}" + _TOOL_TURN + "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+QWEN3 = (
+    _qwen_system("") + "{% set ns = namespace(last=messages | length - 1, found=false) %}"
+    "{% for m in messages[::-1] %}{% if not ns.found and m.role == 'user' and not "
+    "(m.content.startswith('<tool_response>') and m.content.endswith('</tool_response>')) %}"
+    "{% set ns.found = true %}{% set ns.last = messages | length - 1 - loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}"
+    "{% if m.role == 'user' or (m.role == 'system' and not loop.first) %}"
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% elif m.role == 'assistant' %}"
+    "{% set content = m.content %}{% set thoughts = '' %}"
+    "{% if m.reasoning_content is defined and m.reasoning_content is not none %}"
+    "{% set thoughts = m.reasoning_content %}"
+    "{% elif '</think>' in m.content %}"
+    "{% set content = m.content.split('</think>')[-1].lstrip('\\n') %}"
+    "{% set thoughts = m.content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}{% endif %}"
+    "{% if loop.index0 > ns.last and (loop.last or thoughts) %}"
+    "{{ '<|im_start|>assistant\\n<think>\\n' + thoughts.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}"
+    "{% else %}{{ '<|im_start|>assistant\\n' + content }}{% endif %}"
+    "{% for call in m.tool_calls or [] %}{% if content or not loop.first %}{{ '\\n' }}{% endif %}"
+    "{% set f = call.function %}{{ " + _CALL + " }}{% endfor %}{{ '<|im_end|>\\n' }}"
+    "{% elif m.role == 'tool' %}" + _TOOL_TURN + "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+LLAMA_TOOLS = (
+    "Given the following functions, please respond with a JSON for a function call with its proper arguments that best "
+    'answers the given prompt.\\n\\nRespond in the format {"name": function name, "parameters": dictionary of argument '
+    "name and its value}.Do not use variables.\\n\\n"
+)
+_HEADER = "'<|start_header_id|>' + {} + '<|end_header_id|>\\n\\n'"
+
+LLAMA3 = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{% set system = messages[0].content | trim %}"
+    "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
+    "{{ " + _HEADER.format("'system'") + " + ('Environment: ipython\\n' if tools else '') + "
+    "'Cutting Knowledge Date: December 2023\\nToday Date: ' + strftime_now('%d %b %Y') + '\\n\\n' + system "
+    "+ '<|eot_id|>' }}"
+    "{% if tools %}{% if not messages %}{{ raise_exception('no first user message') }}{% endif %}"
+    "{{ " + _HEADER.format("'user'") + " + '" + LLAMA_TOOLS + "' }}"
+    "{% for tool in tools %}{{ (tool | tojson(indent=4)) + '\\n\\n' }}{% endfor %}"
+    "{{ (messages[0].content | trim) + '<|eot_id|>' }}{% set messages = messages[1:] %}{% endif %}"
+    "{% for m in messages %}"
+    "{% if 'tool_calls' in m %}"
+    "{% if m.tool_calls | length != 1 %}{{ raise_exception('This model only supports single tool-calls at once!') }}"
+    "{% endif %}{% set f = m.tool_calls[0].function %}"
+    "{{ " + _HEADER.format("'assistant'") + ' + \'{"name": "\' + f.name + \'", "parameters": \' + '
+    "(f.arguments | tojson) + '}<|eot_id|>' }}"
+    "{% elif m.role == 'tool' %}{{ " + _HEADER.format("'ipython'") + " + (m.content | tojson) + '<|eot_id|>' }}"
+    "{% else %}{{ " + _HEADER.format("m.role") + " + (m.content | trim) + '<|eot_id|>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ " + _HEADER.format("'assistant'") + " }}{% endif %}"
+)
+
+GEMMA = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\\n\\n' %}"
+    "{% set turns = messages[1:] %}{% else %}{% set first = '' %}{% set turns = messages %}{% endif %}"
+    "{% for m in turns %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + (first if loop.first else '') }}"
+    "{{ (m.content | trim) + '<end_of_turn>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"
+)
+
+PHI = (
+    "{% for m in messages %}{% if m.role == 'user' or m.role == 'assistant' or (m.role == 'system' and m.content) %}"
+    "{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}"
+)
+
+MISTRAL = (
+    "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set turns = messages[1:] %}"
+    "{% else %}{% set turns = messages %}{% endif %}"
+    "{% set asked = turns | selectattr('role', 'equalto', 'user') | list %}{% set ns = namespace(index=0) %}"
+    "{% for m in turns %}{% if not (m.role == 'tool' or m.tool_calls) %}"
+    "{% if (m.role == 'user') != (ns.index % 2 == 0) %}{{ raise_exception('After the optional system message, "
+    "conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "{% set ns.index = ns.index + 1 %}{% endif %}{% endfor %}{{ bos_token }}"
+    "{% for m in turns %}{% if m.role == 'user' %}{% if tools and m == asked[-1] %}"
+    "{{ '[AVAILABLE_TOOLS]' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}"
+    "{{ '[INST]' + (system + '\\n\\n' if loop.last and system is defined else '') + m.content + '[/INST]' }}"
+    "{% elif m.tool_calls %}{{ '[TOOL_CALLS][' }}{% for call in m.tool_calls %}"
+    "{% if call.id is not defined or call.id | length != 9 %}"
+    "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}{% endif %}"
+    "{{ (call.function | tojson)[:-1] + ', \"id\": \"' + call.id + '\"}' + (']' + eos_token if loop.last else ', ') }}"
+    "{% endfor %}"
+    "{% elif m.role == 'assistant' %}{{ m.content + eos_token }}"
+    "{% elif m.role == 'tool' %}{% if m.tool_call_id is not defined or m.tool_call_id | length != 9 %}"
+    "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}{% endif %}"
+    "{{ '[TOOL_RESULTS]{\"content\": ' + m.content + ', \"call_id\": \"' + m.tool_call_id + '\"}[/TOOL_RESULTS]' }}"
+    "{% else %}{{ raise_exception('Only user and assistant roles are supported') }}{% endif %}{% endfor %}"
+)
+
+ZEPHYR = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
+)
+
+DEEPSEEK = (
+    "{% set ns = namespace(called=false, answered=false, told=false, system='') %}"
+    "{% for m in messages %}{% if m.role == 'system' %}{% set ns.system = m.content %}{% endif %}{% endfor %}"
+    "{{ bos_token + ns.system }}{% for m in messages %}"
+    "{% if m.role == 'user' %}{% set ns.told = false %}{{ '<｜User｜>' + m.content }}{% endif %}"
+    "{% if m.role == 'assistant' and m.content is none %}{% set ns.told = false %}{% for call in m.tool_calls %}"
+    "{% set said = '<｜tool▁call▁begin｜>' + call.type + '<｜tool▁sep｜>' + call.function.name + '\\n```json\\n' + "
+    "call.function.arguments + '\\n```<｜tool▁call▁end｜>' %}"
+    "{% if not ns.called %}{{ '<｜Assistant｜><｜tool▁calls▁begin｜>' + said }}{% set ns.called = true %}"
+    "{% else %}{{ '\\n' + said + '<｜tool▁calls▁end｜><｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}{% endif %}"
+    "{% if m.role == 'assistant' and m.content is not none %}{% if ns.told %}"
+    "{{ '<｜tool▁outputs▁end｜>' + m.content + '<｜end▁of▁sentence｜>' }}{% set ns.told = false %}"
+    "{% else %}{{ '<｜Assistant｜>' + m.content.split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}{% endif %}"
+    "{% endif %}"
+    "{% if m.role == 'tool' %}{% set ns.told = true %}"
+    "{{ ('\\n' if ns.answered else '<｜tool▁outputs▁begin｜>') + '<｜tool▁output▁begin｜>' + m.content + "
+    "'<｜tool▁output▁end｜>' }}{% set ns.answered = true %}{% endif %}{% endfor %}"
+    "{% if ns.told %}{{ '<｜tool▁outputs▁end｜>' }}{% endif %}"
+    "{% if add_generation_prompt and not ns.told %}{{ '<｜Assistant｜>' }}{% endif %}"
+)
+
+TEMPLATES = {
+    "llama3": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
+    "qwen2.5": (QWEN25, None, "<|im_end|>"),
+    "qwen3": (QWEN3, None, "<|im_end|>"),
+    "gemma": (GEMMA, "<bos>", "<eos>"),
+    "phi": (PHI, None, "<|endoftext|>"),
+    "mistral": (MISTRAL, "<s>", "</s>"),
+    "smollm": (SMOLLM, "<|im_start|>", "<|im_end|>"),
+    "chatml": (CHATML, None, "<|im_end|>"),
+    "zephyr": (ZEPHYR, "<s>", "</s>"),
+    "deepseek": (DEEPSEEK, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+}
+"""Name to (source, beginning-of-sequence token, end-of-sequence token)."""
+
+WITH_TOOLS = ("llama3", "qwen2.5", "qwen3", "mistral", "deepseek")
+
+SPECIAL = [
+    *("<unk>", "<s>", "</s>", "<bos>", "<eos>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    *("<start_of_turn>", "<end_of_turn>", "<|user|>", "<|system|>", "<|assistant|>", "<|end|>"),
+    *("[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]"),
+    *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    *("<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
+    *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
+    *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from burnish_engine.contract.facts import DatasetFacts, LengthStats
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 from burnish_engine.hardware.recording import replay
 
 GIB = 2**30

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.export.fidelity import kl_divergence, probe_texts
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
 from burnish_engine.export.merge import MergedWeights

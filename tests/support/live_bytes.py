@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import burnish_kernels
 from burnish_engine.bench.shapes import shape
+from burnish_engine.models.copy_stream import CopyStream
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
 from burnish_engine.models.keep import KEEP_LEVELS
@@ -88,18 +89,23 @@ def launch_nothing(monkeypatch):
                     monkeypatch.setattr(module, attribute, lambda *_args, **_options: None)
 
 
+class NoCopies(CopyStream):
+    """There is nowhere to copy to."""
+
+    def copy(self, source, target):
+        return None
+
+
 class NowhereOffload(Offload):
     """Holds tensors on the device as long as copies of a GPU would; there is no host memory."""
 
     def __init__(self, rows):
         super().__init__(META, rows)
         self._copies_at_once = False
+        self._copies = NoCopies(META)
 
     def _place(self, layer, name, tensor):
         return SimpleNamespace(shape=tensor.shape, dtype=tensor.dtype)
-
-    def _copy(self, source, target):
-        return None
 
 
 def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16):

@@ -112,15 +112,17 @@ class Fast:
         return float(loss), found
 
 
-def fast(folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False, positions=256, **where):
-    """Our decoder of a checkpoint, with an adapter from a folder; where: which tables are on the host."""
+def fast(
+    folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False, positions=256, section=None, **where
+):
+    """Our decoder of a checkpoint, perhaps adapted; section: which optimizer; where: which tables are on the host."""
     source = model_source(folder)
     plan = read_plan(adapter, family(source.spec.family).modules(source.spec)) if adapter else NO_ADAPTER
     options = {"dtype": dtype, "device": device, "positions": positions, "quantize": quantize}
     loaded = load_decoder(source, **options, **where, plan=plan)
     if not adapter:
         return Fast(loaded)
-    model = make_trainable(loaded)
+    model = make_trainable(loaded, section=section)
     model.adapter.load(adapter)
     model.optimizer.write_shadows()
     return Fast(loaded, model)

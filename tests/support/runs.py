@@ -12,6 +12,9 @@ from burnish_engine.runs.events_file import read_events
 
 from support.tiny import conversations, make_llama, write_jsonl
 
+WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tokens = 3\n'
+"""Of a recipe whose runs are looked at on the way."""
+
 
 def tiny_recipe(folder, *, rows=40, extra="", **train):
     """A recipe over a tiny model and dataset made in `folder`; keyword arguments go into [train]."""
@@ -62,8 +65,7 @@ def evaluations(paths: RunPaths) -> dict[int, float]:
 
 _SERVER = """
 import os, sys
-import torch, transformers, peft, datasets
-from peft import LoraConfig, get_peft_model
+import torch, transformers, datasets  # not peft: on a GPU its bitsandbytes begins CUDA, which no fork survives
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.train.run import run_training

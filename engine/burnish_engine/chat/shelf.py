@@ -23,6 +23,7 @@ class _Key:
     model: Stamp
     adapter: Stamp | None
     device: str
+    template: str = ""
 
 
 class Shelf:
@@ -67,7 +68,7 @@ class Shelf:
         device, training = undisturbing_device(target.devices)
         source = target.open()
         adapter = _stamp(target.adapter / "adapter_model.safetensors") if target.adapter else None
-        key = _Key(_stamp(source.folder / "config.json"), adapter, str(device))
+        key = _Key(_stamp(source.folder / "config.json"), adapter, str(device), source.chat_template)
         backend: TorchChat
         if isinstance(self._backend, TorchChat) and self._key is not None and _serves(self._key, key, target.tuned):
             backend = self._backend
@@ -81,7 +82,7 @@ class Shelf:
 
 def _serves(loaded: _Key, wanted: _Key, tuned: bool) -> bool:
     """Whether a loaded model answers as the wanted one; as a base it may carry any adapter, switched off."""
-    if (loaded.model, loaded.device) != (wanted.model, wanted.device):
+    if (loaded.model, loaded.device, loaded.template) != (wanted.model, wanted.device, wanted.template):
         return False
     return not tuned or loaded.adapter == wanted.adapter
 

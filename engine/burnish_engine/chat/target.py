@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from burnish_engine.chat.run_model import with_template
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths, is_model_name
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.models.source import ModelSource, fetched_names, open_model, open_trained
-from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, trains_whole_model
+from burnish_engine.runs.store import (
+    adapter_of,
+    open_run,
+    read_recipe,
+    trained_of,
+    trains_whole_model,
+    with_own_template,
+)
 
 Variant = Literal["tuned", "base", "exported"]
 
@@ -32,6 +40,7 @@ class ModelTarget:
         tuned: Whether the adapter shall be used.
         devices: Where it may compute.
         base: What a run that trained this model whole started from, as its recipe names it; else empty.
+        template: Of a run: its recipe's data.template.
     """
 
     model: str
@@ -39,6 +48,7 @@ class ModelTarget:
     tuned: bool
     devices: DevicesSection
     base: str = ""
+    template: str = "auto"
 
     def open(self) -> ModelSource:
         """The model, checked.
@@ -46,8 +56,10 @@ class ModelTarget:
         Raises:
             UsageError: It is not there.
             SetupError: Its folder is damaged.
+            DataError: The template is not there.
         """
-        return open_trained(Path(self.model), self.base) if self.base else open_model(self.model)
+        source = open_trained(Path(self.model), self.base) if self.base else open_model(self.model)
+        return with_template(source, self.template)
 
 
 def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
@@ -67,16 +79,14 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
     paths = open_run(target, others=("embedded", *fetched_names()))
     if variant == "exported":
         return FileTarget(_newest_export(paths))
-    recipe = read_recipe(paths)
+    recipe = with_own_template(paths, read_recipe(paths))
     tuned = variant == "tuned"
+    found = ModelTarget(recipe.model.path, None, tuned=False, devices=recipe.devices, template=recipe.data.template)
     if trains_whole_model(paths):
-        if not tuned:
-            return ModelTarget(recipe.model.path, None, tuned=False, devices=recipe.devices)
-        model = str(trained_of(paths))
-        return ModelTarget(model, None, tuned=False, devices=recipe.devices, base=recipe.model.path)
+        return replace(found, model=str(trained_of(paths)), base=recipe.model.path) if tuned else found
     has_adapter = (paths.adapter / "adapter_model.safetensors").is_file()
     adapter = adapter_of(paths) if tuned or has_adapter else None
-    return ModelTarget(recipe.model.path, adapter, tuned=tuned, devices=recipe.devices)
+    return replace(found, adapter=adapter, tuned=tuned)
 
 
 def _newest_export(paths: RunPaths) -> Path:

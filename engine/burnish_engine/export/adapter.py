@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.export.aside import sha256
+from burnish_engine.runs.file_hashes import sha256_file
 
 _PREFIX = "base_model.model."
 _WEIGHTS = "adapter_model.safetensors"
@@ -74,7 +74,7 @@ class Adapter:
     @property
     def digest(self) -> str:
         """SHA-256 of the adapter's file, which names it in what is made of it."""
-        return sha256(self.folder / _WEIGHTS)
+        return sha256_file(self.folder / _WEIGHTS)
 
     @property
     def targets(self) -> set[str]:

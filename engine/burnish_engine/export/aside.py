@@ -12,13 +12,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from burnish_engine.contract.errors import NoSpaceError, StoppedError, UsageError
+from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, StoppedError, UsageError
 from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import user_cache_dir
+from burnish_engine.hardware.host_memory import host_memory
 
 _PREFIX = ".partial-"
 _SPARE_BYTES = 64 * 1024 * 1024  # what else a machine writes in the meantime
-_HASH_BLOCK = 8 * 1024 * 1024
 
 Cancelled = Callable[[], bool]
 """Polled; true means the person wants to stop."""
@@ -116,10 +116,19 @@ def require_space(folder: Path, needed_bytes: int, what: str) -> None:
         )
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_HASH_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+def require_memory(needed_bytes: int, what: str) -> None:
+    """Check before starting that a stage will fit into memory.
+
+    Args:
+        needed_bytes: What it takes at its peak, bytes.
+        what: Names it in the message.
+
+    Raises:
+        DoesNotFitError: Less is free than needed.
+    """
+    _, free = host_memory()
+    if free < needed_bytes:
+        raise DoesNotFitError(
+            f"{what} needs {needed_bytes / 1e9:.1f} GB of memory; {free / 1e9:.1f} GB are free.",
+            "Close other programs, or do it on a machine with more memory.",
+        )

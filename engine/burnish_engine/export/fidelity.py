@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,19 @@ import numpy.typing as npt
 from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts import QuantFidelity
-from burnish_engine.export.aside import sha256
+from burnish_engine.export.aside import Cancelled, never, stop_if
+from burnish_engine.export.diagnose import Origin, wrong_pre_tokenizer, wrong_settings, wrong_tensors
+from burnish_engine.export.gguf.families import family_of
+from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
 from burnish_engine.export.gguf.vocabulary import turn_end
+from burnish_engine.export.losses import MeanLoss, gain_kept
 from burnish_engine.export.probe_strings import PROBE_STRINGS
 from burnish_engine.export.quantize import Quantized
 from burnish_engine.export.reference import REPLY_TOKENS, Probe, Reference
 from burnish_engine.models.gguf_runtime import GgufModel
 from burnish_engine.models.sampling import Reply, Sampling
+from burnish_engine.runs.file_hashes import sha256_file
 
 KL_LIMITS = {
     "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.1, "Q6_K": 0.2, "Q5_K_M": 0.5, "Q5_K_S": 0.5, "Q5_0": 0.5,
@@ -64,12 +70,14 @@ class Divergence:
         mean_kl: Mean KL(trained || file), nats.
         p99_kl: 99th percentile of it.
         top1: Share of equal first choices, 0 to 1.
+        loss: The file's mean loss on the rows' learned tokens, nats; None where none counts.
     """
 
     positions: int
     mean_kl: float
     p99_kl: float
     top1: float
+    loss: float | None = None
 
 
 def probe_texts(tokenizer: Any) -> list[tuple[str, list[int]]]:
@@ -116,21 +124,34 @@ def _end_problems(model: GgufModel, tokenizer: Any, stops: Sequence[int]) -> lis
     return problems
 
 
-def measure(model: GgufModel, reference: Reference) -> Divergence:
-    """Compare probabilities after every token of the held-out rows."""
+def measure(model: GgufModel, reference: Reference, cancelled: Cancelled = never) -> Divergence:
+    """Compare probabilities after every token of the held-out rows.
+
+    Args:
+        model: The open file.
+        reference: The trained model's answers.
+        cancelled: Polled between blocks of tokens.
+
+    Raises:
+        StoppedError: Cancelled.
+    """
     divergences: list[npt.NDArray[np.float64]] = []
-    same = 0
-    for document, truth in zip(reference.documents, reference.log_probs, strict=True):
+    same, loss = 0, MeanLoss()
+    flags = reference.learned or [np.ones(len(document), dtype=bool) for document in reference.documents]
+    for document, truth, learned in zip(reference.documents, reference.log_probs, flags, strict=True):
         start = 0
         for block in model.logit_blocks(document):
+            stop_if(cancelled, "The verification")
             for row in range(0, len(block), _ROWS):
-                logits = block[row : row + _ROWS]
-                wanted = truth[start : start + len(logits)]
-                divergences.append(kl_divergence(wanted, logits))
-                same += int((wanted.argmax(-1) == logits.argmax(-1)).sum())
-                start += len(logits)
+                found = log_softmax(block[row : row + _ROWS])
+                wanted = truth[start : start + len(found)]
+                divergences.append(divergence(wanted, found))
+                same += int((wanted.argmax(-1) == found.argmax(-1)).sum())
+                loss.add(found, document, learned, start)
+                start += len(found)
     all_kl = np.concatenate(divergences)
-    return Divergence(len(all_kl), max(float(all_kl.mean()), 0.0), float(np.quantile(all_kl, 0.99)), same / len(all_kl))
+    mean, p99 = max(float(all_kl.mean()), 0.0), float(np.quantile(all_kl, 0.99))
+    return Divergence(len(all_kl), mean, p99, same / len(all_kl), loss.mean)
 
 
 def kl_divergence(log_probs: npt.NDArray[np.float32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -140,11 +161,25 @@ def kl_divergence(log_probs: npt.NDArray[np.float32], logits: npt.NDArray[np.flo
         log_probs: log p, [T, V].
         logits: Unnormalized log q, [T, V].
     """
+    return divergence(log_probs, log_softmax(logits))
+
+
+def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Log-probabilities of each row, fp64.
+
+    Args:
+        logits: [T, V].
+    """
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted
+
+
+def divergence(log_probs: npt.NDArray[np.float32], others: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """KL(p || q) of each row, nats, from log p and log q [T, V]."""
     wanted = log_probs.astype(np.float64)
-    kl: npt.NDArray[np.float64] = (np.exp(wanted) * (wanted - shifted)).sum(axis=-1)
+    kl: npt.NDArray[np.float64] = (np.exp(wanted) * (wanted - others)).sum(axis=-1)
     return kl
 
 
@@ -190,14 +225,31 @@ def _ends_after(model: GgufModel, probe: Probe) -> bool:
     return len(ids) <= model.context and model.is_end(int(model.logits(ids)[-1].argmax()))
 
 
+def _named_faults(
+    path: Path, origin: Origin | None, expected: Sequence[tuple[str, list[int]]], *, split: bool, off: bool
+) -> list[str]:
+    """Which settings, and for a file that is refused anyway which tensors, are not the model's."""
+    if origin is None or origin.source.spec is None:
+        return []
+    faults = wrong_settings(read_header(path), origin.source.spec)
+    if split:
+        faults += wrong_pre_tokenizer(path, expected)
+    if off:
+        family = family_of(origin.source.spec.family)
+        faults += wrong_tensors(path, origin, family.name_map(origin.source.spec.num_layers))
+    return faults
+
+
 def check_file(
     made: Quantized,
     tokenizer: Any,
     expected: Sequence[tuple[str, list[int]]],
     reference: Reference,
     *,
+    origin: Origin | None = None,
     threads: int = 0,
     name: str | None = None,
+    cancelled: Cancelled = never,
 ) -> tuple[QuantFidelity, TokenCheck]:
     """Check one file completely.
 
@@ -206,11 +258,14 @@ def check_file(
         tokenizer: The trained model's tokenizer.
         expected: From `probe_texts`.
         reference: The trained model's answers.
+        origin: What the file is said to be; with it, what is wrong with a refused file is named.
         threads: CPU threads.
         name: File name for the report; the path's where not given.
+        cancelled: Polled often.
 
     Raises:
         SetupError: llama.cpp cannot load the file.
+        StoppedError: Cancelled.
     """
     longest = max(len(document) for document in reference.documents)
     room = max([longest, *(len(probe.ids) for probe in reference.probes)]) + 2 * REPLY_TOKENS
@@ -224,21 +279,26 @@ def check_file(
             )
         found, reply = Divergence(0, float("nan"), float("nan"), 0.0), Reply("", False, 0)
         if model.vocab_size == len(reference.log_probs[0][0]):
-            found = measure(model, reference)
+            found = measure(model, reference, cancelled)
+            stop_if(cancelled, "The verification")
             problems += judge(made.quant, found)
             reply, more = reply_of(model, reference.probes)
             problems += more
+    problems += _named_faults(made.path, origin, expected, split=bool(tokens.mismatches), off=bool(problems))
     result = QuantFidelity(
         file=name or made.path.name,
         quant=made.quant,
         bytes=made.bytes,
-        sha256=sha256(made.path),
+        sha256=sha256_file(made.path),
         tensor_types=made.tensor_types,
         fallbacks=made.fallbacks,
         positions=found.positions,
         mean_kl=found.mean_kl,
         p99_kl=found.p99_kl,
         top1_agreement=found.top1,
+        held_out_loss=found.loss,
+        gain_kept=gain_kept(reference.base_loss, reference.tuned_loss, found.loss),
+        importance=made.importance,
         reply=reply.text,
         reply_stopped=reply.stopped,
         passed=not problems,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
 
+from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
 from burnish_engine.export.adapter import read_adapter
 from burnish_engine.export.aside import Cancelled, never, partial_folder, publish, require_space, stop_if
@@ -39,18 +40,21 @@ def export_safetensors(
     adapter: Path | None,
     out: Path,
     *,
+    rounded: Collection[str] = frozenset(),
     shard_bytes: int = SHARD_BYTES,
     progress: Progress = no_progress,
     cancelled: Cancelled = never,
 ) -> Path:
     """Write the merged model as a folder that transformers, vLLM and others load.
 
-    Every tensor keeps the type it has in the base (usually bf16): the sum of base and update is rounded once.
+    Every tensor keeps the type it has in the base (usually bf16): the sum of base and update is rounded once. The chat
+    template is the one that the model was trained with.
 
     Args:
         source: The base model.
         adapter: The PEFT adapter's folder; None writes the base again.
         out: The folder to make; must not exist or be empty.
+        rounded: Base tensors that are rounded to NF4 and back before the adapter is added.
         shard_bytes: Largest weight file, bytes.
         progress: Told what is done.
         cancelled: Polled between tensors.
@@ -62,10 +66,11 @@ def export_safetensors(
         UsageError: `out` holds something, or base or adapter are of a kind that cannot be merged.
         NoSpaceError: It does not fit the disk.
         FidelityError: A merged weight is not a finite number in the type it is written in.
+        DataError: The model's chat template is invalid.
         StoppedError: Cancelled.
     """
     _must_be_free(out)
-    weights = MergedWeights(source, adapter)
+    weights = MergedWeights(source, adapter, rounded)
     sizes = {name: _nbytes(weights, name) for name in weights.names}
     require_space(out.parent, sum(sizes.values()), "The merged model")
     shards = _shards(sizes, shard_bytes)
@@ -85,6 +90,7 @@ def export_safetensors(
         if len(shards) > 1:
             _write_index(folder, shards, total)
         _copy_small_files(source.folder, folder)
+        _place_template(source, folder)
         if out.is_dir():
             out.rmdir()
         publish(folder, out)
@@ -202,3 +208,19 @@ def _copy_small_files(base: Path, folder: Path) -> None:
                 and not (folder / file.name).exists()
             ):
                 shutil.copyfile(file, folder / file.name)
+
+
+def _place_template(source: ModelSource, folder: Path) -> None:
+    """The template of the training as chat_template.jinja, where it is not the base tokenizer's own."""
+    from burnish_engine.models.tokenizer import load_tokenizer
+
+    template = tokenizer_template(load_tokenizer(source))
+    if not source.chat_template and not template.is_default:
+        return
+    (folder / "chat_template.jinja").write_text(template.source, encoding="utf-8")
+    (folder / "chat_template.json").unlink(missing_ok=True)
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file():
+        values = json.loads(settings.read_text(encoding="utf-8"))
+        if values.pop("chat_template", None) is not None:  # older programs look here first
+            settings.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

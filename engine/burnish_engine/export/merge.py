@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.adapter import Adapter, read_adapter
+from burnish_engine.export.rounding import round_trip
 from burnish_engine.models.source import ModelSource
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -40,14 +41,16 @@ class MergedWeights:
     Args:
         source: The base model's folder.
         adapter: A PEFT adapter's folder, or None for the base as it is.
+        rounded: Base tensors that are rounded to NF4 and back before the adapter is added.
 
     Raises:
         UsageError: The base is quantized, or the adapter cannot be merged into it.
         SetupError: A file is missing or damaged, or the adapter belongs to another model.
     """
 
-    def __init__(self, source: ModelSource, adapter: Path | None) -> None:
+    def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
         _refuse_quantized(source)
+        self._rounded = rounded
         self.source = source
         self._files = _tensor_files(source.folder)
         self._open: dict[Path, Any] = {}
@@ -55,6 +58,11 @@ class MergedWeights:
         self.adapter: Adapter | None = read_adapter(adapter) if adapter is not None else None
         self._unused = set(self.adapter.targets) if self.adapter else set()
         self._check_targets()
+
+    @property
+    def onto_rounded(self) -> bool:
+        """Whether the adapter is added to weights in NF4 rather than to the base as it is."""
+        return bool(self._rounded)
 
     @property
     def names(self) -> list[str]:
@@ -80,6 +88,8 @@ class MergedWeights:
             weight = self.adapter.replacements[name].clone()
         else:
             weight = self._file(name).get_tensor(name).float()
+            if name in self._rounded:
+                weight = round_trip(weight)
         update = self.adapter.updates.get(name) if self.adapter is not None else None
         return weight if update is None else update.merged(weight)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish_engine.chat.prompt import gguf_template
 from burnish_engine.contract.errors import BurnishError, UsageError
-from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.export.aside import require_space
+from burnish_engine.export.lm_studio import place_file
+from burnish_engine.export.modelfile import PARAMETERS, read_modelfile
 from burnish_engine.export.ollama_template import TurnPieces, derive_pieces
 from burnish_engine.models.gguf_runtime import GgufModel
 
@@ -35,7 +35,14 @@ class OllamaFolder:
     notes: list[str] = field(default_factory=list)
 
 
-def export_ollama(gguf: Path, out: Path, *, context: int = 0, license_text: str = "") -> OllamaFolder:
+def export_ollama(
+    gguf: Path,
+    out: Path,
+    *,
+    context: int = 0,
+    license_text: str = "",
+    sampling: Mapping[str, float] | None = None,
+) -> OllamaFolder:
     """Write a folder for `ollama create NAME -f Modelfile`.
 
     Args:
@@ -43,9 +50,10 @@ def export_ollama(gguf: Path, out: Path, *, context: int = 0, license_text: str 
         out: The folder; made if missing, its Modelfile is replaced.
         context: Tokens of a conversation; 0 is 4096, or what the model was made for if that is less.
         license_text: License to state; the one the file names where not given.
+        sampling: Ollama parameters such as `temperature`; see `usual_sampling`.
 
     Raises:
-        UsageError: The file is no GGUF.
+        UsageError: The file is no GGUF, or Ollama could not read a template or stop word as it is.
         SetupError: It is damaged.
         NoSpaceError: It does not fit the disk.
     """
@@ -63,18 +71,48 @@ def export_ollama(gguf: Path, out: Path, *, context: int = 0, license_text: str 
     elif pieces.system_open is None:
         notes.append("The chat template takes no system prompt; Ollama's SYSTEM has no effect on this model.")
     target = out / f"{safe_name(gguf.stem, 'model').replace(' ', '-')}.gguf"
-    _place(gguf, target)
-    lines = [f"FROM ./{target.name}"]
+    place_file(gguf, target)
+    wanted = [("from", "", f"./{target.name}")]
     if pieces is not None:
-        lines.append(f"TEMPLATE {quoted(pieces.go_template())}")
+        wanted.append(("template", "", pieces.go_template()))
         if pieces.default_system:
-            lines.append(f"SYSTEM {quoted(pieces.default_system)}")
-    lines += [f"PARAMETER stop {quoted(stop)}" for stop in stops]
-    lines.append(f"PARAMETER num_ctx {min(context or _USUAL_CONTEXT, trained)}")
+            wanted.append(("system", "", pieces.default_system))
+    wanted += [("parameter", "stop", stop) for stop in stops]
+    wanted.append(("parameter", "num_ctx", str(min(context or _USUAL_CONTEXT, trained))))
+    wanted += [("parameter", name, f"{value:g}") for name, value in (sampling or {}).items()]
     if license_text.strip():
-        lines.append(f"LICENSE {quoted(license_text.strip())}")
-    write_atomic(out / "Modelfile", "\n".join(lines) + "\n")
+        wanted.append(("license", "", license_text.strip()))
+    text = "".join(f"{_line(word, key, value)}\n" for word, key, value in wanted)
+    _check_read(text, wanted)
+    write_atomic(out / "Modelfile", text)
     return OllamaFolder(out / "Modelfile", target, pieces is not None, notes)
+
+
+def usual_sampling(generation_config: Mapping[str, object]) -> dict[str, float]:
+    """Ollama's parameters for what a model's generation_config.json recommends."""
+    names = {"repetition_penalty": "repeat_penalty"}
+    found = {names.get(name, name): value for name, value in generation_config.items()}
+    return {
+        name: value
+        for name, value in found.items()
+        if PARAMETERS.get(name) in (int, float)
+        and name in {"temperature", "top_p", "top_k", "min_p", "repeat_penalty"}
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+    }
+
+
+def _line(word: str, key: str, value: str) -> str:
+    plain = word == "from" or (word == "parameter" and key != "stop")
+    return " ".join(part for part in (word.upper(), key, value if plain else quoted(value)) if part)
+
+
+def _check_read(text: str, wanted: list[tuple[str, str, str]]) -> None:
+    """Check that Ollama reads what was meant."""
+    read = [(one.word, one.key, one.value) for one in read_modelfile(text)]
+    for meant, found in zip(wanted, read, strict=True):
+        if meant != found:
+            raise UsageError(f"Ollama would read the {meant[0]} {meant[2][:60]!r} as {found[2][:60]!r}.", "Change it.")
 
 
 def quoted(text: str) -> str:
@@ -95,20 +133,3 @@ def _pieces(model: GgufModel) -> TurnPieces | None:
         return None
     ends = [model.token_text(token) for token in model.end_tokens()]
     return derive_pieces(template, ends, model.token_text(model.bos) if model.adds_bos else "")
-
-
-def _place(gguf: Path, target: Path) -> None:
-    if target.exists() and target.samefile(gguf):
-        return
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f".partial-{target.name}")
-        aside.unlink(missing_ok=True)
-        try:
-            os.link(gguf, aside)
-        except OSError:  # another disk, or a file system without links
-            require_space(target.parent, gguf.stat().st_size, "The Ollama folder")
-            shutil.copyfile(gguf, aside)
-        aside.replace(target)
-    except OSError as error:
-        raise cannot_write(target, error) from error

@@ -1,4 +1,4 @@
-"""Texts on which two tokenizers are compared: 200 of them, chosen where tokenizers differ.
+"""Texts on which two tokenizers are compared: 500 of them, chosen where tokenizers differ.
 
 All are in Unicode's composed form (NFC): some tokenizers normalize to it and no GGUF can say so, so decomposed text is
 read differently by every GGUF of such a model.
@@ -222,7 +222,13 @@ TRICKY = (
     "''s",
 )
 
-PROBE_STRINGS: tuple[str, ...] = (*DIGITS, *WHITESPACE, *ENGLISH, *CODE, *SCRIPTS, *EMOJI, *TRICKY)
+_BEFORE = ("Hello", "42", "don't", "naïve", "Привет", "你好", "😀", "x=1;", "مرحبا", "THE END")
+_JOINTS = ("", " ", "\n\n", "  \t", "'s ")
+_AFTER = ("world", "1234", "다음", "!?", " tail ", "<b>")
+JOINED = tuple(before + joint + after for before in _BEFORE for joint in _JOINTS for after in _AFTER)
+"""Every kind of text beside every other, joined by every kind of white space: where one pre-token ends."""
+
+PROBE_STRINGS: tuple[str, ...] = (*DIGITS, *WHITESPACE, *ENGLISH, *CODE, *SCRIPTS, *EMOJI, *TRICKY, *JOINED)
 """All of them."""
 
 PROBE_CHATS: tuple[tuple[dict[str, str], ...], ...] = (

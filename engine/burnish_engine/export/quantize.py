@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import shutil
@@ -16,20 +17,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from burnish_engine.advise.gguf_size import TensorType, choose_types, file_bytes
-from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError
-from burnish_engine.contract.recipe import GgufType
-from burnish_engine.export.aside import Cancelled, never, publish, require_space
+from burnish_engine.advise.gguf_size import NEED_IMPORTANCE, TensorType, choose_types, file_bytes
+from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.contract.recipe_export import GgufType
+from burnish_engine.export.aside import Cancelled, never, publish, require_memory, require_space
 from burnish_engine.export.gguf.header import GgufHeader, read_header
+from burnish_engine.export.moments import moment_rows, refining_bytes
 
 FILE_TYPES: Final[dict[GgufType, int]] = {
     "F16": 1, "BF16": 32, "Q8_0": 7, "Q6_K": 18, "Q5_K_M": 17, "Q5_K_S": 16, "Q5_0": 8, "Q4_K_M": 15, "Q4_K_S": 14,
-    "Q4_0": 2, "Q4_1": 3, "IQ4_NL": 25, "IQ4_XS": 30,
+    "Q4_0": 2, "Q4_1": 3, "IQ4_NL": 25, "IQ4_XS": 30, "Q3_K_M": 12, "Q3_K_S": 11, "IQ3_M": 27, "IQ3_XXS": 23,
+    "Q2_K": 10, "IQ2_M": 29,
 }  # fmt: skip
 """Our names to `llama_ftype` (llama.h)."""
 
+USE_IMPORTANCE: Final[tuple[GgufType, ...]] = tuple(
+    quant for quant in FILE_TYPES if quant not in {"F16", "BF16", "Q8_0"}
+)
+"""Types whose rounding an importance matrix changes (ggml-quants.c: Q8_0 passes it over)."""
+
 _POLL_S = 0.1
-_BLOCK = {"Q4_K": 256, "Q5_K": 256, "Q6_K": 256, "IQ4_XS": 256}
+_SMALL_BLOCKS = ("Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL")
+_WORKER_BYTES = 200 * 1024 * 1024  # Python, llama.cpp and the vocabulary
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Quantized:
         bytes: Its size.
         tensor_types: GGUF type to number of tensors.
         fallbacks: Tensors that got another type than the file type has for them, in words.
+        importance: Whether an importance matrix was used.
     """
 
     path: Path
@@ -49,6 +59,7 @@ class Quantized:
     bytes: int
     tensor_types: dict[str, int]
     fallbacks: list[str] = field(default_factory=list)
+    importance: bool = False
 
 
 def quantize(
@@ -56,6 +67,8 @@ def quantize(
     target: Path,
     quant: GgufType,
     *,
+    importance: Path | None = None,
+    moments: Path | None = None,
     threads: int = 0,
     progress: Callable[[float], None] = lambda _share: None,
     cancelled: Cancelled = never,
@@ -66,22 +79,34 @@ def quantize(
         source: F16, BF16 or F32 GGUF.
         target: The file to make; written under another name and renamed when it is whole.
         quant: The type.
+        importance: File of the importance matrix, in llama.cpp's format.
+        moments: Folder with second moments (`moments.py`), for which codes are chosen anew; used with a matrix only.
         threads: CPU threads; 0 is one per core.
         progress: Told the share of tensors done, 0 to 1.
         cancelled: Polled ten times a second; ends the worker.
 
     Raises:
         NoSpaceError: It does not fit the disk, found before the start or on the way.
-        UsageError: The model's row lengths do not fit this type, or the source is no GGUF.
+        DoesNotFitError: Too little memory is free.
+        UsageError: The model's row lengths do not fit this type, it needs an importance matrix, or the source is no
+            GGUF.
         SetupError: The worker failed or died.
         StoppedError: Cancelled.
     """
     header = read_header(source)
-    needed = predicted_bytes(header, quant)
+    if quant in NEED_IMPORTANCE and importance is None:
+        raise UsageError(
+            f"{quant} can only be made with an importance matrix, and there is none.",
+            "Leave export.importance on and the training files in place, or choose Q2_K or Q3_K_M.",
+        )
+    moments = moments if importance is not None else None
+    needed = predicted_bytes(header, quant, importance=importance is not None)
+    require_memory(quantizing_bytes(header, refined=moments is not None), f"Making {quant}")
     require_space(target.parent, needed, f"The {quant} file")
     aside = target.with_name(f".partial-{target.name}")
     try:
-        _run_worker([str(source), str(aside), str(FILE_TYPES[quant]), str(threads)], progress, cancelled)
+        matrix = [str(path) for path in (importance, moments) if path is not None]
+        _run_worker([str(source), str(aside), str(FILE_TYPES[quant]), str(threads), *matrix], progress, cancelled)
         publish(aside, target)
     except SetupError as error:
         missing = needed - (aside.stat().st_size if aside.exists() else 0)
@@ -95,35 +120,60 @@ def quantize(
         raise
     finally:
         aside.unlink(missing_ok=True)
-    return read_back(target, quant, header)
+    return read_back(target, quant, header, importance=importance is not None)
 
 
-def predicted_bytes(header: GgufHeader, quant: GgufType) -> int:
+def quantizing_bytes(header: GgufHeader, *, refined: bool = False) -> int:
+    """Memory the quantizer takes, bytes: its largest tensor as it is, in fp32 and quantized, and its own code.
+
+    Args:
+        header: Of the unquantized file.
+        refined: Whether codes are chosen anew, which comes after it in the same process.
+    """
+    largest = max((math.prod(tensor.shape) for tensor in header.tensors), default=0)
+    longest = max(moment_rows(header.tensors).values(), default=0) if refined else 0
+    return 8 * largest + (refining_bytes(longest) if longest else 0) + _WORKER_BYTES
+
+
+def predicted_bytes(header: GgufHeader, quant: GgufType, *, importance: bool = False) -> int:
     """Size of the quantized file, bytes.
+
+    Args:
+        header: Of the unquantized file.
+        quant: The type.
+        importance: Whether there is an importance matrix, with which some types spend their bits otherwise.
 
     Raises:
         UsageError: The model's row lengths do not fit this type.
     """
-    return file_bytes(_planned(header, quant), header.data_start)
+    return file_bytes(_planned(header, quant, importance), header.data_start)
 
 
-def read_back(path: Path, quant: GgufType, source: GgufHeader | None = None) -> Quantized:
+def read_back(
+    path: Path, quant: GgufType, source: GgufHeader | None = None, *, importance: bool | None = None
+) -> Quantized:
     """What a file holds, and where its types are not the ones the file type stands for.
 
     Args:
         path: The file.
         quant: The type it is meant to have.
         source: The unquantized file's header, where known.
+        importance: Whether an importance matrix was used; None: not known, so whichever explains its types better.
     """
     header = read_header(path)
     actual = {tensor.name: tensor.type for tensor in header.tensors}
-    planned = _planned(source or header, quant) if quant not in {"F16", "BF16"} else []
-    return Quantized(path, quant, path.stat().st_size, header.type_counts(), _in_words(planned, actual))
+    words: dict[bool, list[str]] = {}
+    for used in (False, True) if importance is None else (importance,):
+        planned = _planned(source or header, quant, used) if quant not in {"F16", "BF16"} else []
+        words[used] = _in_words(planned, actual)
+    used = min(words, key=lambda used: len(words[used]))
+    return Quantized(path, quant, path.stat().st_size, header.type_counts(), words[used], used)
 
 
-def _planned(header: GgufHeader, quant: GgufType) -> list[TensorType]:
-    heads, keys = header.number("attention.head_count", 1), header.number("attention.head_count_kv", 1)
-    return choose_types(header.tensors, quant, gqa=heads // max(keys, 1), experts=header.number("expert_count"))
+def _planned(header: GgufHeader, quant: GgufType, importance: bool) -> list[TensorType]:
+    return choose_types(
+        header.tensors, quant, gqa=header.queries_per_key, experts=header.number("expert_count"), importance=importance
+    )
 
 
 def _in_words(planned: list[TensorType], actual: dict[str, str]) -> list[str]:
@@ -134,7 +184,7 @@ def _in_words(planned: list[TensorType], actual: dict[str, str]) -> list[str]:
     )
     lines = []
     for (wanted, given, row), count in odd.most_common():
-        block = _BLOCK.get(wanted, 32)
+        block = 32 if wanted in _SMALL_BLOCKS else 256
         why = f" because rows of {row} are not divisible by {block}" if row % block else ""
         tensors = "1 tensor" if count == 1 else f"{count} tensors"
         lines.append(f"{tensors} became {given} instead of {wanted}{why}")

@@ -1,8 +1,11 @@
-"""The process that quantizes one file: `python -m burnish_engine.export.quantize_worker SOURCE TARGET FTYPE THREADS`.
+"""The process that quantizes one file.
 
-llama.cpp's quantizer blocks, cannot be cancelled and aborts the process on some faults, so it has one of its own.
-Standard output carries JSON lines: {"tensor": 12, "of": 272}, at the end {"done": true} or {"error": "..."}. The worker
-ends when its standard input closes, so that it never outlives whoever started it.
+`python -m burnish_engine.export.quantize_worker SOURCE TARGET FTYPE THREADS [IMPORTANCE [MOMENTS]]`
+
+llama.cpp's quantizer blocks, cannot be cancelled and aborts the process on some faults, so it has one of its own. With
+second moments (`moments.py`) codes are chosen anew afterwards. Standard output carries JSON lines: {"tensor": 12, "of":
+272}, at the end {"done": true} or {"error": "..."}. The worker ends when its standard input closes, so that it never
+outlives whoever started it.
 """
 
 from __future__ import annotations
@@ -12,26 +15,49 @@ import os
 import re
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 _TENSOR = re.compile(r"^\[\s*(\d+)/\s*(\d+)\]")
+_REFINING = 3  # how much longer it takes than llama.cpp's part, about
 
 
 def main(arguments: list[str]) -> int:
     """Quantize; the process's exit status."""
-    source, target, ftype, threads = arguments
+    source, target, ftype, threads, *matrix = arguments
+    origin, *beside = (Path(path).absolute() for path in (source, *matrix))
+    # llama.cpp opens what it writes by Windows' 8-bit code page, and a folder's name may hold any letter.
+    written = Path(target).absolute()
+    os.chdir(written.parent)
+    written = Path(written.name)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if int(threads):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)  # read when numpy is loaded
+    from burnish_engine.export.importance_file import read_importance
     from burnish_engine.models.gguf_library import quantize_file
 
-    error = quantize_file(Path(source), Path(target), int(ftype), int(threads), _report)
+    importance = read_importance(beside[0]) if beside else None
+    moments = beside[1] if len(beside) > 1 else None
+    whole = 1 if moments is None else 1 + _REFINING
+    report = partial(_report, whole)
+    error = quantize_file(origin, written, int(ftype), int(threads), report, importance)
+    if moments is not None and not error:
+        from burnish_engine.export.moments import refine_file
+
+        refine_file(origin, written, moments, partial(_report_refined, whole))
+        _report_refined(whole, 1, 1)
     _say({"error": error} if error else {"done": True})
     return 1 if error else 0
 
 
-def _report(line: str) -> None:
+def _report(whole: int, line: str) -> None:
     match = _TENSOR.match(line)
     if match:
-        _say({"tensor": int(match.group(1)), "of": int(match.group(2))})
+        _say({"tensor": int(match.group(1)), "of": whole * int(match.group(2))})
+
+
+def _report_refined(whole: int, done: int, of: int) -> None:
+    _say({"tensor": of + _REFINING * done, "of": whole * of})
 
 
 def _say(message: dict[str, object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.recipe_export import COARSE_TYPES
 from burnish_engine.export.aside import publish
-from burnish_engine.export.reference import REPLY_TOKENS, Probe
+from burnish_engine.export.reference import REPLY_TOKENS, Reference
+from burnish_engine.export.rounding import OtherMerge
 from burnish_engine.models.source import ModelSource
 
 REPORT = "fidelity.json"
@@ -104,7 +106,7 @@ def _remove(path: Path) -> bool:
 
 
 def build_report(
-    source: ModelSource, architecture: str, digest: str, checked: Checked, probes: Sequence[Probe]
+    source: ModelSource, architecture: str, digest: str, checked: Checked, reference: Reference
 ) -> FidelityReport:
     """Put the report together.
 
@@ -113,10 +115,10 @@ def build_report(
         architecture: The files' `general.architecture`.
         digest: SHA-256 of the adapter, or of the weights where all were trained; or an empty string.
         checked: What was found.
-        probes: Conversations the trained model was asked.
+        reference: What the trained model said.
     """
     notes = [source.note] if source.note else []
-    asked = [probe.reply for probe in probes if probe.reply is not None]
+    asked = [probe.reply for probe in reference.probes if probe.reply is not None]
     if asked and not any(reply.stopped for reply in asked):
         notes.append(
             f"The trained model itself did not end its replies within {max(reply.tokens for reply in asked)} tokens, "
@@ -129,6 +131,18 @@ def build_report(
             for file in checked.files
             if file.passed and not file.reply_stopped
         ]
+    if (other := reference.other_merge) is not None:
+        notes.append(_merge_words(reference, other))
+    if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):
+        notes.append(
+            f"{', '.join(weighed)}: quantized by llama.cpp with an importance matrix of {reference.importance.tokens} "
+            "tokens of training rows; codes then chosen anew with their columns' second moments (GPTQ)."
+        )
+    coarse = [file.quant for file in checked.files if file.quant in COARSE_TYPES]
+    if coarse:
+        notes.append(
+            f"{', '.join(coarse)}: below four bits much is lost, most of all in small models. Compare the figures."
+        )
     return FidelityReport(
         model=source.name,
         architecture=architecture,
@@ -139,7 +153,19 @@ def build_report(
         passed=all(file.passed for file in checked.files) and not checked.mismatches,
         adapter_sha256=digest,
         conversion_kl=checked.conversion_kl,
+        base_loss=reference.base_loss,
+        tuned_loss=reference.tuned_loss,
+        importance_tokens=reference.importance.tokens if reference.importance else 0,
         notes=notes,
+    )
+
+
+def _merge_words(reference: Reference, other: OtherMerge) -> str:
+    losses = [f"{loss:.3f}" if loss is not None else "unknown" for loss in (reference.tuned_loss, other.loss)]
+    return (
+        "The run trained on 4-bit weights, and its adapter can be added to these or to the 16-bit base "
+        f"(export.merge_onto). Held-out loss as exported {losses[0]}, the other way {losses[1]} nats a token; mean KL "
+        f"between the two {other.mean_kl:.4f}."
     )
 
 

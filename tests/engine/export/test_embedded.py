@@ -7,7 +7,7 @@ import torch
 
 from burnish_engine.advise.gguf_size import predicted_file_bytes
 from burnish_engine.chat.gguf_chat import GgufChat
-from burnish_engine.contract.recipe import AdapterSection
+from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.export.job import export_gguf
 from burnish_engine.models.plain import attach_adapter, load_base
 from burnish_engine.models.sampling import Sampling

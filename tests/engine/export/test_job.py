@@ -11,9 +11,11 @@ from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupErr
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.export import job, quantize
 from burnish_engine.export import report as report_module
-from burnish_engine.export.aside import partial_folder, sha256
-from burnish_engine.export.job import export_gguf, verify_file
+from burnish_engine.export.aside import partial_folder
+from burnish_engine.export.job import export_gguf
+from burnish_engine.export.verify import verify_file
 from burnish_engine.models.gguf_runtime import GgufModel
+from burnish_engine.runs.file_hashes import sha256_file
 
 from support.export import make_adapter, make_model, rows, tuned_model
 
@@ -49,7 +51,7 @@ def test_files_have_their_names_and_their_proof(exported, wide):
     assert [file.quant for file in report.files] == ["Q8_0", "F16", "Q4_K_M"]
     for file in report.files:
         assert (out / file.file).stat().st_size == file.bytes
-        assert sha256(out / file.file) == file.sha256
+        assert sha256_file(out / file.file) == file.sha256
     assert report.token_mismatches == 0
     assert report.conversion_kl == report.files[1].mean_kl < 1e-6 < report.files[0].mean_kl
     assert FidelityReport.model_validate_json((out / "fidelity.json").read_text()) == report
@@ -221,7 +223,7 @@ def test_files_get_their_names_after_their_proof(wide, tmp_path, monkeypatch):
 
     def watching(finished, target):
         listed = FidelityReport.model_validate_json((tmp_path / "fidelity.json").read_text()).files
-        assert sha256(finished) == next(file.sha256 for file in listed if file.file == target.name)
+        assert sha256_file(finished) == next(file.sha256 for file in listed if file.file == target.name)
         seen.append(target.name)
         real(finished, target)
 

@@ -4,27 +4,33 @@ import shutil
 import sys
 import time
 from collections import namedtuple
+from dataclasses import replace
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from burnish_engine.advise.gguf_size import (
     BASE_TYPES,
+    NEED_IMPORTANCE,
     TensorShape,
     choose_types,
     file_bytes,
     predicted_file_bytes,
     spec_shapes,
 )
-from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe import GgufType
+from burnish_engine.contract.recipe_export import GgufType
 from burnish_engine.export import quantize as module
 from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize import FILE_TYPES, predicted_bytes, quantize, read_back
+from burnish_engine.models.gguf_library import quantize_file
 from burnish_engine.models.gguf_runtime import GgufModel
 
-from support.export import rows, write_16_bit
+from support.export import make_model, rows, write_16_bit
+from support.small_families import make_small
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -35,19 +41,79 @@ def narrow_f16(talking, tmp_path_factory):
     return write_16_bit(talking, None, tmp_path_factory.mktemp("narrow"))
 
 
+def even_importance(path, matrix):
+    """A matrix that cares for all columns alike; its path."""
+    rows = {tensor.name: tensor.row for tensor in read_header(path).tensors if tensor.type == "F16"}
+    columns = {name: np.ones(row, dtype=np.float32) for name, row in rows.items() if name.startswith("blk.")}
+    write_importance(Importance(columns, 10), matrix)
+    return matrix
+
+
+def in_process(path, target, quant, matrix=None):
+    """What `quantize` makes, without a worker: its start takes longer than the work on files this small."""
+    columns = read_importance(matrix) if matrix else None
+    assert quantize_file(path, target, FILE_TYPES[quant], 1, lambda _line: None, columns) == ""
+    return read_back(target, quant, read_header(path), importance=matrix is not None)
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    """An F16 file of 17 layers with four query heads a key head, and an importance matrix: types differ by layer."""
+    folder = tmp_path_factory.mktemp("deep")
+    source = make_model(
+        folder / "base", "llama", hidden_size=256, intermediate_size=256, num_hidden_layers=17, num_attention_heads=4,
+        num_key_value_heads=1, tie_word_embeddings=False,
+    )  # fmt: skip
+    path = write_16_bit(source, None, folder)
+    return path, even_importance(path, folder / "matrix")
+
+
+@pytest.mark.parametrize("importance", [False, True], ids=["without", "with"])
 @pytest.mark.parametrize("quant", get_args(GgufType))
-def test_every_type_is_made_and_as_large_as_predicted(wide, wide_f16, tmp_path, quant):
-    shares = []
+def test_types_of_every_layer_are_predicted(deep, tmp_path, quant, importance):
+    path, matrix = deep
+    if quant in NEED_IMPORTANCE and not importance:
+        pytest.skip("needs a matrix")
+    made = in_process(path, tmp_path / "x.gguf", quant, matrix if importance else None)
+    assert made.fallbacks == []
+    assert made.bytes == predicted_bytes(read_header(path), quant, importance=importance)
+
+
+@pytest.mark.parametrize("name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-1b-it"])
+def test_sizes_of_other_families_are_predicted(tmp_path, name):
+    path = write_16_bit(make_small(name, tmp_path / "base"), None, tmp_path)
+    matrix = even_importance(path, tmp_path / "matrix")
+    for quant in ("Q4_K_M", "IQ4_NL", "Q4_0", "IQ2_M", "Q2_K"):
+        for importance in (matrix, None) if quant != "IQ2_M" else (matrix,):
+            made = in_process(path, tmp_path / "x.gguf", quant, importance)
+            assert made.bytes == predicted_bytes(read_header(path), quant, importance=importance is not None)
+
+
+@pytest.mark.parametrize("quant", get_args(GgufType))
+def test_every_type_is_made_and_as_large_as_predicted(wide, wide_f16, tmp_path_factory, tmp_path, quant):
     target = tmp_path / f"{quant}.gguf"
-    made = quantize(wide_f16, target, quant, threads=1, progress=shares.append)
-    assert made.bytes == target.stat().st_size == predicted_bytes(read_header(wide_f16), quant)
+    matrix = None
+    if quant in NEED_IMPORTANCE:
+        matrix = even_importance(wide_f16, tmp_path_factory.mktemp("matrix") / "matrix")
+    made = in_process(wide_f16, target, quant, matrix)
+    wanted = predicted_bytes(read_header(wide_f16), quant, importance=matrix is not None)
+    assert made.bytes == target.stat().st_size == wanted
     assert BASE_TYPES[quant] in made.tensor_types
     assert made.fallbacks == []
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
-    assert [path.name for path in tmp_path.iterdir()] == [target.name]
     with GgufModel(target, threads=1) as model:
         assert model.logits(rows(wide, 1)[0][:4]).shape == (4, model.vocab_size)
+
+
+@pytest.mark.parametrize(("quant", "weighed"), [("Q8_0", False), ("Q4_K_M", True)])
+def test_the_worker_makes_the_same_file_and_tells_how_far_it_is(wide_f16, tmp_path_factory, tmp_path, quant, weighed):
+    aside, shares = tmp_path_factory.mktemp("aside"), []
+    matrix = even_importance(wide_f16, aside / "matrix") if weighed else None
+    made = quantize(wide_f16, tmp_path / "x.gguf", quant, importance=matrix, threads=1, progress=shares.append)
+    assert made == replace(in_process(wide_f16, aside / "x.gguf", quant, matrix), path=made.path)
+    assert made.path.read_bytes() == (aside / "x.gguf").read_bytes()
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
 
 
 def test_replaced_types_are_told_in_words(narrow_f16, tmp_path):
@@ -171,3 +237,11 @@ def test_the_worker_ends_with_whoever_started_it(wide_f16, tmp_path):
     process = subprocess.Popen(stuck, stdin=subprocess.PIPE)
     process.stdin.close()
     assert process.wait(timeout=30) == 1
+
+
+def test_too_little_memory_is_told_before_the_start(wide_f16, tmp_path, monkeypatch):
+    monkeypatch.setattr("burnish_engine.export.aside.host_memory", lambda: (10**9, 10**6))
+    with pytest.raises(DoesNotFitError, match=r"Making Q8_0 needs 0\.2 GB of memory; 0\.0 GB are free") as caught:
+        quantize(wide_f16, tmp_path / "x.gguf", "Q8_0")
+    assert caught.value.exit_code == 10
+    assert not list(tmp_path.iterdir())

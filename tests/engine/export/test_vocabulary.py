@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render
@@ -136,10 +136,13 @@ def test_templates_without_an_end_token_keep_the_tokenizers(tmp_path):
     assert turn_end(tokenizer, tokenizer_template(tokenizer)) is None
 
 
-def save_sentencepiece_style(folder):
-    """A BPE tokenizer like Llama 2's: byte fallback, spaces as ▁, one in front of the text."""
+def save_sentencepiece_style(folder, prefix=True):
+    """A BPE tokenizer with byte fallback and spaces as ▁: like Llama 2's with one in front, or like Gemma's without."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    spaces = normalizers.Replace(" ", "▁")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+    if not prefix:
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
@@ -162,15 +165,18 @@ def save_sentencepiece_style(folder):
     fast.save_pretrained(folder)
 
 
-def test_sentencepiece_style_tokenizers(tmp_path):
+@pytest.mark.parametrize("prefix", [True, False], ids=["llama 2", "gemma"])
+def test_sentencepiece_style_tokenizers(tmp_path, prefix):
     source = make_model(tmp_path / "base", "llama", vocab_size=1024)
-    save_sentencepiece_style(source.folder)
+    save_sentencepiece_style(source.folder, prefix)
     source = open_model(str(source.folder))
     path = write_16_bit(source, None, tmp_path)
     tokenizer = load_tokenizer(source)
     with GgufModel(path, vocab_only=True) as model:
         assert model.metadata["tokenizer.ggml.model"] == "llama"
+        assert model.metadata["tokenizer.ggml.add_space_prefix"] == str(prefix).lower()
         texts = [(text, ids) for text, ids in probe_texts(tokenizer) if "</s>" not in text and "<s>" not in text]
+        assert len(texts) >= 495
         found = compare_tokens(texts, model)
         assert not found, [str(one) for one in found[:8]]
 

@@ -14,10 +14,13 @@ from typing import Any, BinaryIO
 from burnish_engine.advise.gguf_size import TensorShape
 from burnish_engine.contract.errors import SetupError, UsageError
 
+MERGED_ONTO, DEQUANTIZED = "burnish.merged_onto", "dequantized"
+"""Key and value in files whose adapter was added to weights rounded to NF4; without it, to the base as it is."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LONGEST_STRING = 64 * 1024 * 1024
 _MOST_TENSORS = 1_000_000
+_SHORT_ARRAY = 1024  # one number a layer
 _MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
 
 
@@ -26,7 +29,7 @@ class GgufHeader:
     """What stands before a GGUF's tensor data.
 
     Attributes:
-        metadata: Key to value; arrays as their length.
+        metadata: Key to value; short arrays of numbers as tuples, others as their length.
         tensors: Every tensor with its type.
         data_start: Where tensor data begins, bytes.
     """
@@ -41,9 +44,17 @@ class GgufHeader:
         return str(self.metadata.get("general.architecture", ""))
 
     def number(self, key: str, default: int = 0) -> int:
-        """An integer of the architecture, such as `attention.head_count`."""
+        """An integer of the architecture, such as `attention.head_count`; the first layer's where each has its own."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
+        if isinstance(value, tuple):
+            value = value[0] if value else default
         return value if isinstance(value, int) else default
+
+    @property
+    def queries_per_key(self) -> int:
+        """Query heads per key head in the first layer, as llama.cpp counts them; 0 where it has none."""
+        heads, keys = self.number("attention.head_count", 1), self.number("attention.head_count_kv", 1)
+        return heads // keys if keys else 0
 
     def type_counts(self) -> dict[str, int]:
         """Type to number of tensors, most frequent first."""
@@ -106,8 +117,10 @@ def _value(file: BinaryIO, kind: int) -> Any:
     return _string(file) if kind == _STRING else _unpack(file, _SCALARS[kind])
 
 
-def _array(file: BinaryIO) -> int:
+def _array(file: BinaryIO) -> int | tuple[Any, ...]:
     kind, count = _unpack(file, "I"), _unpack(file, "Q")
+    if kind in _SCALARS and count <= _SHORT_ARRAY:
+        return tuple(_unpack(file, _SCALARS[kind]) for _ in range(count))
     if kind == _STRING:
         for _ in range(count):
             file.seek(_unpack(file, "Q"), 1)

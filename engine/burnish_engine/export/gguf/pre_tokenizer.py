@@ -15,7 +15,8 @@ PRE_TOKENIZERS = (
     "deepseek-v3", "falcon", "mpt", "refact", "command-r", "stablelm2", "olmo", "dbrx", "smaug-bpe", "poro-chat",
     "chatglm-bpe", "viking", "jais", "codeshell", "bloom", "gpt3-finnish", "exaone", "exaone-moe", "minerva-7b",
     "superbpe", "trillion", "granite-docling", "bailingmoe", "seed-coder", "hunyuan", "hunyuan-dense", "grok-2",
-    "afmoe", "minimax-m2", "solar-open", "youtu", "joyai-llm", "qwen35", "default",
+    "afmoe", "minimax-m2", "solar-open", "youtu", "joyai-llm", "qwen35", "lfm2", "kimi-k2", "tiny_aya", "mellum",
+    "modern-bert", "jais-2", "granite-embed-multi-97m", "default",
 )  # fmt: skip
 """Names llama.cpp knows (llama-vocab.cpp, load); those an installed version does not know are passed over."""
 

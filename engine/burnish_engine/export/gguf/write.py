@@ -19,12 +19,14 @@ from burnish_engine.export.aside import Cancelled, never, stop_if
 from burnish_engine.export.folders import Progress, no_progress, to_dtype
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
 from burnish_engine.export.merge import MergedWeights
 from burnish_engine.models.source import ModelSource
 
-_FILE_TYPES = {"F16": 1, "BF16": 32}  # llama_ftype, llama.h
+_FILE_TYPES = {"F32": 0, "F16": 1, "BF16": 32}  # llama_ftype, llama.h
+_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 _NAME_TRAPS = re.compile(r"(phi|modern)[-_ ]?(?=3|bert)", re.IGNORECASE)
 """Names with phi3, phi-3 or modern-bert switch on token rules in libllama that crash other vocabularies
 (llama-vocab.cpp, "set attributes by model/tokenizer/architecture name")."""
@@ -41,6 +43,7 @@ class GgufPlan:
         vocabulary: Tokenizer.
         pre_tokenizer: `tokenizer.ggml.pre`; empty for vocabularies without.
         tensors: All tensors, in order.
+        name_map: Base tensor name to GGUF name.
     """
 
     architecture: str
@@ -49,6 +52,14 @@ class GgufPlan:
     vocabulary: Vocabulary
     pre_tokenizer: str
     tensors: list[PlannedTensor] = field(default_factory=list)
+    name_map: Callable[[str], str | None] = lambda _name: None
+
+    @property
+    def queries_per_key(self) -> int:
+        """Query heads per key head in the first layer, as llama.cpp counts them; 0 where it has none."""
+        heads, keys = self.metadata["attention.head_count"], self.metadata["attention.head_count_kv"]
+        first = keys[0] if isinstance(keys, list) else keys
+        return int(heads) // int(first) if first and not isinstance(heads, list) else 0
 
 
 def plan_gguf(
@@ -85,6 +96,7 @@ def plan_gguf(
         vocabulary=vocabulary,
         pre_tokenizer="",
         tensors=family.tensors(spec, weights),
+        name_map=family.name_map(spec.num_layers),
     )
     if vocabulary.model != "gpt2":
         return plan
@@ -104,7 +116,7 @@ def write_gguf(
     Args:
         plan: What to write.
         path: The file to write; not a final name.
-        file_type: "F16" or "BF16".
+        file_type: "F16", "BF16", or "F32" to compare without rounding.
         progress: Told the share of bytes written.
         cancelled: Polled between tensors.
 
@@ -135,6 +147,28 @@ def write_gguf(
         writer.close()
 
 
+def header_bytes(plan: GgufPlan, scratch: Path) -> int:
+    """Size of what stands before the tensor data, in every file type, bytes.
+
+    Args:
+        plan: What will be written.
+        scratch: Folder for a small temporary file.
+    """
+    path = scratch / "header.gguf"
+    writer = _open_writer(plan, path, "F16")
+    try:
+        for tensor in plan.tensors:
+            _add_info(writer, tensor, "F16")
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+    finally:
+        writer.close()
+    size = path.stat().st_size
+    path.unlink()
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
 def clean_name(name: str) -> str:
     """A model name that is safe as `general.name`: no path parts, none of the names libllama treats specially."""
     return _NAME_TRAPS.sub(r"\1 v", safe_name(name, "model"))
@@ -154,9 +188,11 @@ def _open_writer(plan: GgufPlan, path: Path, file_type: str) -> Any:
     return writer
 
 
-def _add(writer: Any, key: str, value: float | bool | str) -> None:
+def _add(writer: Any, key: str, value: float | bool | str | list[int] | list[bool]) -> None:
     add: Callable[[str, Any], None]
-    if isinstance(value, bool):
+    if isinstance(value, list):
+        add = writer.add_array
+    elif isinstance(value, bool):
         add = writer.add_bool
     elif isinstance(value, int):
         add = writer.add_uint32
@@ -208,7 +244,7 @@ def _add_info(writer: Any, tensor: PlannedTensor, file_type: str) -> int:
     """Announce a tensor; its bytes."""
     import gguf
 
-    width = 4 if tensor.full_precision else 2
+    width = 4 if tensor.full_precision or file_type == "F32" else 2
     kind = gguf.GGMLQuantizationType["F32" if tensor.full_precision else file_type]
     size = int(np.prod(tensor.shape)) * width
     writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(f"u{width}"), size, raw_dtype=kind)
@@ -237,6 +273,8 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
         keys["general.license"] = license_name
     if weights.adapter is not None:
         keys["burnish.adapter_sha256"] = weights.adapter.digest
+    if weights.onto_rounded:
+        keys[MERGED_ONTO] = DEQUANTIZED
     if source.trained_digest:
         keys["burnish.model_sha256"] = source.trained_digest
     return keys

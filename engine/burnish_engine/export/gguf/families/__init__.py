@@ -2,7 +2,10 @@
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.gguf.families.base import Family
+from burnish_engine.export.gguf.families.gemma3 import GEMMA3
+from burnish_engine.export.gguf.families.lfm2 import LFM2
 from burnish_engine.export.gguf.families.llama import LLAMA, MISTRAL, SMOLLM3
+from burnish_engine.export.gguf.families.phi3 import PHI3
 from burnish_engine.export.gguf.families.qwen import QWEN2, QWEN3
 
 FAMILIES: dict[str, Family] = {
@@ -11,6 +14,9 @@ FAMILIES: dict[str, Family] = {
     "smollm3": SMOLLM3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "gemma3_text": GEMMA3,
+    "phi3": PHI3,
+    "lfm2": LFM2,
 }
 """model_type of config.json to its entry."""
 

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.facts import DecoderSpec, RopeSpec
-from burnish_engine.export.gguf.families.base import Metadata, PlannedTensor
+from burnish_engine.contract.facts import DecoderSpec, LayerSpec, RopeSpec
+from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
 from burnish_engine.export.merge import MergedWeights
 
-Transform = Callable[[str, torch.Tensor], torch.Tensor]
-"""Changes a merged base tensor (by its base name) into what llama.cpp's graph expects."""
-
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
+_PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
+_SILU = ("silu", "swish")
 _DEFAULT_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # Peng et al. 2023; llama.cpp's and transformers' defaults
 
 
-def dense_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+def dense_metadata(
+    spec: DecoderSpec, config: dict[str, Any], *, activations: Sequence[str] = _SILU, rope: Metadata | None = None
+) -> Metadata:
     """Keys every dense Llama-like architecture reads.
+
+    Args:
+        spec: The model.
+        config: Its config.json.
+        activations: Names of the activation that llama.cpp's graph computes.
+        rope: The keys of its rope, where the family has a kind of its own.
 
     Raises:
         UsageError: The model uses something llama.cpp's graph for it does not have.
     """
-    if spec.activation not in {"silu", "swish"}:
+    if spec.activation not in activations:
         raise UsageError(
-            f"The model's activation is {spec.activation!r}; llama.cpp computes this architecture with silu.",
+            f"The model's activation is {spec.activation!r}; llama.cpp computes this architecture with "
+            f"{activations[0]}.",
             "Export as safetensors instead.",
         )
     return {
@@ -43,11 +52,16 @@ def dense_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
         "attention.value_length": spec.head_dim,
         "attention.layer_norm_rms_epsilon": float(spec.rms_norm_eps),
         "rope.dimension_count": spec.head_dim,
-        **_rope_metadata(spec.rope, config),
+        **(rope_metadata(spec.rope, config) if rope is None else rope),
     }
 
 
-def _rope_metadata(rope: RopeSpec, config: dict[str, Any]) -> Metadata:
+def rope_metadata(rope: RopeSpec, config: dict[str, Any]) -> Metadata:
+    """Keys of a rope that is plain, linear, yarn or Llama 3's.
+
+    Raises:
+        UsageError: It is of another kind.
+    """
     keys: Metadata = {"rope.freq_base": float(rope.theta)}
     raw = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     if rope.partial != 1.0 or rope.scaling in {"dynamic", "longrope"}:
@@ -74,47 +88,62 @@ def _rope_metadata(rope: RopeSpec, config: dict[str, Any]) -> Metadata:
 
 
 def dense_tensors(
-    spec: DecoderSpec, weights: MergedWeights, architecture: str, change: Transform
+    family: Family,
+    spec: DecoderSpec,
+    weights: MergedWeights,
+    parts: Callable[[LayerSpec], Sequence[str]] = lambda _layer: _PARTS,
+    final_norm: str = "output_norm",
 ) -> list[PlannedTensor]:
-    """Every tensor under its GGUF name, in layer order.
+    """Every tensor under its GGUF name, in the order of the checkpoint.
 
     A tied head is left out: the loader uses the embedding again. One-dimensional tensors stay F32.
+
+    Args:
+        family: Whose architecture names the tensors.
+        spec: The model.
+        weights: Its weights.
+        parts: The tensors a layer must have.
+        final_norm: GGUF name of the norm before the head.
 
     Raises:
         UsageError: The checkpoint has a tensor that this architecture has no name for.
         SetupError: A tensor that must be there is missing.
     """
-    import gguf
-
-    architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-    names = gguf.get_tensor_name_map(architectures[architecture], spec.num_layers)
+    names = family.name_map(spec.num_layers)
     planned: list[PlannedTensor] = []
     for base in weights.names:
         if base.endswith(_IGNORED_SUFFIXES) or (spec.tied_embeddings and base == "lm_head.weight"):
             continue
-        name = names.get_name(base, try_suffixes=(".weight", ".bias"))
+        name = names(base)
         if name is None:
             raise UsageError(
-                f"The checkpoint has the tensor {base}, which llama.cpp's {architecture} architecture does not know.",
+                f"The checkpoint has the tensor {base}, which llama.cpp's {family.architecture} architecture does not "
+                "know.",
                 "Export as safetensors instead.",
             )
         shape = weights.shape(base)
-        planned.append(PlannedTensor(name, shape, _reader(weights, base, change), full_precision=len(shape) < 2))
-    _check_complete({tensor.name for tensor in planned}, spec)
+        make = partial(_make, family, spec, weights, base)
+        planned.append(PlannedTensor(name, shape, make, full_precision=len(shape) < 2))
+    _check_complete({tensor.name for tensor in planned}, spec, parts, final_norm)
     if spec.rope.scaling == "llama3":
-        factors = llama3_factors(spec.rope, spec.head_dim)
-        planned.append(PlannedTensor("rope_freqs.weight", tuple(factors.shape), lambda: factors, full_precision=True))
+        planned.append(constant("rope_freqs.weight", llama3_factors(spec.rope, spec.head_dim)))
     return planned
 
 
-def _reader(weights: MergedWeights, base: str, change: Transform) -> Callable[[], torch.Tensor]:
-    return lambda: change(base, weights.load(base))
+def _make(family: Family, spec: DecoderSpec, weights: MergedWeights, base: str) -> torch.Tensor:
+    return family.change(spec, base, weights.load(base))
 
 
-def _check_complete(names: set[str], spec: DecoderSpec) -> None:
-    parts = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
-    wanted = {f"blk.{layer}.{part}.weight" for layer in range(spec.num_layers) for part in parts}
-    wanted |= {"token_embd.weight", "output_norm.weight"}
+def constant(name: str, value: torch.Tensor) -> PlannedTensor:
+    """A tensor in full precision that no checkpoint holds."""
+    return PlannedTensor(name, tuple(value.shape), lambda: value, full_precision=True)
+
+
+def _check_complete(
+    names: set[str], spec: DecoderSpec, parts: Callable[[LayerSpec], Sequence[str]], final_norm: str
+) -> None:
+    wanted = {f"blk.{index}.{part}.weight" for index, layer in enumerate(spec.layers) for part in parts(layer)}
+    wanted |= {"token_embd.weight", f"{final_norm}.weight"}
     if not spec.tied_embeddings:
         wanted.add("output.weight")
     missing = sorted(wanted - names)

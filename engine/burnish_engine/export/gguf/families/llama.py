@@ -8,9 +8,8 @@ import torch
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.base import Family, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
-from burnish_engine.export.merge import MergedWeights
 
 
 def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -27,15 +26,12 @@ def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return pairs.swapaxes(1, 2).reshape(weight.shape)
 
 
-def _tensors(architecture: str, spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
-    def change(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        if ".q_proj." in name:
-            return permute_rows(tensor, spec.num_heads)
-        if ".k_proj." in name:
-            return permute_rows(tensor, spec.num_kv_heads)
-        return tensor
-
-    return dense_tensors(spec, weights, architecture, change)
+def _interleaved(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    if ".q_proj." in name:
+        return permute_rows(tensor, spec.num_heads)
+    if ".k_proj." in name:
+        return permute_rows(tensor, spec.num_kv_heads)
+    return tensor
 
 
 def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
@@ -56,21 +52,24 @@ def _smollm3_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     return dense_metadata(spec, config)
 
 
-LLAMA = Family(
+LLAMA: Family = Family(
     architecture="llama",
     pre_tokenizers=("llama-bpe", "smollm", "gpt-2", "default"),
     metadata=dense_metadata,
-    tensors=lambda spec, weights: _tensors("llama", spec, weights),
+    tensors=lambda spec, weights: dense_tensors(LLAMA, spec, weights),
+    change=_interleaved,
 )
-MISTRAL = Family(
+MISTRAL: Family = Family(
     architecture="llama",
     pre_tokenizers=("tekken", "llama-bpe", "gpt-2"),
     metadata=_mistral_metadata,
-    tensors=lambda spec, weights: _tensors("llama", spec, weights),
+    tensors=lambda spec, weights: dense_tensors(MISTRAL, spec, weights),
+    change=_interleaved,
 )
-SMOLLM3 = Family(
+SMOLLM3: Family = Family(
     architecture="smollm3",
     pre_tokenizers=("llama-bpe", "smollm"),
     metadata=_smollm3_metadata,
-    tensors=lambda spec, weights: _tensors("smollm3", spec, weights),
+    tensors=lambda spec, weights: dense_tensors(SMOLLM3, spec, weights),
+    change=_interleaved,
 )

@@ -6,9 +6,8 @@ from typing import Any
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.base import Family, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
-from burnish_engine.export.merge import MergedWeights
 
 
 def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
@@ -20,19 +19,15 @@ def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     return dense_metadata(spec, config)
 
 
-def _tensors(architecture: str, spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
-    return dense_tensors(spec, weights, architecture, lambda _name, tensor: tensor)
-
-
-QWEN2 = Family(
+QWEN2: Family = Family(
     architecture="qwen2",
     pre_tokenizers=("qwen2", "deepseek-r1-qwen"),
     metadata=_metadata,
-    tensors=lambda spec, weights: _tensors("qwen2", spec, weights),
+    tensors=lambda spec, weights: dense_tensors(QWEN2, spec, weights),
 )
-QWEN3 = Family(
+QWEN3: Family = Family(
     architecture="qwen3",
     pre_tokenizers=("qwen2",),
     metadata=_metadata,
-    tensors=lambda spec, weights: _tensors("qwen3", spec, weights),
+    tensors=lambda spec, weights: dense_tensors(QWEN3, spec, weights),
 )

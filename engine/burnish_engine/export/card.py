@@ -1,0 +1,108 @@
+"""The card beside exported files: what they are made of, how near they are, how to run them; and their checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from burnish_engine.contract.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.version import burnish_version
+from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.verdict import in_words
+
+CARD = "README.md"
+CHECKSUMS = "SHA256SUMS"
+_MADE_BY = "<!-- made by Burnish; a new export writes it again -->"
+
+
+def write_card(folder: Path, report: FidelityReport, *, run: str, data: Sequence[str]) -> list[Path]:
+    """Write the card and the checksums of all files that passed.
+
+    A README.md that is not ours is left alone.
+
+    Args:
+        folder: Where the files are.
+        report: Their report, with what earlier exports of the same model added.
+        run: Name of the run.
+        data: Names of its data files, without folders.
+
+    Returns:
+        What was written.
+
+    Raises:
+        NoSpaceError: A file cannot be written.
+    """
+    files = [file for file in report.files if file.passed]
+    if not files:
+        return []
+    sums = folder / CHECKSUMS
+    write_atomic(sums, "".join(f"{file.sha256}  {file.file}\n" for file in files))
+    card = folder / CARD
+    if card.exists() and _MADE_BY not in card.read_text(encoding="utf-8", errors="replace"):
+        return [sums]
+    write_atomic(card, _text(folder, report, run, data))
+    return [card, sums]
+
+
+def _text(folder: Path, report: FidelityReport, run: str, data: Sequence[str]) -> str:
+    files = [file for file in report.files if file.passed]
+    license_name = str(read_header(folder / files[0].file).metadata.get("general.license", ""))
+    name = files[0].file.removesuffix(f"-{files[0].quant}.gguf")
+    front = ["---", "library_name: gguf", "tags:", "- gguf", f"base_model: {report.model}"]
+    front += [f"license: {license_name}"] if license_name else []
+    lines = [*front, "---", "", f"# {name}", "", _MADE_BY, ""]
+    lines += [
+        f"{report.model}, fine-tuned in the run {run}" + (f" on {', '.join(data)}" if data else "") + ".",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| base model | {report.model} |",
+        f"| license of the base | {license_name or 'not stated in its folder; look it up before you share'} |",
+        f"| architecture | {report.architecture} |",
+        f"| SHA-256 of the trained weights | {report.adapter_sha256 or 'none: the base as it is'} |",
+        f"| made with | Burnish {burnish_version()} |",
+        "",
+        "## How near they are to the trained model",
+        "",
+        *_table(files),
+        "",
+        *(f"- {in_words(file)}" for file in files),
+        *_losses(report),
+        f"- Token ids of {report.token_strings} texts are the same as the model's own tokenizer gives.",
+        *(f"- {note}" for note in report.notes),
+        "",
+        "## How to run them",
+        "",
+        "```",
+        f"llama-cli -m {files[0].file}",
+        "burnish chat " + files[0].file,
+        "```",
+        "",
+        "LM Studio, Ollama, PocketPal and other programs on llama.cpp open the files as they are; the chat template is "
+        f"inside. `sha256sum -c {CHECKSUMS}` checks a copy.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table(files: list[QuantFidelity]) -> list[str]:
+    rows = [
+        "| file | MB | mean KL | 99 % KL | same top token | held-out loss | gain kept |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for file in files:
+        loss = "" if file.held_out_loss is None else f"{file.held_out_loss:.3f}"
+        kept = "" if file.gain_kept is None else f"{file.gain_kept:.1%}"
+        figures = (f"{file.bytes / 1e6:.1f}", f"{file.mean_kl:.5f}", f"{file.p99_kl:.4f}", f"{file.top1_agreement:.1%}")
+        rows.append(f"| {' | '.join((file.file, *figures, loss, kept))} |")
+    return rows
+
+
+def _losses(report: FidelityReport) -> list[str]:
+    if report.base_loss is None or report.tuned_loss is None:
+        return []
+    return [
+        f"- Held-out loss in nats a learned token: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f}. The "
+        "gain is the difference."
+    ]

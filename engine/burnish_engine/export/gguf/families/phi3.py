@@ -1,0 +1,57 @@
+"""Phi-3, Phi-3.5 and Phi-4 (mini and full): stacked projections, often longrope and partly rotated heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.dense import constant, dense_metadata, dense_tensors
+from burnish_engine.export.merge import MergedWeights
+
+_PARTS = ("attn_qkv", "attn_output", "attn_norm", "ffn_up", "ffn_down", "ffn_norm")
+
+
+def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+    rope, rotated = spec.rope, int(spec.head_dim * spec.rope.partial)
+    if spec.num_heads * spec.head_dim != spec.hidden_size:
+        raise UsageError(
+            f"The model's {spec.num_heads} heads of {spec.head_dim} do not make up its width of {spec.hidden_size}, "
+            "which llama.cpp assumes for phi3.",
+            "Export as safetensors instead.",
+        )
+    if rope.scaling == "longrope" and not rope.short_factor:
+        raise UsageError("The model's config.json lacks the factors of its longrope.", "Download the model again.")
+    original = rope.original_context or config.get("original_max_position_embeddings") or spec.max_context
+    keys: Metadata = {"rope.freq_base": float(rope.theta), "rope.scaling.original_context_length": int(original)}
+    if rope.scaling == "longrope":
+        keys["rope.scaling.attn_factor"] = float(rope.attention_factor)
+    keys = dense_metadata(spec, config, rope=keys)
+    keys["rope.dimension_count"] = rotated
+    # Programs tell Phi-4 from Phi-3 by a window of 0. llama.cpp computes none: only within it is the file the model.
+    keys["attention.sliding_window"] = spec.sliding_window or 0
+    if spec.sliding_window:
+        keys["context_length"] = min(spec.max_context, spec.sliding_window)
+    return keys
+
+
+def _tensors(spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
+    planned = dense_tensors(PHI3, spec, weights, lambda _layer: _PARTS)
+    if spec.rope.scaling != "longrope":
+        return planned
+    factors = {"long": spec.rope.long_factor, "short": spec.rope.short_factor}
+    return [
+        *planned,
+        *(constant(f"rope_factors_{name}.weight", torch.tensor(values)) for name, values in factors.items()),
+    ]
+
+
+PHI3: Family = Family(
+    architecture="phi3",
+    pre_tokenizers=("gpt-4o", "dbrx", "gpt-2", "llama-bpe"),
+    metadata=_metadata,
+    tensors=_tensors,
+)

@@ -1,0 +1,90 @@
+"""Prove again that a GGUF file is the model that was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish_engine.chat.prompt import Messages
+from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.export.adapter import read_adapter
+from burnish_engine.export.aside import Cancelled, never
+from burnish_engine.export.diagnose import Origin
+from burnish_engine.export.fidelity import check_file, probe_texts
+from burnish_engine.export.folders import Progress, no_progress
+from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
+from burnish_engine.export.probe_strings import PROBE_CHATS
+from burnish_engine.export.quantize import FILE_TYPES, read_back
+from burnish_engine.export.reference import Asked, compute_reference, render_probes
+from burnish_engine.export.report import Checked, build_report
+from burnish_engine.models.gguf_trial import try_file
+from burnish_engine.models.source import ModelSource
+
+if TYPE_CHECKING:
+    import torch
+
+
+def verify_file(
+    gguf: Path,
+    source: ModelSource,
+    adapter: Path | None,
+    *,
+    held_out: Sequence[Sequence[int]] = (),
+    probe_chats: Sequence[Messages] = (),
+    asked: Asked | None = None,
+    progress: Progress = no_progress,
+    cancelled: Cancelled = never,
+    device: torch.device | None = None,
+    threads: int = 0,
+) -> FidelityReport:
+    """Compare any GGUF with the model it is said to be. Changes no file.
+
+    Args:
+        gguf: The file.
+        source: The base model.
+        adapter: The PEFT adapter's folder, or None.
+        held_out: Token ids of rendered held-out rows.
+        probe_chats: Conversations to compare and answer.
+        asked: Which tokens count for the loss, and the model before training.
+        progress: Told what is done.
+        cancelled: Polled.
+        device: Where the trained model computes.
+        threads: CPU threads for llama.cpp.
+
+    Returns:
+        The report; `passed` says whether the file is the trained model.
+
+    Raises:
+        UsageError: The file is no GGUF, or there is nothing to compare on.
+        SetupError: A file is damaged.
+        StoppedError: Cancelled.
+    """
+    from burnish_engine.models.tokenizer import load_tokenizer
+
+    header = read_header(gguf)
+    ftypes = {number: quant for quant, number in FILE_TYPES.items()}
+    quant = ftypes.get(header.metadata.get("general.file_type", -1), "Q4_0")
+    made = read_back(gguf, quant)
+    try_file(gguf)
+    if asked is not None and "burnish.version" in header.metadata:  # the file knows better than the recipe
+        asked = replace(asked, onto_rounded=header.metadata.get(MERGED_ONTO) == DEQUANTIZED)
+    tokenizer = load_tokenizer(source)
+    digest = read_adapter(adapter).digest if adapter is not None else source.trained_digest
+    probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
+    reference = compute_reference(
+        source, adapter, tokenizer, held_out, probes, asked=asked, device=device, progress=progress, cancelled=cancelled
+    )
+    progress(f"Checking {gguf.name}", 0.5)
+    result, tokens = check_file(
+        made,
+        tokenizer,
+        probe_texts(tokenizer),
+        reference,
+        origin=Origin(source, adapter, asked.rounded if asked else frozenset()),
+        threads=threads,
+        cancelled=cancelled,
+    )
+    checked = Checked([result], tokens.strings, tokens.mismatches, None)
+    return build_report(source, header.architecture, digest, checked, reference)

@@ -1,0 +1,70 @@
+"""llama.cpp's own converter makes the same tensors, bit for bit, and says the same about them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from support.export import write_16_bit
+from support.llama_source import convert, llama_source
+from support.small_families import PUBLISHED, make_small
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+OURS_ALONE = {
+    # Ours says what llama.cpp would assume, so that other programs need not know its assumptions.
+    "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base_swa", "vocab_size",
+    "final_logit_softcapping",
+}  # fmt: skip
+BOUNDED = {"mistral", "phi3"}
+"""Families whose context length we bound by the window that llama.cpp does not compute."""
+
+
+@pytest.fixture(scope="module")
+def converter(tmp_path_factory):
+    return llama_source(tmp_path_factory.mktemp("llama-source"))
+
+
+def contents(path):
+    reader = GGUFReader(path)
+    keys = {name: field.contents() for name, field in reader.fields.items()}
+    return keys, {tensor.name: tensor for tensor in reader.tensors}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_same_tensors_as_llama_cpps_own_converter(converter, name, tmp_path):
+    source = make_small(name, tmp_path / "base")
+    ours_keys, ours = contents(write_16_bit(source, None, tmp_path))
+    folder = tmp_path / "theirs"
+    shutil.copytree(source.folder, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "GPT2Tokenizer"}))
+    config = json.loads((folder / "config.json").read_text())
+    convert(converter, "convert_hf_to_gguf.py", folder, "--outtype", "f16", "--outfile", tmp_path / "theirs.gguf")
+    theirs_keys, theirs = contents(tmp_path / "theirs.gguf")
+    assert ours.keys() == theirs.keys()
+    for tensor in theirs.values():
+        mine = ours[tensor.name]
+        rows = len(tensor.data)  # their Gemma drops the rows of the embedding that no token has
+        assert mine.tensor_type == tensor.tensor_type, tensor.name
+        if tensor.name == "rope_freqs.weight":  # theirs is computed in fp32, ours in fp64
+            np.testing.assert_allclose(mine.data, tensor.data, rtol=1e-6)
+            continue
+        np.testing.assert_array_equal(mine.data[:rows], tensor.data, err_msg=tensor.name)
+        assert rows == len(mine.data) or tensor.name == "token_embd.weight"
+    prefix = f"{ours_keys['general.architecture']}."
+    assert ours_keys["general.architecture"] == theirs_keys["general.architecture"]
+    for key in theirs_keys:
+        if key.startswith(prefix):
+            short = key.removeprefix(prefix)
+            if short == "context_length" and config["model_type"] in BOUNDED and config.get("sliding_window"):
+                continue
+            wanted = theirs_keys[key]
+            if short == "rope.scaling.attn_factor" or isinstance(wanted, float):
+                assert ours_keys[key] == pytest.approx(wanted, rel=1e-6), key
+            else:
+                assert ours_keys.get(key) == wanted, key
+    extra = {key.removeprefix(prefix) for key in ours_keys.keys() - theirs_keys.keys() if key.startswith(prefix)}
+    assert extra <= OURS_ALONE

@@ -224,7 +224,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("/tmp/burnish-peers"), help="models, caches, logs")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer for the models that must be made")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=["qwen3-0.6b", "llama-3.2-1b", "qwen3-4b"])
     parser.add_argument("--method", choices=["lora", "qlora"], help="for all; otherwise by the model's size")
     parser.add_argument("--tokens", nargs="+", type=int, default=[4096, 16384])
     parser.add_argument("--checkpointing", nargs="+", choices=["none", "offload"], default=["none", "offload"])

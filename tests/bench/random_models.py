@@ -23,6 +23,10 @@ SHAPES = {
     "llama-3.2-1b": {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
                      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
                      "max_position_embeddings": 131072, "tie_word_embeddings": True} | SPECIAL,
+    # From scratch: 55 million weights with the embedded model's tokenizer.
+    "llama-55m": {"model_type": "llama", "vocab_size": 49152, "hidden_size": 512, "intermediate_size": 1408,
+                  "num_hidden_layers": 10, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+                  "max_position_embeddings": 2048, "tie_word_embeddings": True} | SPECIAL,
 }  # fmt: skip
 
 
@@ -42,7 +46,8 @@ def make_model(folder: Path, tokenizer: Path, shape: dict[str, object]) -> None:
     torch.set_default_dtype(torch.float32)
     model.save_pretrained(folder)
     for file in tokenizer.iterdir():
-        shutil.copy(file, folder)
+        if file.name.startswith(("tokenizer", "chat_template", "special_tokens", "added_tokens", "vocab", "merges")):
+            shutil.copy(file, folder)  # the folder may be another model's
     (folder / "COMPLETE").touch()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -51,13 +52,18 @@ def recorded_packs(file: Path, tokens: int, count: int, *, vocabulary: int) -> E
         UsageError: The file is not such a one, a pass exceeds the budget, or an id the vocabulary.
     """
     try:
-        with np.load(file, allow_pickle=False) as found:
+        loaded = np.load(file, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array, not an archive of three")
+        with loaded as found:
             ids, lengths, per_pass = (found[name].astype(np.int64) for name in ("ids", "lengths", "documents"))
+        if any(array.ndim != 1 for array in (ids, lengths, per_pass)):
+            raise ValueError("its ids, lengths and documents are not plain lists")
         if lengths.sum() != len(ids) or per_pass.sum() != len(lengths) or min(lengths.min(), per_pass.min()) < 1:
             raise ValueError("its ids, lengths and documents do not belong together")
         if ids.min() < 0 or ids.max() >= vocabulary:
             raise ValueError(f"it has the token {ids.max() if ids.min() >= 0 else ids.min()} of {vocabulary:,}")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         words = f"{file} holds no passes that could be trained on here: {problem}."
         raise UsageError(words, "Give one that tests/bench/peer_step.py wrote.") from problem
     split, ends = np.split(ids, np.cumsum(lengths)[:-1]), np.cumsum(per_pass)

@@ -16,7 +16,9 @@ from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.memory_plan import Level, MemoryPlan, parse_levels
-from burnish_engine.contract.recipe import AdapterSection, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
+from burnish_engine.data.pack import EpochPlan
 from burnish_engine.models.decoder_load import build_decoder
 from burnish_engine.models.families import family
 from burnish_engine.models.keep import KEEP_LEVELS, Keep
@@ -57,6 +59,8 @@ class StepOptions:
         one_document: Each pass is one document as long as it.
         serial_offload: The device waits for every copy to or from host memory, for comparison.
         budget_gib: The memory plan is chosen for so much of the device, instead of the settings above; 0: those.
+        optimizer: As a recipe names it.
+        masking: Which matrices sit out steps, as a recipe says it.
     """
 
     shape: str
@@ -76,6 +80,13 @@ class StepOptions:
     one_document: bool = False
     serial_offload: bool = False
     budget_gib: float = 0.0
+    optimizer: Optimizer = "adamw"
+    masking: Masking = "off"
+
+    @property
+    def section(self) -> TrainSection:
+        """The same as a recipe's section."""
+        return TrainSection(optimizer=self.optimizer, precision=self.precision)  # type: ignore[arg-type]
 
 
 class StepBench:
@@ -96,6 +107,7 @@ class StepBench:
         assert known is not None
         section = AdapterSection(rank=options.rank, alpha=float(options.rank), targets=["all-linear"])
         rows = -(-options.tokens // 64) * 64
+        self.packs = self._packs()
         self.plan = self._plan(section)
         loaded = build_decoder(
             RandomWeights(self.spec, self.device),
@@ -109,25 +121,25 @@ class StepBench:
             head_on_host=self.plan.head_on_host,
         )
         loaded.decoder.tile_feed_forward(self.plan.mlp_rows)
-        self.model = make_trainable(loaded)
+        self.model = make_trainable(loaded, MaskingSection(kind=options.masking), 0, options.section)
         self.model.adapter.initialize(0)
         self.model.optimizer.write_shadows()
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         self.layout = PackedLayout(rows, height, min(self.plan.head_rows, rows))
-        self.trainer = FastTrainer(self.model, TrainSection(), [self.layout], self.keep(), graphs=options.graphs)
+        self.trainer = FastTrainer(self.model, options.section, [self.layout], self.keep(), graphs=options.graphs)
         if self.trainer.offload:
             self.trainer.offload.serial = options.serial_offload
-        count = options.warmup + options.steps + _PROFILED + 2
-        if options.packs is not None:
-            self.packs = recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
-        elif options.one_document:
-            self.packs = packs(options.tokens, count, whole=True)
-        else:
-            self.packs = packs(options.tokens)
 
     def keep(self) -> list[Keep]:
         """What each layer keeps."""
         return [KEEP_LEVELS[level] for level in self.plan.layers]
+
+    def _packs(self) -> EpochPlan:
+        options = self.options
+        count = options.warmup + options.steps + _PROFILED + 2
+        if options.packs is not None:
+            return recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
+        return packs(options.tokens, count, whole=True) if options.one_document else packs(options.tokens)
 
     def _plan(self, section: AdapterSection) -> MemoryPlan:
         """The plan for the budget, or as the options say."""
@@ -141,11 +153,10 @@ class StepBench:
                 embedding_on_host=options.tables_on_host,
                 head_on_host=options.tables_on_host,
             )
-        usual = packs(options.tokens, 16, whole=True) if options.one_document else packs(options.tokens)
-        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(usual, 8)])
+        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(self.packs, 8)])
         chosen = plan_within(
             options.budget_gib * GIB,
-            section,
+            Recipe(adapter=section, train=options.section, masking=MaskingSection(kind=options.masking)),
             self.spec,
             lengths.tolist(),
             self.device,
@@ -216,6 +227,8 @@ class StepBench:
     def _memory(self) -> dict[str, Any]:
         # Peaks of the whole process: replaying a captured pass allocates nothing, capturing it did.
         held = self._held()
+        if held:  # now; what torch gave back was there before
+            held += torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved()
         return {
             "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,

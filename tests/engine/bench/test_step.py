@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.bench import shapes
+from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
@@ -124,6 +124,27 @@ def test_recorded_passes_are_measured_in_their_order(tmp_path):
     assert report["fill"] == pytest.approx((130 + 190 + 14) / 3 / 256)
 
 
+def test_a_budget_is_planned_for_the_passes_that_are_trained(tmp_path, monkeypatch):
+    planned = []
+
+    def plan_within(budget, section, spec, lengths, *rest, **settings):
+        planned.append(lengths)
+        return real(budget, section, spec, lengths, *rest, **settings)
+
+    real = step.plan_within
+    monkeypatch.setattr(step, "plan_within", plan_within)
+    file = record(tmp_path / "packs.npz", [[np.arange(10, 40), np.arange(50, 150)]])
+    StepBench(options(packs=file, budget_gib=8.0))
+    assert planned == [[30, 100] * 8]
+
+
+def spoil(file):
+    """Change bytes of the first compressed array."""
+    content = bytearray(file.read_bytes())
+    content[80:96] = b"\xff" * 16
+    file.write_bytes(content)
+
+
 def test_files_that_hold_no_passes_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"190 tokens"):
         recorded_packs(record(tmp_path / "long.npz", [[np.arange(190)]]), 128, 2, vocabulary=VOCABULARY)
@@ -136,7 +157,12 @@ def test_files_that_hold_no_passes_are_refused(tmp_path):
     (tmp_path / "text.npz").write_text("no array")
     (tmp_path / "empty.npz").touch()
     (tmp_path / "cut.npz").write_bytes((tmp_path / "strange.npz").read_bytes()[:200])
-    for name in ("other", "short", "none", "text", "empty", "cut", "absent"):
+    np.savez(tmp_path / "square.npz", ids=np.ones((4, 4), int), lengths=np.array([4]), documents=np.array([1]))
+    with (tmp_path / "array.npz").open("wb") as one:
+        np.save(one, np.arange(3))
+    np.savez_compressed(tmp_path / "spoiled.npz", **np.load(tmp_path / "strange.npz"))
+    spoil(tmp_path / "spoiled.npz")
+    for name in ("other", "short", "none", "text", "empty", "cut", "square", "array", "spoiled", "absent"):
         with pytest.raises(UsageError, match="no passes that could be trained on"):
             recorded_packs(tmp_path / f"{name}.npz", 128, 2, vocabulary=VOCABULARY)
 
@@ -190,6 +216,7 @@ def test_kernels_are_sorted_by_what_they_are_for(kernel, kind):
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", ["lora", "qlora"])
 def test_on_a_gpu_steps_are_captured_and_traced(method):
+    torch.cuda.reset_peak_memory_stats()  # of tests before it
     bench = StepBench(options(method=method, precision="bf16", steps=4, warmup=3, tokens=2048, device="cuda"))
     report = bench.run()
     assert report["graphs"] == "captured"

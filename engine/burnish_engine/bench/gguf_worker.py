@@ -1,0 +1,119 @@
+"""The process that times one GGUF file.
+
+`python -m burnish_engine.bench.gguf_worker FILE PROMPT GENERATE REPEAT THREADS...`
+
+A process of its own, so that load time and peak memory are this file's, and a file that llama.cpp ends the process over
+takes down nothing else. Standard output carries JSON lines: {"share": 0.5}, at the end {"result": {...}} or
+{"error": "..."}.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.models.gguf_runtime import GgufModel
+
+
+class _Fed(GgufModel):
+    """A model whose tokens are chosen for it, so that no end token cuts a measurement short."""
+
+    def feed(self, ids: list[int]) -> int:
+        """Read tokens as llama.cpp does a prompt; the most likely next one."""
+        for start in range(0, len(ids), self._block):
+            logits = self._decode(ids[start : start + self._block], every=False)
+        return int(logits[0].argmax())
+
+    def restart(self) -> None:
+        """Forget everything read."""
+        self._forget(0)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure; the process's exit status."""
+    file, prompt, generate, repeat, *threads = arguments
+    try:
+        result = measure(Path(file), int(prompt), int(generate), int(repeat), [int(one) for one in threads])
+    except BurnishError as error:
+        _say({"error": error.what})
+        return 1
+    _say({"result": result})
+    return 0
+
+
+def measure(file: Path, prompt: int, generate: int, repeat: int, threads: list[int]) -> dict[str, Any]:
+    """Time a file with each number of threads.
+
+    Args:
+        file: The file.
+        prompt: Tokens of the prompt.
+        generate: Tokens to generate after it.
+        repeat: How often; medians are told.
+        threads: Numbers of threads.
+    """
+    load_s = None
+    speeds = []
+    for done, count in enumerate(threads):
+        begun = time.perf_counter()
+        model = _Fed(file, context=prompt + generate + 8, threads=count)
+        load_s = time.perf_counter() - begun if load_s is None else load_s
+        speeds.append(_speed(model, prompt, generate, repeat) | {"threads": count})
+        model.close()
+        _say({"share": (done + 1) / len(threads)})
+    return {"load_s": load_s, "peak_bytes": _peak_bytes(), "speeds": speeds}
+
+
+def _speed(model: _Fed, prompt: int, generate: int, repeat: int) -> dict[str, Any]:
+    ids = np.random.default_rng(0).integers(0, model.vocab_size, min(prompt, model.context - generate - 1)).tolist()
+    model.feed(ids[:16])  # the first pass maps the file's pages and starts the threads
+    first, reading, writing = [], [], []
+    for _ in range(repeat):
+        model.restart()
+        token, took = _timed(lambda: model.feed(ids))
+        first.append(took)
+        reading.append(len(ids) / took)
+        begun = time.perf_counter()
+        for _ in range(generate):
+            token = model.feed([token])
+        writing.append(generate / (time.perf_counter() - begun))
+    return {
+        "prompt_tokens": len(ids),
+        "prompt_tokens_per_s": statistics.median(reading),
+        "first_token_ms": 1e3 * statistics.median(first),
+        "generated_tokens": generate,
+        "generated_tokens_per_s": statistics.median(writing),
+    }
+
+
+def _timed(work: Callable[[], int]) -> tuple[int, float]:
+    begun = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - begun
+
+
+def _peak_bytes() -> int:
+    """Most memory this process ever held."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux; getrusage would tell the peak of the process that started this one, if higher
+        text = status.read_text(encoding="ascii", errors="replace")
+        return 1024 * int(text.partition("VmHWM:")[2].split()[0])
+    info = psutil.Process().memory_info()
+    return int(getattr(info, "peak_wset", info.rss))
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

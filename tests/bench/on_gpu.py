@@ -1,0 +1,237 @@
+"""Everything that has to be seen on a GPU, by name, each within ten minutes on one large card.
+
+    python tests/bench/on_gpu.py --out results tests cards contexts context24 grid offload curve masking
+
+Writes `NAME.jsonl` (rows) or `NAME.log` (what was printed) into the folder, and goes on after a failure. `tests` share
+the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
+its own: several at once, by turns where there are fewer GPUs than jobs.
+
+`scratch` and `lora` are the duels of `tests/bench/duels`. They go on where they were ended after `--limit-s` seconds,
+and leave what they found as `NAME.tgz` (without the runs' folders), which `--given FOLDER` takes back on another
+machine. For `scratch` that folder holds `corpus.jsonl.xz` (see corpus.py; above 64 MiB unpacked, so that its tokens are
+cached) and `tokenizer/` with the embedded model's tokenizer; for `lora` the embedded model has to be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+STEP = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--json"]
+
+# Shape and the card that QLoRA of rank 16 at 2,048 tokens is to fit on, GiB; optimizer.
+CARDS = [
+    ("llama-3.2-1b", 2.0, "adamw"),
+    ("qwen3-4b", 3.5, "adamw"),
+    ("llama-3.1-8b", 6.0, "adamw"),
+    ("qwen3-14b", 9.0, "adamw8bit"),
+    ("qwen3-14b", 9.25, "adamw"),
+]
+# Shape, method, and budgets in GiB from the peer's offloaded peak up.
+CURVE = [
+    ("qwen3-0.6b", "lora", (3.05, 4, 6, 8, 12, 16, 24)),
+    ("llama-3.2-1b", "lora", (4.68, 6, 8, 12, 16, 24)),
+    ("qwen3-4b", "qlora", (5.69, 8, 12, 16, 20, 24)),
+]
+# Shape, tokens, and what layers keep when everything is resident, or in host memory.
+OFFLOAD = [
+    ("llama-3.1-8b", 8192, "attention", "host"),
+    ("qwen3-14b", 8192, "attention", "host"),
+    ("qwen3-32b", 4096, "attention", "host"),
+]
+
+
+def _run(command: list[str], log: Path) -> None:
+    """Run it; what it prints is in the log at once, in case this is ended early."""
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"$ {' '.join(command)}\n")
+        file.flush()
+        done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=False)
+        file.write(f"[{done.returncode}]\n")
+    print(f"{log.stem}: exit {done.returncode}: {log.read_text(encoding='utf-8').strip()[-300:]}", flush=True)
+
+
+def _row(settings: list[str], out: Path, **said: object) -> None:
+    """One timed step as a row."""
+    done = subprocess.run([*STEP, *settings], cwd=ROOT, capture_output=True, text=True, check=False)
+    row = dict(said) | (json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr.strip()[-600:]})
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    shown = ("tok_s", "step_ms", "peak_reserved_gib", "host_gib", "plan", "error")
+    print(out.stem, said, {name: row[name] for name in shown if name in row}, flush=True)
+
+
+def tests(out: Path) -> None:
+    """All GPU tests."""
+    found = [
+        path for path in sorted((ROOT / "tests/engine").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8")
+    ]
+    alone = ROOT / "tests/engine/train/test_ballast.py"
+    shared = [str(path) for path in found if path != alone]  # collecting all others takes longer than running these
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "--durations=15"]
+    _run([*command, "-n", "8", "--dist", "worksteal", "tests/kernels", *shared], out / "tests.log")
+    _run([*command, str(alone)], out / "tests.log")
+
+
+def cards(out: Path) -> None:
+    """The least cards."""
+    for shape, card, optimizer in CARDS:
+        options = ["--out", str(out / "cards.jsonl"), "--shape", shape, "--cards", str(card), "--steps", "4"]
+        _run([sys.executable, str(HERE / "cards.py"), *options, "--optimizer", optimizer], out / "cards.log")
+
+
+def contexts(out: Path) -> None:
+    """The longest contexts of 8B on usual cards: steps of 4, 25 and 63 s as predicted for an H100."""
+    _contexts(out, "--cards", "8", "12", "16")
+
+
+def context24(out: Path) -> None:
+    """A context of 8B on a card of 24 GiB that is long enough; the longest one's step would take three minutes."""
+    _contexts(out, "--cards", "24", "--most", "131072")
+
+
+def _contexts(out: Path, *options: str) -> None:
+    settings = ["--out", str(out / "contexts.jsonl"), "--shape", "llama-3.1-8b", "--rank", "32", "--longest"]
+    _run([sys.executable, str(HERE / "cards.py"), *settings, *options], out / "contexts.log")
+
+
+def grid(out: Path) -> None:
+    """How far off predicted memory is."""
+    _run([sys.executable, str(HERE / "memory_grid.py"), "--out", str(out / "grid.jsonl")], out / "grid.log")
+
+
+def offload(out: Path) -> None:
+    """Copies behind the computation, in turn with it, and none."""
+    for shape, tokens, resident, host in OFFLOAD:
+        for name, keep, extra in (
+            ("resident", resident, []),
+            ("behind", host, []),
+            ("serial", host, ["--serial-offload"]),
+        ):
+            settings = ["--shape", shape, "--tokens", str(tokens), "--method", "qlora", "--keep", keep, "--steps", "8"]
+            _row([*settings, *extra], out / "offload.jsonl", shape=shape, copies=name)
+
+
+def curve(out: Path) -> None:
+    """Speed over memory at 16,384 tokens."""
+    for shape, method, budgets in CURVE:
+        for budget in budgets:
+            settings = ["--shape", shape, "--method", method, "--budget-gib", str(budget), "--steps", "8"]
+            _row(settings, out / "curve.jsonl", shape=shape, budget_gib=budget)
+
+
+def masking(out: Path) -> None:
+    """What Magma costs of a step, and what other optimizers do."""
+    for optimizer, kind in (
+        ("adamw", "off"),
+        ("adamw", "magma"),
+        ("adamw8bit", "off"),
+        ("muon", "off"),
+        ("lion", "off"),
+    ):
+        settings = ["--shape", "qwen3-0.6b", "--tokens", "4096", "--optimizer", optimizer, "--masking", kind]
+        _row([*settings, "--steps", "40"], out / "masking.jsonl", optimizer=optimizer, masking=kind)
+
+
+def scratch(out: Path, given: Path, limit_s: float) -> None:
+    """From scratch on real text: AdamW, AdamW with Magma, Muon; one rate a side, three seeds."""
+    work = Path("/tmp/scratch-duel")
+    if not work.exists():
+        work.mkdir(parents=True)
+        for side in (HERE / "duels").glob("scratch-*.toml"):
+            shutil.copy(side, work)
+        with lzma.open(given / "corpus.jsonl.xz") as packed, (work / "corpus.jsonl").open("wb") as corpus:
+            shutil.copyfileobj(packed, corpus)
+        maker = [sys.executable, str(HERE / "random_models.py"), str(work), str(given / "tokenizer"), "llama-55m"]
+        subprocess.run(maker, check=True)
+    _duel("scratch", work, ["--factors", "1", "--evaluations", "5"], out, given, limit_s)
+
+
+def lora(out: Path, given: Path, limit_s: float) -> None:
+    """LoRA on the embedded model with the sample dataset: the same three, with their grids of rates."""
+    _duel("lora", HERE / "duels", ["--evaluations", "5"], out, given, limit_s)
+
+
+def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, limit_s: float) -> None:
+    folder = Path(f"/tmp/duel-{name}")
+    if not folder.exists() and (given / f"{name}.tgz").is_file():
+        (folder / "runs").mkdir(parents=True)
+        with tarfile.open(given / f"{name}.tgz") as packed:
+            packed.extractall(folder, filter="data")
+    files = [str(sides / f"{name}-{side}.toml") for side in ("adamw", "magma", "muon")]
+    asked = ["--resume", str(folder)] if folder.exists() else [*files, "--out", str(folder), *options]
+    command = [sys.executable, "-m", "burnish_engine.cli.main", "duel", *asked]
+    with (out / f"{name}.log").open("a", encoding="utf-8") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # the run under way is saved
+            process.wait()
+    with tarfile.open(out / f"{name}.tgz", "w:gz") as packed:
+        for path in sorted(folder.iterdir()):
+            if path.name != "runs":
+                packed.add(path, path.name)
+    print(f"{name}: exit {process.returncode}", flush=True)
+
+
+DUELS: dict[str, Callable[[Path, Path, float], None]] = {job.__name__: job for job in (scratch, lora)}
+JOBS: dict[str, Callable[[Path], None]] = {
+    job.__name__: job for job in (tests, cards, contexts, context24, grid, offload, curve, masking)
+}
+
+
+def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
+    """Each job in a process that sees one GPU; the next one begins where one is done."""
+    import torch
+
+    free, waiting = list(range(torch.cuda.device_count())), list(names)
+    running: dict[subprocess.Popen[bytes], int] = {}
+    while waiting or running:
+        while waiting and free:
+            gpu = free.pop(0)
+            command = [sys.executable, __file__, *options, waiting.pop(0)]
+            running[subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})] = gpu
+        for process in [process for process in running if process.poll() is not None]:
+            free.append(running.pop(process))
+        time.sleep(0.2)
+
+
+def main() -> None:
+    """Do the jobs named, in order."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--given", type=Path, default=Path())
+    parser.add_argument("--limit-s", type=float, default=480, help="after which a duel is ended, to go on later")
+    parser.add_argument("jobs", nargs="+", choices=sorted([*JOBS, *DUELS]))
+    parser.add_argument("--side-by-side", action="store_true")
+    options = parser.parse_args()
+    options.out, options.given = options.out.resolve(), options.given.resolve()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.side_by_side:
+        settings = ["--out", str(options.out), "--given", str(options.given), "--limit-s", str(options.limit_s)]
+        side_by_side(options.jobs, settings)
+        return
+    for name in options.jobs:
+        began = time.monotonic()
+        if name in DUELS:
+            DUELS[name](options.out, options.given, options.limit_s)
+        else:
+            JOBS[name](options.out)
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.markup import escape
@@ -12,6 +12,7 @@ from rich.markup import escape
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.memory_plan import LEVELS
+from burnish_engine.contract.recipe_train import Masking, Optimizer
 from burnish_kernels.registry import OPS
 
 app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
@@ -100,6 +101,8 @@ def step(
     budget_gib: Annotated[
         float, typer.Option(min=0.0, help="Choose the memory plan for so much of the device, instead of --keep.")
     ] = 0.0,
+    optimizer: Annotated[str, typer.Option(help="As in a recipe's train.optimizer.")] = "adamw",
+    masking: Annotated[str, typer.Option(help="As in a recipe's masking.kind.")] = "off",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -113,6 +116,8 @@ def step(
         ("method", method, ("lora", "qlora")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
+        ("optimizer", optimizer, get_args(Optimizer)),
+        ("masking", masking, get_args(Masking)),
     ):
         if value not in known:
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
@@ -144,6 +149,8 @@ def step(
         one_document=one_document,
         serial_offload=serial_offload,
         budget_gib=budget_gib,
+        optimizer=cast("Optimizer", optimizer),
+        masking=cast("Masking", masking),
     )
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation
@@ -184,3 +191,44 @@ def _warn_of_company() -> None:
     run = holder_of("cuda-0")
     if run is not None:
         err.print(f"[yellow]note:[/] the run {escape(run)} is using this GPU, so these times are too long.")
+
+
+@app.command()
+def gguf(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="GGUF files, or folders of them.")],
+    threads: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="N", help="Threads; may be repeated. Default: 1, 2, 4 ... all cores."),
+    ] = None,
+    prompt: Annotated[int, typer.Option(min=8, help="Tokens of the prompt.")] = 512,
+    generate: Annotated[int, typer.Option(min=4, help="Tokens to generate.")] = 64,
+    repeat: Annotated[int, typer.Option(min=1, help="How often; medians are told.")] = 3,
+    phone: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="JSON", help="What `llama-bench -o json` measured on a phone, to show beside."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Time exported files with llama.cpp on this machine's processor, and say what they would take on a phone.
+
+    Load time, time to the first token, tokens a second for prompt and reply, and peak memory, each file in a process
+    of its own.
+    """
+    from burnish_engine.bench import gguf as bench_gguf
+    from burnish_engine.bench.gguf_result import read_llama_bench
+    from burnish_engine.cli.bench_gguf import show_benches
+
+    measured = [one for path in phone or () for one in read_llama_bench(path)]
+    found = bench_gguf.gguf_files(files)
+    say = err if json else out
+    results = []
+    for path in found:
+        say.print(f"Timing {escape(path.name)}...")
+        counts = threads or bench_gguf.usual_threads()
+        results.append(bench_gguf.bench_file(path, counts, prompt=prompt, generate=generate, repeat=repeat))
+    if json:
+        documents = [one.model_dump(mode="json") for one in results]
+        print_json(dumps({"files": documents, "phone": [one.model_dump(mode="json") for one in measured]}))
+        return ExitCode.DONE
+    show_benches(found, results, measured)
+    return ExitCode.DONE

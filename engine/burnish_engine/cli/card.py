@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from burnish_engine.contract.card import Circumstances, HashedFile, RunCard
-from burnish_engine.runs.compare_cards import changes_words, fact_label, is_weights
+from burnish_engine.runs.card_words import changes_words, fact_label
 
 _DIGITS = 12  # of a hash: enough to tell files apart
 _MOST_FILES = 3
@@ -20,15 +20,22 @@ def card_lines(card: RunCard) -> Iterator[str]:
     yield f"Seed {card.seed}, recipe {card.recipe_sha256[:_DIGITS]}, tokenized data {card.data.tokens_sha256[:_DIGITS]}"
     if facts.memory_plan:
         yield f"Memory plan: {facts.memory_plan}"
-    yield f"Base model {card.base.name}: {_files([file for file in card.base.files if is_weights(file)])}"
+    yield f"Base model {card.base.name}: {_files([file for file in card.base.files if file.is_weights])}"
     yield f"Data: {_files(card.data.files)}"
     if card.begun_step:
         yield f"The card was begun at step {card.begun_step}; what the steps before were made with is not known"
     for resume in card.resumes:
         yield f"Went on at step {resume.step} with {changes_words(resume) or 'everything the same'}"
+    if back := card.rollback:
+        where = f"step {back.to_step}" if back.to_step else "the beginning"
+        yield f"Went back from step {back.step} to {where}, and on at {back.factor:g} times the learning rate"
+    if guard := card.guard:
+        yield " ".join(part for part in ("Is it training?", guard.sentence, guard.cause, guard.remedy) if part)
     if result := card.result:
-        saved = _files([file for file in result.files if is_weights(file)])
+        saved = _files([file for file in result.files if file.is_weights])
         yield f"Saved {_ENDED[result.ended]} (step {result.step}, {result.tokens:,} tokens): {saved}"
+        if result.best_step is not None:
+            yield f"What is saved is of step {result.best_step}, the best held-out loss ({result.best_loss:.4f} nats)"
 
 
 def _device(facts: Circumstances) -> str:
@@ -45,8 +52,6 @@ def _precision(facts: Circumstances) -> str:
 
 
 def _files(files: Sequence[HashedFile]) -> str:
-    shown = [
-        f"{file.name} {file.sha256[:_DIGITS] if file.sha256 else '(not read yet)'}" for file in files[:_MOST_FILES]
-    ]
+    shown = [f"{file.name} {file.sha256[:_DIGITS] if file.sha256 else '(not read)'}" for file in files[:_MOST_FILES]]
     more = len(files) - len(shown)
     return ", ".join([*shown, *([f"and {more} more"] if more else [])])

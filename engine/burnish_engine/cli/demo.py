@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from burnish_engine.cli.export import show_report
+from burnish_engine.cli.export_report import show_report
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import duration, out
 from burnish_engine.contract.errors import ExitCode

@@ -1,27 +1,29 @@
-"""`burnish export` and `burnish verify`: files from a run, each with its proof."""
+"""`burnish export`: files from a run, each with its proof."""
 
 from __future__ import annotations
 
-import threading
+import json as json_module
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
 
-from burnish_engine.cli.terminal import out, print_json, size, typed, typed_run
+from burnish_engine.chat.run_model import base_of_whole, trained_model
+from burnish_engine.cli.export_bar import ProgressBar
+from burnish_engine.cli.terminal import out, typed, typed_run
 from burnish_engine.contract.errors import ExitCode, FidelityError, UsageError
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe import GgufType, Recipe
-from burnish_engine.models.source import ModelSource, open_model, open_trained
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_export import COARSE_TYPES, GgufType, MergeOnto
+from burnish_engine.models.source import ModelSource
 from burnish_engine.runs.export_job import ExportReporter
-from burnish_engine.runs.held_out import load_held_out
-from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of
+from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
 
-Kind = Literal["gguf", "safetensors", "adapter", "ollama"]
+Kind = Literal["gguf", "safetensors", "adapter", "ollama", "lmstudio", "lora-gguf"]
+_PROVEN = ("gguf", "ollama", "lmstudio")
+"""Kinds that are GGUF files with a fidelity report."""
 
 
 def export(
@@ -29,7 +31,9 @@ def export(
     to: Annotated[
         Kind,
         typer.Option(
-            metavar="KIND", help="gguf, safetensors (adapter merged into the base), adapter (PEFT) or ollama."
+            metavar="KIND",
+            help="gguf, safetensors (adapter merged into the base), adapter (PEFT), lora-gguf (the adapter alone, for "
+            "llama.cpp), ollama, or lmstudio (its folder layout).",
         ),
     ] = "gguf",
     quant: Annotated[
@@ -38,43 +42,90 @@ def export(
     ] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the files. Default: the run's.")] = None,
     name: Annotated[str, typer.Option(help="What to call the model and its files.")] = "",
+    importance: Annotated[
+        bool | None,
+        typer.Option(
+            "--importance/--no-importance",
+            help="Round least what the training rows use most. Default: the recipe's, which is yes.",
+        ),
+    ] = None,
+    merge_onto: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="Of a run on 4-bit weights: add the adapter to the 16-bit `base`, or to the `dequantized` weights it "
+            "was trained on. Default: the recipe's.",
+        ),
+    ] = "",
+    size_limit: Annotated[
+        float | None,
+        typer.Option(metavar="MB", min=0.0, help="Largest file wanted; the best below it is suggested."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what it would take: exact sizes, disk, memory, time.")
+    ] = False,
+    push: Annotated[
+        str,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Make nothing, but send the verified files made before to a model hub (HF_TOKEN, HF_ENDPOINT).",
+        ),
+    ] = "",
+    public: Annotated[bool, typer.Option("--public", help="With --push: a new repository is public.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the fidelity report as JSON.")] = False,
 ) -> int:
     """Make files of a trained model.
 
     A GGUF is called done only after it was compared, token by token, with the model that was trained.
     """
-    if json and to not in ("gguf", "ollama"):
+    if json and to not in _PROVEN:
         raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
     paths = open_run(run)
-    (adapter_of if to == "adapter" else trained_of)(paths)
-    recipe = read_recipe(paths)
-    quants = _types(quant, recipe) if to in ("gguf", "ollama") else []
+    if push:
+        return _push(out_dir or paths.export, push, private=not public)
+    (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
+    if to == "lora-gguf" and (why := _why_merged(paths)):
+        out.print(f"[yellow]note:[/] {escape(why)} It is merged into the model instead.")
+        to = "gguf"
+    recipe = _with_choices(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
+    weighed = recipe.export.importance
+    quants = _types(quant, recipe) if to in _PROVEN else []
+    if plan:
+        return _show_plan(paths, recipe, name, quants, importance=weighed)
+    for coarse in (one for one in quants if one in COARSE_TYPES and not json):
+        out.print(f"[yellow]note:[/] {coarse} has less than four bits a weight and loses much; compare its figures.")
     folder = out_dir or paths.export
-    with ExportReporter(paths, to, quants) as reporter, _ProgressBar(quiet=json, reporter=reporter) as bar:
-        if to in ("adapter", "safetensors"):
-            written = _export_folder(paths, recipe, folder / to, bar)
-            report = None
-        else:
-            report = _export_files(paths, recipe, folder, name, quants, bar, reporter)
+    with ExportReporter(paths, to, quants) as reporter, ProgressBar(quiet=json, reporter=reporter) as bar:
+        if to in _PROVEN:
+            report = _export_files(paths, recipe, folder, name, quants, bar, reporter, importance=weighed)
             written = folder
-        if to == "ollama" and report is not None:
-            _write_modelfiles(report, folder, quiet=json)
-        reporter.finished(str(written.absolute()), report)
+        else:
+            written = _export_other(paths, recipe, folder, to, name, bar)
+            report = None
+        if report is not None and to != "gguf":
+            _hand_over(report, paths, recipe, folder, to, name, quiet=json)
+        best, why = _suggested(report, paths, recipe)
+        reporter.finished(str(written.absolute()), report, suggested=best, why=why)
         bar.stop()
     if report is None:
         out.print(f"Wrote {escape(str(written.absolute()))}")
     else:
-        show_report(report, folder, json=json)
+        _show(report, why, folder, json=json)
     if not json and (trial := _trial(paths, to, written, report)):
         out.print(f"Try it: {escape(trial)}")
     return ExitCode.DONE
 
 
+def _why_merged(paths: RunPaths) -> str:
+    from burnish_engine.export.gguf.adapter_file import why_merged
+
+    return why_merged(adapter_of(paths))
+
+
 def _trial(paths: RunPaths, to: Kind, written: Path, report: FidelityReport | None) -> str:
     """The command that talks to what was exported."""
-    if to == "ollama":
-        return ""  # the notes beside the Modelfile say how
+    if to in ("ollama", "lmstudio", "lora-gguf"):
+        return ""  # the notes beside the files say how
     if report is None:
         return f"burnish chat {typed(written.absolute()) if to == 'safetensors' else typed_run(paths)}"
     if written == paths.export:
@@ -82,22 +133,49 @@ def _trial(paths: RunPaths, to: Kind, written: Path, report: FidelityReport | No
     return f"burnish chat {typed((written / report.files[0].file).absolute())}"
 
 
-def _export_folder(paths: RunPaths, recipe: Recipe, target: Path, bar: _ProgressBar) -> Path:
-    """The adapter, or the trained model (with an adapter: merged into the base), as a folder."""
+def _push(folder: Path, repository: str, *, private: bool) -> int:
+    from burnish_engine.export.push import push
+    from burnish_engine.hub.offline import is_offline
+
+    if is_offline():
+        raise UsageError("BURNISH_OFFLINE forbids any connection.", "Set BURNISH_OFFLINE=0 to push.")
+    with ProgressBar(quiet=False) as bar:
+        url = push(folder, repository, private=private, progress=bar.show, cancelled=bar.cancelled)
+    out.print(f"Pushed: {escape(url)}")
+    return ExitCode.DONE
+
+
+def _show_plan(paths: RunPaths, recipe: Recipe, name: str, quants: list[GgufType], *, importance: bool) -> int:
+    from burnish_engine.cli.export_report import show_forecast
+    from burnish_engine.export.preflight import forecast_gguf
+
+    if not quants:
+        raise UsageError("--plan is for GGUF files.", "Give --to gguf, ollama or lmstudio.")
+    source, adapter = trained_model(paths, recipe)
+    tokens, called = recipe.export.importance_tokens if importance else 0, _name(name, recipe, source)
+    show_forecast(forecast_gguf(source, adapter, called, quants, importance_tokens=tokens))
+    return ExitCode.DONE
+
+
+def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: Kind, name: str, bar: ProgressBar) -> Path:
+    """The adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
     from burnish_engine.export.folders import export_adapter, export_safetensors
+    from burnish_engine.export.rounding import rounded_names
 
-    if target.name == "adapter":
-        return export_adapter(adapter_of(paths), target)
-    source, adapter = _trained(paths, recipe)
-    return export_safetensors(source, adapter, target, progress=bar.show, cancelled=bar.cancelled)
+    if to == "adapter":
+        return export_adapter(adapter_of(paths), folder / to)
+    source, adapter = trained_model(paths, recipe)
+    if to == "lora-gguf" and adapter is not None:
+        from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
+
+        return export_adapter_gguf(source, adapter, folder, _name(name, recipe, source))
+    in_4_bits = recipe.model.quantize == "nf4" and recipe.export.merge_onto == "dequantized"
+    rounded = rounded_names(source) if in_4_bits else frozenset[str]()
+    return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, cancelled=bar.cancelled)
 
 
-def _trained(paths: RunPaths, recipe: Recipe) -> tuple[ModelSource, Path | None]:
-    """What the run trained: base and adapter, or a model and no adapter."""
-    trained = trained_of(paths)
-    if trained == paths.model:
-        return open_trained(trained, recipe.model.path), None
-    return open_model(recipe.model.path), trained
+def _name(name: str, recipe: Recipe, source: ModelSource) -> str:
+    return name or recipe.name or f"{source.name}-tuned"
 
 
 def _export_files(
@@ -106,24 +184,45 @@ def _export_files(
     folder: Path,
     name: str,
     quants: list[GgufType],
-    bar: _ProgressBar,
+    bar: ProgressBar,
     reporter: ExportReporter,
+    *,
+    importance: bool,
 ) -> FidelityReport:
     from burnish_engine.chat.device import undisturbing_device
+    from burnish_engine.export.card import write_card
     from burnish_engine.export.job import export_gguf
+    from burnish_engine.export.quantize import USE_IMPORTANCE
+    from burnish_engine.export.reference import Asked
     from burnish_engine.export.report import read_report
+    from burnish_engine.export.rounding import rounded_names
+    from burnish_engine.export.rows import export_rows
 
-    source, adapter = _trained(paths, recipe)
-    ids, chats = load_held_out(paths)
+    source, adapter = trained_model(paths, recipe)
+    rows = export_rows(paths, recipe, source)
+    if rows.note and importance and set(quants) & set(USE_IMPORTANCE):
+        bar.say(f"note: {rows.note}")
+    base, without_base = (None, "") if adapter else base_of_whole(recipe)
+    if without_base:
+        bar.say(f"note: {without_base}")
+    asked = Asked(
+        learned=rows.learned,
+        base=base,
+        training=rows.training if importance else (),
+        tokens=recipe.export.importance_tokens,
+        in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
+        onto_rounded=recipe.export.merge_onto == "dequantized",
+    )
     try:
-        return export_gguf(
+        report = export_gguf(
             source,
             adapter,
             folder,
-            name or recipe.name or f"{source.name}-tuned",
+            _name(name, recipe, source),
             quants,
-            held_out=ids,
-            probe_chats=chats[:3],
+            held_out=rows.held_out,
+            probe_chats=rows.chats[:3],
+            asked=asked,
             progress=bar.show,
             cancelled=bar.cancelled,
             device=undisturbing_device(recipe.devices)[0],
@@ -131,78 +230,73 @@ def _export_files(
     except FidelityError:
         reporter.attach(read_report(folder))
         raise
+    data = [Path(file).name for file in recipe.data.files]
+    write_card(folder, read_report(folder) or report, run=paths.root.name, data=data)
+    return report
 
 
-def _write_modelfiles(report: FidelityReport, folder: Path, *, quiet: bool) -> None:
-    from burnish_engine.export.ollama import export_ollama
+def _hand_over(
+    report: FidelityReport, paths: RunPaths, recipe: Recipe, folder: Path, to: Kind, name: str, *, quiet: bool
+) -> None:
+    """Lay the files out for Ollama or LM Studio."""
+    from burnish_engine.export.lm_studio import export_lm_studio
+    from burnish_engine.export.ollama import export_ollama, usual_sampling
 
+    source, _ = trained_model(paths, recipe)
+    recommended: dict[str, object] = {}
+    settings = source.folder / "generation_config.json"
+    if settings.is_file():
+        recommended = json_module.loads(settings.read_text(encoding="utf-8"))
     for entry in report.files:
-        result = export_ollama(folder / entry.file, folder / f"ollama-{entry.quant}")
-        if not quiet:
-            out.print(f"Wrote {escape(str(result.modelfile))}")
-            for note in result.notes:
-                out.print(f"note: {escape(note)}")
+        if to == "lmstudio":
+            written = export_lm_studio(folder / entry.file, folder / "lmstudio", _name(name, recipe, source))
+            lines = [f"Wrote {written}", "Copy the folder lmstudio into LM Studio's models folder."]
+        else:
+            result = export_ollama(
+                folder / entry.file, folder / f"ollama-{entry.quant}", sampling=usual_sampling(recommended)
+            )
+            lines = [f"Wrote {result.modelfile}", *(f"note: {note}" for note in result.notes)]
+        for line in () if quiet else lines:
+            out.print(escape(line))
 
 
-def verify(
-    file: Annotated[Path, typer.Argument(help="A GGUF file.")],
-    against: Annotated[str, typer.Option(help="The run it was made from.")],
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-) -> int:
-    """Prove again that a GGUF file is the model that a run trained."""
-    from burnish_engine.chat.device import undisturbing_device
-    from burnish_engine.export.job import verify_file
+def _with_choices(recipe: Recipe, importance: bool | None, merge_onto: str, size_limit: float | None) -> Recipe:
+    """The recipe with what was said on the command line."""
+    onto: dict[str, MergeOnto] = {name: name for name in get_args(MergeOnto)}
+    if merge_onto and merge_onto not in onto:
+        raise UsageError(f"--merge-onto is {merge_onto!r}.", f"Choose {' or '.join(onto)}.")
+    said = {
+        "importance": importance,
+        "merge_onto": onto.get(merge_onto),
+        "size_limit_mb": size_limit,
+    }
+    changed = {name: value for name, value in said.items() if value is not None}
+    return recipe.model_copy(update={"export": recipe.export.model_copy(update=changed)})
 
-    paths = open_run(against)
-    recipe = read_recipe(paths)
-    source, adapter = _trained(paths, recipe)
-    ids, chats = load_held_out(paths)
-    with _ProgressBar(quiet=json) as bar:
-        report = verify_file(
-            file,
-            source,
-            adapter,
-            held_out=ids,
-            probe_chats=chats[:3],
-            progress=bar.show,
-            cancelled=bar.cancelled,
-            device=undisturbing_device(recipe.devices)[0],
+
+def _suggested(report: FidelityReport | None, paths: RunPaths, recipe: Recipe) -> tuple[str, str]:
+    """The best of several files for the limit or the target, and why; an empty name where none fits."""
+    from burnish_engine.export.verdict import suggest
+
+    if report is None or len(report.files) < 2:
+        return "", ""
+    limit = int(recipe.export.size_limit_mb * 1e6)
+    spec = trained_model(paths, recipe)[0].spec
+    best = suggest(report, size_limit_bytes=limit, spec=spec, target=recipe.target)
+    if best is None:
+        return (
+            "",
+            f"None of the files is below {limit / 1e6:.0f} MB." if limit else "None of the files fits the target.",
         )
-    show_report(report, file.parent, json=json)
-    if not report.passed:
-        problems = "; ".join(problem for entry in report.files for problem in entry.problems)
-        raise FidelityError(f"{file} is not the model that {paths.root.name} trained: {problems}.", "Export it again.")
-    return ExitCode.DONE
+    return best.file.file, best.why
 
 
-def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
-    """Print a fidelity report."""
-    if json:
-        print_json(report.model_dump_json(indent=2))
-        return
-    same = report.token_strings - report.token_mismatches
-    out.print(f"Token ids: {same} of {report.token_strings} comparisons equal the model's own tokenizer.")
-    if report.conversion_kl is not None:
-        out.print(f"16-bit file against the trained model: mean KL {report.conversion_kl:.1e}.")
-    table = Table(box=None, pad_edge=False)
-    for title in ("type", "size", "mean KL", "99 % KL", "same top token", "reply", ""):
-        table.add_column(title)
-    for entry in report.files:
-        table.add_row(
-            entry.quant,
-            size(entry.bytes),
-            f"{entry.mean_kl:.6f}",
-            f"{entry.p99_kl:.4f}",
-            f"{entry.top1_agreement:.1%}",
-            "ends" if entry.reply_stopped else "does not end",
-            "[green]verified[/]" if entry.passed else "[red]refused[/]",
-        )
-    out.print(table)
-    for entry in report.files:
-        for note in entry.fallbacks:
-            out.print(f"[dim]{entry.quant}: {note}[/]")
-    for entry in report.files:
-        out.print(escape(str((folder / entry.file).absolute())))
+def _show(report: FidelityReport, why: str, folder: Path, *, json: bool) -> None:
+    from burnish_engine.cli.export_report import show_report
+
+    show_report(report, folder, json=json)
+    if not json and why:
+        out.print(escape(why))
 
 
 def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:
@@ -211,52 +305,3 @@ def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:
     if odd:
         raise UsageError(f"{odd[0]!r} is no GGUF type that can be made.", f"Choose from {', '.join(known)}.")
     return [known[name.upper()] for name in asked] if asked else recipe.export.quants
-
-
-class _ProgressBar:
-    """Shows (what, share) on a terminal and to the reporter; Ctrl-C, or its cancel, asks the work to stop cleanly."""
-
-    def __init__(self, *, quiet: bool, reporter: ExportReporter | None = None) -> None:
-        self._reporter = reporter
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f} %"),
-            console=out,
-            disable=quiet or not out.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=1.0)
-        self._quiet = quiet
-        self._stage = ""
-        self._interrupted = threading.Event()
-
-    def __enter__(self) -> _ProgressBar:
-        import signal
-
-        self._before = signal.signal(signal.SIGINT, lambda *_: self._interrupted.set())
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        import signal
-
-        signal.signal(signal.SIGINT, self._before)
-        self.stop()
-
-    def stop(self) -> None:
-        """Take the bar off the screen."""
-        self._bar.stop()
-
-    def show(self, what: str, share: float) -> None:
-        """The `progress` callback."""
-        self._bar.update(self._task, description=what, completed=share)
-        if what != self._stage and share < 1.0 and not self._quiet and not out.is_terminal:
-            out.print(f"{escape(what)}...")
-        self._stage = what
-        if self._reporter:
-            self._reporter.progress(what, share)
-
-    def cancelled(self) -> bool:
-        """The `cancelled` callback."""
-        return self._interrupted.is_set() or (self._reporter is not None and self._reporter.cancelled())

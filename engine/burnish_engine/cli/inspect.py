@@ -12,17 +12,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from burnish_engine.cli.dataset_report import report_blocks
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DatasetFacts, LengthStats
-from burnish_engine.contract.recipe import DataSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_train import TrainSection
 
 _LEARNED = "bold yellow underline"
 _BAR_CELLS = 40
+_MOST_FILES = 8
 _BESIDE_BARS = 32  # terminal cells for the numbers beside the bars
 
 
 def inspect(
-    data: Annotated[list[Path], typer.Argument(metavar="FILE", help="Data files: JSONL, JSON, CSV, Parquet or TXT.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA",
+            help="Files (JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT, Markdown, packed or not), folders, zip archives, "
+            "or hf://datasets/OWNER/NAME.",
+        ),
+    ],
     *,
     model: Annotated[
         str,
@@ -31,11 +42,22 @@ def inspect(
         ),
     ] = "embedded",
     max_length: Annotated[int, typer.Option(help="Longest row, tokens; see --overlong.")] = 1024,
-    overlong: Annotated[str, typer.Option(help="What happens to longer rows: truncate or drop.")] = "truncate",
+    overlong: Annotated[str, typer.Option(help="What happens to longer rows: truncate, drop or split.")] = "truncate",
     shape: Annotated[
-        str, typer.Option(help="Shape of the rows: auto, messages, sharegpt, alpaca, prompt_completion or text.")
+        str,
+        typer.Option(
+            help="Shape of the rows: auto, messages, sharegpt, alpaca, prompt_completion, preference, kto or text."
+        ),
     ] = "auto",
-    learn: Annotated[str, typer.Option(help="What is learned: responses or everything.")] = "responses",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MEANING=NAME", help='What a column means, such as "prompt=Frage"; one for each column.'),
+    ] = None,
+    learn: Annotated[str, typer.Option(help="What is learned: responses, last or everything.")] = "responses",
+    template: Annotated[str, typer.Option(help="Chat template: auto, a known name, or a .jinja file.")] = "auto",
+    encoding: Annotated[str, typer.Option(help="How the letters of text files are stored.")] = "utf-8",
+    broken_rows: Annotated[str, typer.Option(help="What happens at a row that cannot be read: stop or drop.")] = "stop",
+    whole: Annotated[bool, typer.Option("--whole", help="Look at every row of large data too; takes a while.")] = False,
     validation: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
     ] = None,
@@ -50,24 +72,29 @@ def inspect(
     """
     recipe = _recipe(
         data={
-            "files": [str(path) for path in data],
+            "files": data,
             "validation_files": [str(path) for path in validation or []],
             "max_length": max_length,
             "overlong": overlong,
             "shape": shape,
             "learn": learn,
+            "columns": column or [],
+            "template": template,
+            "encoding": encoding,
+            "broken_rows": broken_rows,
         },
         train={"micro_batch_tokens": micro_batch_tokens or max(max_length, _default_budget())},
     )
-    from burnish_engine.data.prepare import prepare
+    from burnish_engine.data.prepare import look
     from burnish_engine.models.source import open_model
     from burnish_engine.models.tokenizer import load_tokenizer
 
     with Console(stderr=True).status("reading the model's tokenizer") as status:
         tokenizer = load_tokenizer(open_model(model))
-        facts = prepare(
+        facts = look(
             recipe,
             tokenizer,
+            whole=whole,
             progress=lambda what, done, total: status.update(_safe(f"{what}: {done:,} of {total:,} rows")),
         ).facts
     if json:
@@ -89,6 +116,8 @@ def show_facts(facts: DatasetFacts, recipe: Recipe, console: Console) -> None:
         console.print(_section("Dropped rows"), _dropped(facts))
     if facts.lengths:
         console.print(_section("Lengths"), _histogram(facts.lengths, recipe.data.max_length, console))
+    if facts.report:
+        console.print(*report_blocks(facts.report))
     if facts.warnings:
         console.print(_section("Warnings"), *(Padding(Text(f"- {warning}"), (0, 2)) for warning in facts.warnings))
     console.print(*_example(facts, console))
@@ -112,14 +141,16 @@ def _default_budget() -> int:
 
 
 def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
-    used = facts.train_rows + facts.validation_rows
+    used = facts.report.used_rows if facts.report else facts.train_rows + facts.validation_rows
+    about = "about " if facts.report and facts.report.sampled_rows else ""
+    more = len(facts.files) - _MOST_FILES
     share = facts.supervised_tokens / facts.tokens if facts.tokens else 0.0
     budget = recipe.train.micro_batch_tokens
     rows = {
-        "files": "\n".join(facts.files),
+        "files": "\n".join(facts.files[:_MOST_FILES]) + (f"\nand {more:,} more" if more > 0 else ""),
         "format": f"{facts.format}, shape {facts.shape}",
         "columns": ", ".join(facts.columns),
-        "rows": f"{facts.rows:,}: {used:,} used, {facts.rows - used:,} dropped",
+        "rows": f"{about}{facts.rows:,}: {used:,} used, {facts.rows - used:,} dropped",
         "training": f"{facts.train_rows:,} rows",
         "held out": f"{facts.validation_rows:,} rows",
         "tokens": f"{facts.tokens:,}, of which {facts.supervised_tokens:,} learned ({share:.1%})",
@@ -135,10 +166,12 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
 
 
 def _dropped(facts: DatasetFacts) -> Table:
+    from burnish_engine.data.report import rows_in_words
+
     table = Table.grid(padding=(0, 2))
     for reason, count in sorted(facts.dropped.items(), key=lambda item: -item[1]):
-        first = ", ".join(str(number) for number in facts.dropped_examples.get(reason, []))
-        table.add_row(f"{count:,}", _safe(reason), Text(f"first: row {first}", style="dim"))
+        first = rows_in_words(facts.dropped_examples.get(reason, []), several=len(facts.files) > 1)
+        table.add_row(f"{count:,}", _safe(reason), _safe(f"first: row {first}", style="dim"))
     return table
 
 

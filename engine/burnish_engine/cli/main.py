@@ -19,6 +19,7 @@ from burnish_engine.cli import (
     chat,
     demo,
     doctor,
+    duel,
     export,
     inspect,
     models,
@@ -29,6 +30,7 @@ from burnish_engine.cli import (
     studio,
     suggest,
     train,
+    verify,
 )
 from burnish_engine.cli.terminal import say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode
@@ -45,8 +47,8 @@ _EXIT_CODES = (
 )
 
 _ORDER = (
-    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "chat", "export",
-    "verify", "bench", "serve",
+    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "duel", "chat",
+    "export", "verify", "bench", "serve",
 )  # fmt: skip
 
 
@@ -93,9 +95,10 @@ app.command("suggest")(suggest.suggest)
 app.command("plan")(plan.plan)
 app.command("train")(train.train)
 app.add_typer(runs.app, name="runs")
+app.command("duel")(duel.duel)
 app.command("chat")(chat.chat)
 app.command("export")(export.export)
-app.command("verify")(export.verify)
+app.command("verify")(verify.verify)
 app.add_typer(bench.app, name="bench")
 app.add_typer(recipe.app, name="recipe")
 app.command("serve")(serve.serve)

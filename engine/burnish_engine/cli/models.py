@@ -14,7 +14,7 @@ from burnish_engine.cli.terminal import out, print_json, size, typed
 from burnish_engine.contract.advice import RankedModel
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 
 _SHOWN = 10
 _VERDICTS = {

@@ -83,12 +83,12 @@ def _why_unread(recipe: Recipe, *, skip: bool) -> str:
 
 def _look_at_data(recipe: Recipe) -> DatasetFacts:
     """The dataset's facts."""
-    from burnish_engine.data.prepare import prepare
+    from burnish_engine.data.prepare import look
     from burnish_engine.models.source import open_model
     from burnish_engine.models.tokenizer import load_tokenizer
 
     with err.status("reading the data"):
-        return prepare(recipe, load_tokenizer(open_model(recipe.model.path))).facts
+        return look(recipe, load_tokenizer(open_model(recipe.model.path))).facts
 
 
 def show_plan(result: Plan, unread: str = "") -> None:

@@ -10,12 +10,15 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from burnish_engine.cli.terminal import duration, err, out, size
 from burnish_engine.contract.events import (
+    BestKept,
     CheckpointSaved,
     DataReady,
     EvaluationDone,
     Event,
+    GuardReported,
     PhaseChanged,
     PlanMade,
+    RolledBack,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -176,5 +179,20 @@ def _line(event: Event) -> str:
             return f"[dim]checkpoint {event.path}[/]"
         case Warned():
             return f"[yellow]note:[/] {escape(event.message)}"
+        case _:
+            return _guard_line(event)
+
+
+def _guard_line(event: Event) -> str:
+    match event:
+        case GuardReported(verdict="training"):
+            return f"[dim]{escape(event.sentence)}[/]"
+        case GuardReported():
+            return f"[yellow]note:[/] {escape(f'{event.sentence} {event.cause} {event.remedy}')}"
+        case RolledBack():
+            where = f"step {event.to_step}" if event.to_step else "the beginning"
+            return f"[yellow]note:[/] {escape(event.reason)} Going back to {where}, on at {event.factor:g} of the rate."
+        case BestKept():
+            return f"the result is that of step {event.step}: held-out loss {event.loss:.4f}"
         case _:
             return ""

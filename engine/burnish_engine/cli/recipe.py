@@ -14,8 +14,10 @@ from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_model_name
-from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, idle_note
+from burnish_engine.contract.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
+from burnish_engine.contract.recipe_train import idle_note
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
 

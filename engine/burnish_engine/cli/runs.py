@@ -19,7 +19,16 @@ from burnish_engine.cli.train import carry_out
 from burnish_engine.contract.card import RunCard
 from burnish_engine.contract.commands import CommandName
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.events import CommandDone, EvaluationDone, Event, PlanMade, RunEnded, StepDone, Warned
+from burnish_engine.contract.events import (
+    CommandDone,
+    EvaluationDone,
+    Event,
+    PlanMade,
+    RolledBack,
+    RunEnded,
+    StepDone,
+    Warned,
+)
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs import actions, lease
 from burnish_engine.runs.card import read_card
@@ -71,27 +80,31 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         import json as json_module
 
         memory = {"predicted_bytes": predicted.memory_bytes if predicted else None, "measured_bytes": measured or None}
-        about = {"card": card.model_dump(mode="json") if card else None}
+        about = {"card": card.model_dump(mode="json") if card else None, "card_problem": problem or None}
         print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
         return
     state = summary.state
     out.print(f"[bold]{state.run}[/]: {summary.standing}, step {state.step} of {state.total_steps}")
     if state.message:
         out.print(state.message)
-    steps: dict[int, float] = {}
+    steps = {event.step: event.loss for event in events if isinstance(event, StepDone)}
     for event in events:
-        if isinstance(event, StepDone):
-            steps[event.step] = event.loss
-        elif isinstance(event, EvaluationDone):
+        if isinstance(event, EvaluationDone):
             out.print(f"held-out loss at step {event.step}: {event.loss:.4f}")
         elif isinstance(event, Warned):
             out.print(f"note: {event.message}")
+        elif isinstance(event, RolledBack):
+            out.print(escape(_rolled_back_words(event)))
     for step in sorted(steps)[:: max(1, len(steps) // 10)]:
         out.print(f"step {step}: loss {steps[step]:.4f}")
     if memory_line := memory_words(predicted, measured):
         out.print(memory_line)
-    for line in card_lines(card) if card else problem:
+    if state.verdict and not (card and card.guard):
+        out.print(escape(f"Is it training? {state.verdict}"))
+    for line in card_lines(card) if card else ():
         out.print(escape(line))
+    if problem:
+        out.print(f"[yellow]note:[/] {escape(problem)}")
     out.print(f"Folder: {summary.paths.root}")
 
 
@@ -195,6 +208,11 @@ def _command(run: str, name: CommandName) -> int:
     return ExitCode.DONE
 
 
+def _rolled_back_words(event: RolledBack) -> str:
+    where = f"step {event.to_step}" if event.to_step else "the beginning"
+    return f"went back from step {event.step} to {where}: {event.reason}"
+
+
 def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
     """What the run was last predicted to take, and the peak measured since, bytes; 0: not known."""
     plan, peak = None, 0
@@ -208,12 +226,12 @@ def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
     return plan, peak
 
 
-def _card(paths: RunPaths) -> tuple[RunCard | None, list[str]]:
+def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
     """The run's card, or what is wrong with it; neither where it has none."""
     try:
-        return read_card(paths), []
+        return read_card(paths), ""
     except UsageError as error:
-        return None, [f"note: {error}"]
+        return None, str(error)
 
 
 def _as_dict(summary: RunSummary) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 import typer
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe import GgufType, TargetSection
+from burnish_engine.contract.recipe_export import GgufType, TargetSection
 
 KindOption = Annotated[str, typer.Option("--target", help="Where it shall run: phone, laptop, desktop or server.")]
 RamOption = Annotated[

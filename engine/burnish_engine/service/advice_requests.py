@@ -21,12 +21,15 @@ from burnish_engine.contract.protocol import (
     SuggestRequest,
     WhatFitsRequest,
 )
-from burnish_engine.contract.recipe import DataSection, ModelSection, Recipe, TrainSection
+from burnish_engine.contract.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.models.source import opens_without_torch
 from burnish_engine.models.spec import rough_spec
 from burnish_engine.service.machine import Machine
 from burnish_engine.service.plans import Plans
+from burnish_engine.service.recipes import read_recipe_text
 
 _UNCUT_TOKENS = 1_048_576  # the schema's longest row: lengths are wanted as they are
 
@@ -90,8 +93,13 @@ class AdviceRequests:
         """What is in the files, tokenized by the model where it is here, else by the embedded one."""
         recipe = Recipe(
             model=ModelSection(path=chosen.path if chosen and chosen.here else "embedded"),
-            data=DataSection(
-                files=list(request.data), validation_files=list(request.validation), max_length=_UNCUT_TOKENS
+            data=_read_as(request).model_copy(
+                update={
+                    "files": list(request.data),
+                    "weights": [],
+                    "validation_files": list(request.validation),
+                    "max_length": _UNCUT_TOKENS,
+                }
             ),
             train=TrainSection(micro_batch_tokens=_UNCUT_TOKENS),
         )
@@ -103,3 +111,8 @@ class AdviceRequests:
         if found is not None:
             self._plans.remember(recipe, found)
         return found
+
+
+def _read_as(request: SuggestRequest) -> DataSection:
+    """How rows are read, as the person has said."""
+    return read_recipe_text(request.recipe).data if request.recipe else DataSection()

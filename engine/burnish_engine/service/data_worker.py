@@ -15,7 +15,9 @@ from burnish_engine.channel.job import Job
 from burnish_engine.channel.worker import work
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.protocol import (
+    ColumnsRequest,
     EstimateRequest,
+    ForecastRequest,
     InspectRequest,
     ModelRequest,
     Preview,
@@ -65,9 +67,16 @@ class _Data:
         recipe = read_recipe_text(request.recipe)
         return Result(id=request.id, dataset=self._prepared(recipe, job).prepared.facts)
 
+    def columns(self, request: ColumnsRequest, _job: Job) -> Result:
+        """What the columns of the first file may mean."""
+        from burnish_engine.service.data_columns import file_columns
+
+        return Result(id=request.id, columns=file_columns(read_recipe_text(request.recipe).data))
+
     def preview(self, request: PreviewRequest, job: Job) -> Result:
         """One row as it would be trained on."""
         from burnish_engine.data.describe import example_pieces
+        from burnish_engine.service.token_pieces import token_pieces
 
         kept = self._prepared(read_recipe_text(request.recipe), job, packing=False)
         rows = kept.prepared.train
@@ -78,13 +87,19 @@ class _Data:
             row=request.row,
             rows=len(rows),
             tokens=len(document),
-            pieces=example_pieces(document, kept.tokenizer),
+            pieces=(token_pieces if request.tokens else example_pieces)(document, kept.tokenizer),
             source=f"{document.file}, row {document.row}",
         )
         return Result(id=request.id, preview=preview)
 
+    def forecast(self, request: ForecastRequest, _job: Job) -> Result:
+        """What an export would take."""
+        from burnish_engine.service.export_forecast import export_forecast
+
+        return Result(id=request.id, forecast=export_forecast(request))
+
     def _prepared(self, recipe: Recipe, job: Job, *, packing: bool = True) -> _Kept:
-        from burnish_engine.data.prepare import prepare
+        from burnish_engine.data.prepare import look
         from burnish_engine.models.source import open_model
         from burnish_engine.models.tokenizer import load_tokenizer
 
@@ -96,7 +111,7 @@ class _Data:
                 self._kept = None
                 job.progress("Reading the model's tokenizer", 0, 0)
                 tokenizer = load_tokenizer(open_model(recipe.model.path))
-                prepared = prepare(recipe, tokenizer, progress=job.progress)
+                prepared = look(recipe, tokenizer, progress=job.progress)
                 self._kept = _Kept(data_key(recipe), data_key(recipe, packing=False), prepared, tokenizer)
             return self._kept
         finally:
@@ -105,4 +120,13 @@ class _Data:
 
 if __name__ == "__main__":
     data = _Data()
-    work({"model": data.model, "estimate": data.estimate, "inspect": data.inspect, "preview": data.preview})
+    work(
+        {
+            "model": data.model,
+            "estimate": data.estimate,
+            "inspect": data.inspect,
+            "columns": data.columns,
+            "preview": data.preview,
+            "forecast": data.forecast,
+        }
+    )

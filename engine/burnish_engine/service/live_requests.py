@@ -6,6 +6,7 @@ from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.protocol import (
     ChatRequest,
+    ColumnsRequest,
     DoctorRequest,
     FetchRequest,
     FreeRequest,
@@ -70,6 +71,10 @@ class LiveRequests:
         if result.dataset is not None:
             self._plans.remember(recipe, result.dataset)
         return result
+
+    def columns(self, request: ColumnsRequest, job: Job) -> Result:
+        """What the columns of the first data file may mean."""
+        return self._data.ask(request, job, about="the columns of the dataset")
 
     def preview(self, request: PreviewRequest, job: Job) -> Result:
         """One row as it would be trained on."""

@@ -15,7 +15,7 @@ from burnish_engine.contract.advice import ModelFacts
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.paths import is_model_name
-from burnish_engine.contract.recipe import GgufType
+from burnish_engine.contract.recipe_export import GgufType
 from burnish_engine.hub.manifest import read_manifest
 from burnish_engine.models.source import ModelSource, open_model
 

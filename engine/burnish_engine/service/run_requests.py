@@ -9,6 +9,7 @@ from burnish_engine.contract.protocol import (
     CommandRequest,
     DeleteRequest,
     ExportRequest,
+    ForecastRequest,
     Result,
     ResumeRequest,
     RunsRequest,
@@ -71,10 +72,22 @@ class RunRequests:
         actions.delete(paths)
         return Result(id=request.id)
 
+    def forecast(self, request: ForecastRequest, job: Job) -> Result:
+        """What an export would take."""
+        return self._data.ask(request, job, about=f"the export of {request.run}")
+
     def export(self, request: ExportRequest, _job: Job) -> Result:
         """Start an export."""
         paths = open_run(request.run)
-        start_export(paths, request.to, request.quants, request.name)
+        start_export(
+            paths,
+            request.to,
+            request.quants,
+            request.name,
+            importance=request.importance,
+            merge_onto=request.merge_onto,
+            size_limit_mb=request.size_limit_mb,
+        )
         return Result(id=request.id, run=str(paths.root))
 
     def cancel_export(self, request: CancelExportRequest, _job: Job) -> Result:

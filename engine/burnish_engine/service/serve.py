@@ -62,6 +62,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "suggest": advice.suggest,
         "fetch": live.fetch,
         "inspect": live.inspect,
+        "columns": live.columns,
         "preview": live.preview,
         "estimate": plans.estimate,
         "chat": live.chat,
@@ -71,6 +72,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "resume": runs.resume,
         "command": runs.command,
         "delete": runs.delete,
+        "forecast": runs.forecast,
         "export": runs.export,
         "cancel_export": runs.cancel_export,
     }

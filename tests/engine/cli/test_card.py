@@ -38,7 +38,7 @@ def test_many_files_are_counted_and_unread_ones_named():
     base = files(a_safetensors="1", b_safetensors=None, c_safetensors="3", d_safetensors="4", e_safetensors="5")
     lines = list(card_lines(make_card(base=base, compute_capability=None, result=False)))
     assert (
-        "Base model tiny: a.safetensors 111111111111, b.safetensors (not read yet), c.safetensors 333333333333, "
+        "Base model tiny: a.safetensors 111111111111, b.safetensors (not read), c.safetensors 333333333333, "
         "and 2 more" in lines
     )
     assert "threads: 4" in lines[1]
@@ -49,7 +49,8 @@ def test_runs_show_prints_the_card_and_does_without(capsys):
     assert main(["runs", "show", "a"]) == 0
     assert "Made with" not in capsys.readouterr().out
     assert main(["runs", "show", "a", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["card"] is None
+    said = json.loads(capsys.readouterr().out)
+    assert (said["card"], said["card_problem"]) == (None, None)
 
     write_card(paths, make_card(device="Lamp [bold] 9000"))
     assert main(["runs", "show", "a"]) == 0
@@ -60,3 +61,7 @@ def test_runs_show_prints_the_card_and_does_without(capsys):
     paths.card.write_text("{", encoding="utf-8")
     assert main(["runs", "show", "a"]) == 0
     assert "note: The card of the run a" in capsys.readouterr().out
+    assert main(["runs", "show", "a", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["card"] is None
+    assert said["card_problem"].startswith("The card of the run a")

@@ -11,6 +11,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.cli.terminal import typed
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.models.source import open_model
 from burnish_engine.runs.export_job import read_export_job
@@ -19,6 +20,7 @@ from burnish_engine.runs.store import open_run
 from support.export import break_epsilon
 from support.runs import tiny_recipe
 from support.tiny import make_llama
+from support.upload_server import UploadHub
 
 SAY = ["--prompt", "My lamp number 3 is broken?", "--max-tokens", "8"]
 
@@ -70,7 +72,9 @@ def test_the_export_left_a_file_and_its_proof(run, gguf):
     report = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
     assert report.passed
     assert [(file.file, file.quant, file.bytes) for file in report.files] == [(gguf.name, "Q8_0", gguf.stat().st_size)]
-    assert sorted(path.name for path in run.export.iterdir()) == sorted(["fidelity.json", "job.json", gguf.name])
+    assert sorted(path.name for path in run.export.iterdir()) == sorted(
+        ["README.md", "SHA256SUMS", "fidelity.json", "job.json", gguf.name]
+    )
 
 
 def test_the_run_and_its_file_are_talked_to(gguf, capsys):
@@ -120,6 +124,52 @@ def test_json_is_one_document(run, capsys, tmp_path, to):
     report = FidelityReport.model_validate(json.loads(printed))
     assert report.passed
     assert (tmp_path / "out" / report.files[0].file).is_file()
+
+
+def test_a_plan_tells_exact_sizes_and_writes_nothing(run, gguf, capsys):
+    before = sorted(run.export.iterdir())
+    text = said(capsys, "export", "last", "--plan", "--quant", "Q8_0", "--quant", "Q4_K_M")
+    assert f"Q8_0: {gguf.stat().st_size:,} bytes" in text
+    for stage in ("Writing F16", "Running the trained model", "Making Q4_K_M", "Checking Q4_K_M"):
+        assert stage in text
+    assert "of memory" in text
+    assert sorted(run.export.iterdir()) == before
+
+
+def test_several_types_are_weighed_warned_of_and_one_is_suggested(run, capsys):
+    text = " ".join(said(capsys, "export", "last", "--quant", "Q4_K_M", "--quant", "Q2_K").split())
+    assert "Q2_K has less than four bits a weight" in text
+    assert "Best for a laptop with 16 GiB: base-tuned-" in text
+    assert (run.export / "base-tuned.imatrix").is_file()
+    report = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
+    assert {file.quant: file.importance for file in report.files} == {"Q8_0": False, "Q4_K_M": True, "Q2_K": True}
+    said(capsys, "export", "last", "--quant", "Q4_K_M", "--no-importance", "--out", run.export / "plain")
+    assert not list((run.export / "plain").glob("*.imatrix"))
+
+
+def test_lm_studio_and_the_adapter_alone(run, gguf, capsys):
+    said(capsys, "export", "last", "--to", "lmstudio", "--quant", "Q8_0")
+    (placed,) = (run.export / "lmstudio").rglob("*.gguf")
+    assert placed.read_bytes() == gguf.read_bytes()
+    assert len(placed.relative_to(run.export / "lmstudio").parts) == 3  # publisher, repository, file
+    said(capsys, "export", "last", "--to", "lora-gguf")
+    (adapter,) = run.export.glob("*-lora.gguf")
+    assert read_header(adapter).metadata["general.type"] == "adapter"
+
+
+def test_a_push_is_an_act_of_its_own(run, gguf, capsys, monkeypatch):
+    hub = UploadHub()
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    monkeypatch.setenv("BURNISH_OFFLINE", "1")
+    try:
+        assert main(["export", "last", "--push", "me/tune"]) == 2
+        assert hub.repositories == {}
+        monkeypatch.setenv("BURNISH_OFFLINE", "0")
+        assert "/me/tune/" in said(capsys, "export", "last", "--push", "me/tune")
+        assert hub.repositories["me/tune"][gguf.name] == gguf.read_bytes()
+    finally:
+        hub.close()
 
 
 def _move_rows(path):

@@ -13,7 +13,6 @@ from burnish_engine.chat.target import find_target
 from burnish_engine.cli.main import main
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.recipe_file import dump_recipe
-from burnish_engine.models import source
 from burnish_engine.runs.store import open_run
 
 from support.runs import tiny_recipe
@@ -119,22 +118,30 @@ def test_tuned_and_base_are_talked_to(run):
     assert replies["base (tuned)"] != replies["base"]
 
 
-def test_it_needs_its_base_no_more(run, capsys, monkeypatch, trained):
+@pytest.fixture
+def without_base(trained):
+    """The base is gone while the test runs."""
     base = trained.parents[2] / "base"
-    monkeypatch.setattr("burnish_engine.models.source._check_weights", refusing(base))
+    base.rename(base.with_name("elsewhere"))
+    yield
+    base.with_name("elsewhere").rename(base)
+
+
+def test_it_needs_its_base_no_more(run, capsys, without_base):
     assert said(capsys, "chat", "last", *SAY).strip()
-    assert "verified" in said(capsys, "export", "last", "--quant", "Q8_0")
+    text = " ".join(said(capsys, "export", "last", "--quant", "Q8_0", "--quant", "F16").split())
+    assert "verified" in text
+    assert "The model before training cannot be opened, so what was gained is not known." in text
+    assert "does not exist" in text
+    assert "keeps" not in text
+    (file,) = run.export.glob("*Q8_0.gguf")
+    assert "verified" in said(capsys, "verify", file, "--against", "last")
 
 
-def refusing(folder):
-    """`_check_weights` as if that folder were gone."""
-    real = source._check_weights
-
-    def check(asked):
-        assert asked.resolve() != folder.resolve()
-        real(asked)
-
-    return check
+def test_with_its_base_the_gain_is_told(run, capsys):
+    report = FidelityReport.model_validate_json(said(capsys, "export", "last", "--quant", "Q8_0", "--json"))
+    assert report.base_loss > report.tuned_loss
+    assert report.files[0].gain_kept is not None
 
 
 def test_a_run_without_a_model_yet_says_so(run, capsys):

@@ -2,10 +2,9 @@ import pytest
 
 from burnish_engine.hub import download
 
+from support.fetching import NAME
 from support.hub_server import HubServer
 from support.tiny import make_llama
-
-NAME = "Bench/Tiny-Llama"
 
 
 @pytest.fixture(scope="session")

@@ -2,39 +2,26 @@
 
 import hashlib
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import namedtuple
 
 import pytest
 
-from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.contract.errors import NoSpaceError, SetupError, UsageError
 from burnish_engine.contract.paths import fetched_model_dir, models_dir
 from burnish_engine.hub import fetch as fetch_module
 from burnish_engine.hub.fetch import fetch
 from burnish_engine.hub.manifest import read_manifest
 from burnish_engine.models.source import open_model
 
-NAME = "Bench/Tiny-Llama"
-WEIGHTS = "model.safetensors"
+from support.fetching import NAME, WEIGHTS, refusal
+
 NEEDED = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", WEIGHTS,
     "README.md", "LICENSE", "burnish-model.json",
 }  # fmt: skip
-
-
-def refusal(kind, name=NAME, **options):
-    """The paragraph that a fetch is refused with; nothing that looks like a model is left."""
-    with pytest.raises(kind) as caught:
-        fetch(name, **options)
-    assert not fetched_model_dir(name).exists()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_only_what_training_needs_arrives_and_opens(model, tiny):
@@ -177,244 +164,6 @@ def test_adapters_and_gguf_are_told_apart(model):
     del model.files["adapter_config.json"]
     model.files["tiny.Q8_0.gguf"] = b"GGUF"
     assert "GGUF files" in refusal(SetupError)
-
-
-# Interruptions
-
-
-def test_a_cut_connection_goes_on_where_it_stopped(hub, model):
-    size = len(model.files[WEIGHTS])
-    model.cut_after[WEIGHTS] = [100_000, 200_000]
-    folder = fetch(NAME)
-    assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
-    assert hub.sent(WEIGHTS) == size
-    starts = [request.start for request in hub.file_requests(WEIGHTS) if request.server == "content"]
-    assert starts == [0, 100_000, 300_000]
-
-
-def test_a_server_that_keeps_cutting_is_given_up_and_the_part_stays(hub, model):
-    model.cut_after[WEIGHTS] = [100_000] + [0] * 20
-    text = refusal(SetupError)
-    assert "100,000" in text or "cut the connection" in text
-    model.cut_after.clear()
-    before = hub.sent(WEIGHTS)
-    fetch(NAME)
-    assert hub.sent(WEIGHTS) - before == len(model.files[WEIGHTS]) - 100_000
-
-
-def test_killed_in_mid_file_and_started_again_downloads_only_the_rest(hub, model):
-    model.pause_s = 0.03
-    code = f"from burnish_engine.hub.fetch import fetch; fetch({NAME!r})"
-    process = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
-    deadline = time.monotonic() + 60
-    while hub.sent(WEIGHTS) < 400_000 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not fetched_model_dir(NAME).exists()
-    [part] = (models_dir() / ".partial" / "Bench--Tiny-Llama" / "parts").iterdir()
-    there = part.stat().st_size
-    assert 0 < there < len(model.files[WEIGHTS])
-    model.pause_s, before = 0.0, len(hub.requests)
-    folder = fetch(NAME)
-    assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
-    again = {name: hub.sent(name, since=before) for name in model.files}
-    assert {name: count for name, count in again.items() if count} == {WEIGHTS: len(model.files[WEIGHTS]) - there}
-
-
-def test_canceled_and_started_again(hub, model):
-    model.pause_s = 0.01
-    with pytest.raises(StoppedError):
-        fetch(NAME, cancelled=lambda: hub.sent(WEIGHTS) > 300_000)
-    assert not fetched_model_dir(NAME).exists()
-    model.pause_s = 0.0
-    fetch(NAME)
-    assert 0 < [r.start for r in hub.file_requests(WEIGHTS)][-1] <= 400_000
-
-
-def test_a_file_that_changed_between_attempts_starts_over(hub, model):
-    model.cut_after[WEIGHTS] = [100_000] + [0] * 20
-    refusal(SetupError)
-    model.cut_after.clear()
-    model.files[WEIGHTS] = model.files[WEIGHTS][::-1]
-    before = hub.sent(WEIGHTS)
-    folder = fetch(NAME)
-    assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
-    assert hub.sent(WEIGHTS) - before == len(model.files[WEIGHTS])
-
-
-def test_a_file_that_changes_during_the_download_is_told(model):
-    model.new_etag[WEIGHTS] = "0" * 64
-    assert f"{WEIGHTS} of {NAME} changed" in refusal(SetupError)
-
-
-def test_a_server_without_ranges_sends_it_all_again(hub, model):
-    model.cut_after[WEIGHTS] = [100_000]
-    model.ignores_range = True
-    folder = fetch(NAME)
-    assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
-    assert hub.sent(WEIGHTS) > len(model.files[WEIGHTS])
-
-
-def test_a_part_damaged_on_disk_is_found_out_and_replaced(hub, model):
-    model.cut_after[WEIGHTS] = [100_000] + [0] * 20
-    refusal(SetupError)
-    model.cut_after.clear()
-    [part] = (models_dir() / ".partial" / "Bench--Tiny-Llama" / "parts").iterdir()
-    part.write_bytes(b"\0" * part.stat().st_size)
-    folder = fetch(NAME)
-    assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
-
-
-def test_a_part_longer_than_the_file_is_dropped(model):
-    parts = models_dir() / ".partial" / "Bench--Tiny-Llama" / "parts"
-    parts.mkdir(parents=True)
-    (parts / f"{hashlib.sha256(model.files[WEIGHTS]).hexdigest()}.part").write_bytes(model.files[WEIGHTS] + b"more")
-    assert (fetch(NAME) / WEIGHTS).read_bytes() == model.files[WEIGHTS]
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
-def test_wrong_bytes_are_deleted_and_told(hub, model, name):
-    model.wrong_bytes.add(name)
-    text = refusal(SetupError)
-    assert name in text
-    assert "other content" in text
-    aside = models_dir() / ".partial" / "Bench--Tiny-Llama"
-    assert not list((aside / "parts").iterdir())
-    assert not (aside / "files" / name).exists()
-    model.wrong_bytes.clear()
-    assert (fetch(NAME) / name).read_bytes() == model.files[name]
-
-
-# A hub that refuses
-
-
-def test_a_busy_hub_is_waited_for(hub, model):
-    model.busy = [(429, 0), (503, None), (500, None)]
-    told = []
-    assert fetch(NAME, progress=lambda what, done, total: told.append(what)).is_dir()
-    assert not model.busy
-    assert any("waiting" in what and "503" in what for what in told)
-
-
-def test_retry_after_is_kept_to(model):
-    model.busy = [(429, 1)]
-    started = time.monotonic()
-    fetch(NAME)
-    assert time.monotonic() - started >= 1.0
-
-
-def test_a_hub_that_stays_busy_is_given_up(model):
-    model.busy = [(503, None)] * 30
-    assert "503" in refusal(SetupError)
-    model.busy = [(429, 86_400)]
-    assert "429" in refusal(SetupError)
-
-
-def test_waiting_for_a_busy_hub_can_be_canceled(model):
-    model.busy = [(429, 60)]
-    stop = threading.Event()
-    threading.Timer(0.3, stop.set).start()
-    started = time.monotonic()
-    with pytest.raises(StoppedError):
-        fetch(NAME, cancelled=stop.is_set)
-    assert time.monotonic() - started < 5
-
-
-def test_a_gated_model_without_a_token_says_what_to_do(hub, model):
-    model.gated = "manual"
-    text = refusal(SetupError)
-    for word in (NAME, "accept its terms", "HF_TOKEN"):
-        assert word in text
-    assert not hub.file_requests("config.json")
-
-
-def test_a_gated_model_with_a_token_that_was_not_admitted(model):
-    model.gated = "manual"
-    assert "no access" in refusal(SetupError, token="hf_other")
-
-
-def test_the_token_reaches_the_hub_alone_and_no_file(hub, model, burnish_home, monkeypatch):
-    model.gated, model.admitted = "auto", ("hf_secret",)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    model.wrong_bytes.add(WEIGHTS)
-    refusal(SetupError)
-    model.wrong_bytes.clear()
-    fetch(NAME)
-    assert {r.authorization for r in hub.requests if r.server == "hub"} == {"Bearer hf_secret"}
-    assert {r.authorization for r in hub.requests if r.server == "content"} == {""}
-    for path in burnish_home.rglob("*"):
-        assert not path.is_file() or b"hf_secret" not in path.read_bytes()
-
-
-def test_a_token_with_a_line_break_is_refused_without_telling_it(model):
-    assert "hf_se" not in refusal(UsageError, token="hf_se\ncret")
-
-
-def test_an_unknown_model(hub):
-    text = refusal(UsageError, "Bench/Typo")
-    assert "Bench/Typo" in text
-    assert "Check the spelling" in text
-
-
-@pytest.mark.parametrize("name", ["typo", "a/b/c", "../x", "a/..", "a--b/c", "-a/b", "a/b?x", "", "C:/models"])
-def test_names_that_are_none_ask_nobody(hub, name):
-    with pytest.raises(UsageError, match="no name of a model"):
-        fetch(name)
-    assert hub.requests == []
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"<html>Log in to this network</html>", b"{}", b'{"id": "a/b", "sha": "../.."}', b"[" * 100_000, b"\xff\xfe"],
-)
-def test_an_answer_that_is_none(model, answer):
-    model.answer = answer
-    assert "did not answer as a model hub" in refusal(SetupError)
-
-
-def test_files_without_a_checksum_are_refused(model):
-    document = model.document(NAME)
-    for entry in document["siblings"]:
-        del entry["blobId"]
-    model.answer = json.dumps(document).encode()
-    assert "no size and checksum" in refusal(SetupError)
-
-
-def test_no_hub_there(monkeypatch, hub):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
-    assert "127.0.0.1 could not be reached" in refusal(SetupError)
-    monkeypatch.setenv("HF_ENDPOINT", "mirror.example")
-    assert "mirror.example" in refusal(UsageError)
-
-
-@pytest.mark.parametrize("variable", ["BURNISH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_offline_opens_no_connection(hub, model, monkeypatch, variable):
-    for name in ("BURNISH_OFFLINE", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "1")
-
-    def opened(*_):
-        raise AssertionError("a connection was opened")
-
-    monkeypatch.setattr(socket.socket, "connect", opened)
-    text = refusal(SetupError)
-    assert "asks for no network" in text
-    assert hub.requests == []
-
-
-def test_offline_says_when_the_model_is_here(model, monkeypatch):
-    folder = fetch(NAME)
-    monkeypatch.setenv("BURNISH_OFFLINE", "1")
-    with pytest.raises(SetupError, match="already on this machine"):
-        fetch(NAME)
-    assert open_model(NAME).folder == folder
-
-
-# The disk, and others
 
 
 def test_too_full_a_disk_is_told_before_the_download(hub, model, monkeypatch):

@@ -81,6 +81,43 @@ def test_inspect_and_preview_see_the_same_rows(server, recipe):
     assert "40 are used" in beyond.what
 
 
+def test_a_row_token_by_token_is_the_same_row(server, recipe):
+    whole = server.result("preview", recipe=recipe, row=3).preview
+    tokens = server.result("preview", recipe=recipe, row=3, tokens=True).preview
+    assert len(tokens.pieces) == tokens.tokens > len(whole.pieces)
+    assert "".join(text for text, _ in tokens.pieces) == "".join(text for text, _ in whole.pieces)
+    assert "".join(text for text, learned in tokens.pieces if learned) == "".join(
+        text for text, learned in whole.pieces if learned
+    )
+
+
+def test_columns_that_can_be_read_in_two_ways_are_asked_about(server, recipe, tmp_path):
+    rows = [{"question": f"What is {n}?", "prompt": f"Say {n}.", "answer": f"It is {n} — é."} for n in range(30)]
+    data = write_jsonl(tmp_path / "two ways.jsonl", rows)
+    only = {"files": [str(data)], "validation_files": []}
+    two_ways = changed(recipe, data=only)
+    assert "2 ways" in server.failure("inspect", recipe=two_ways).what
+    found = server.result("columns", recipe=two_ways).columns
+    assert "2 ways" in found.question
+    assert found.columns == {"question": "What is 0?", "prompt": "Say 0.", "answer": "It is 0 — é."}
+    assert {reading.columns["prompt"] for reading in found.readings} == {"question", "prompt"}
+    assert found.needs["prompt_completion"] == ["prompt", "completion"]
+    chosen = {setting.key.removeprefix("data."): setting.value for setting in found.readings[0].settings}
+    told = changed(recipe, data={**only, **chosen})
+    dataset = server.result("inspect", recipe=told).dataset
+    assert (dataset.rows, dataset.report.readings[0].columns) == (30, found.readings[0].columns)
+    model = parse_recipe(recipe).model.path
+    suggestion = server.result("suggest", model=model, data=[str(data)], recipe=told).suggestion
+    assert parse_recipe(suggestion.recipe).data.files == [str(data)]
+
+
+def test_columns_of_data_that_cannot_be_read(server, recipe, tmp_path):
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{\n" * 5, encoding="utf-8")
+    assert "can be read" in server.failure("columns", recipe=changed(recipe, data={"files": [str(broken)]})).what
+    assert "names no training files" in server.failure("columns", recipe=changed(recipe, data={"files": []})).what
+
+
 def test_a_changed_file_is_read_again(server, recipe, tmp_path):
     data = write_jsonl(tmp_path / "mine.jsonl", conversations(12))
     mine = changed(recipe, data={"files": [str(data)]})

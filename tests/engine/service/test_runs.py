@@ -187,6 +187,22 @@ def test_an_export_reports_and_ends_with_its_proof(server, run):
     server.result("delete", run="tuned")
 
 
+def test_what_an_export_takes_is_known_before_and_what_to_take_after(server, run):
+    types = ["Q8_0", "Q4_0"]
+    forecast = server.result("forecast", run="tuned", quants=types, name="mine", importance=False).forecast
+    assert [stage.what for stage in forecast.stages[-2:]] == ["Making Q4_0", "Checking Q4_0"]
+    assert forecast.disk_bytes > sum(forecast.sizes.values())
+    limit = (forecast.sizes["Q4_0"] + forecast.sizes["Q8_0"]) / 2e6
+    server.result("export", run="tuned", quants=types, name="mine", importance=False, size_limit_mb=limit)
+    job = exported(server, run)
+    assert {quant: (run.export / f"mine-{quant}.gguf").stat().st_size for quant in types} == forecast.sizes
+    assert job.report.importance_tokens == 0
+    assert job.suggested == "mine-Q4_0.gguf"
+    assert "Best for" in job.why
+    missing = server.failure("forecast", run="nobody")
+    assert missing.exit_code == 2
+
+
 def test_an_export_can_be_canceled(server, run):
     assert server.failure("cancel_export", run="tuned").exit_code == 2
     server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])

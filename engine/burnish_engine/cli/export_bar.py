@@ -1,0 +1,65 @@
+"""The progress bar of an export, which also asks the work to stop."""
+
+from __future__ import annotations
+
+import threading
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from burnish_engine.cli.terminal import out
+from burnish_engine.runs.export_job import ExportReporter
+
+
+class ProgressBar:
+    """Shows (what, share) on a terminal and to the reporter; Ctrl-C, or its cancel, asks the work to stop cleanly."""
+
+    def __init__(self, *, quiet: bool, reporter: ExportReporter | None = None) -> None:
+        self._reporter = reporter
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:>3.0f} %"),
+            console=out,
+            disable=quiet or not out.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=1.0)
+        self._quiet = quiet
+        self._stage = ""
+        self._interrupted = threading.Event()
+
+    def __enter__(self) -> ProgressBar:
+        import signal
+
+        self._before = signal.signal(signal.SIGINT, lambda *_: self._interrupted.set())
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import signal
+
+        signal.signal(signal.SIGINT, self._before)
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar off the screen."""
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line, above the bar where there is one."""
+        if not self._quiet:
+            out.print(escape(text))
+
+    def show(self, what: str, share: float) -> None:
+        """The `progress` callback."""
+        self._bar.update(self._task, description=what, completed=share)
+        if what != self._stage and share < 1.0 and not self._quiet and not out.is_terminal:
+            out.print(f"{escape(what)}...")
+        self._stage = what
+        if self._reporter:
+            self._reporter.progress(what, share)
+
+    def cancelled(self) -> bool:
+        """The `cancelled` callback."""
+        return self._interrupted.is_set() or (self._reporter is not None and self._reporter.cancelled())

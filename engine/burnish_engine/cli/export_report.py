@@ -1,0 +1,71 @@
+"""How exports are told: the fidelity report, the forecast, the suggestion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.export.verdict import in_words
+
+if TYPE_CHECKING:
+    from burnish_engine.export.forecast import Forecast
+
+
+def show_forecast(forecast: Forecast) -> None:
+    """Print what an export would take."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("stage", "disk", "memory", "about"):
+        table.add_column(title)
+    for stage in forecast.stages:
+        disk = size(stage.disk_bytes) if stage.disk_bytes else ""
+        table.add_row(stage.what, disk, size(stage.memory_bytes), f"{max(stage.seconds, 1):.0f} s")
+    out.print(table)
+    for quant, file_bytes in forecast.sizes.items():
+        out.print(f"{quant}: {file_bytes:,} bytes ({size(file_bytes)})")
+    out.print(
+        f"In all {size(forecast.disk_bytes)} of disk, {size(forecast.memory_bytes)} of memory, about "
+        f"{max(forecast.seconds / 60, 1):.0f} min."
+    )
+
+
+def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
+    """Print a fidelity report."""
+    if json:
+        print_json(report.model_dump_json(indent=2))
+        return
+    same = report.token_strings - report.token_mismatches
+    out.print(f"Token ids: {same} of {report.token_strings} comparisons equal the model's own tokenizer.")
+    if report.conversion_kl is not None:
+        out.print(f"16-bit file against the trained model: mean KL {report.conversion_kl:.1e}.")
+    table = Table(box=None, pad_edge=False)
+    for title in ("type", "size", "mean KL", "99 % KL", "top token", "loss", "gain", "reply", ""):
+        table.add_column(title)
+    for entry in report.files:
+        table.add_row(
+            entry.quant,
+            size(entry.bytes),
+            f"{entry.mean_kl:.6f}",
+            f"{entry.p99_kl:.4f}",
+            f"{entry.top1_agreement:.1%}",
+            "" if entry.held_out_loss is None else f"{entry.held_out_loss:.3f}",
+            "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
+            "ends" if entry.reply_stopped else "goes on",
+            "[green]verified[/]" if entry.passed else "[red]refused[/]",
+        )
+    out.print(table)
+    if report.base_loss is not None and report.tuned_loss is not None:
+        out.print(f"Held-out loss: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f} nats a learned token.")
+    for entry in report.files:
+        out.print(escape(in_words(entry)))
+    for note in report.notes:
+        out.print(f"[dim]note: {escape(note)}[/]")
+    for entry in report.files:
+        for note in entry.fallbacks:
+            out.print(f"[dim]{entry.quant}: {note}[/]")
+    for entry in report.files:
+        out.print(escape(str((folder / entry.file).absolute())))

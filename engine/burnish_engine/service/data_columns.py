@@ -1,0 +1,80 @@
+"""The columns of the first data file and every way to read them, for a person who has to say which is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from burnish_engine.contract.data_report import ColumnReading, FileColumns, Setting
+from burnish_engine.contract.errors import DataError, UsageError
+from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.data.formats import parsed
+from burnish_engine.data.places import find_parts
+from burnish_engine.data.problems import BrokenRowError, shorten
+from burnish_engine.data.read import Table, no_rows
+from burnish_engine.data.recognize import Reading, columns_of, readings, recognize
+from burnish_engine.data.shapes import MEANINGS, OPTIONAL_MEANINGS
+
+_ROWS = 1000  # as many as a shape is recognized from
+_LETTERS = 120
+
+
+def file_columns(data: DataSection) -> FileColumns:
+    """Look at the first file only, and at none of the recipe's settings but its encoding.
+
+    Raises:
+        UsageError: The recipe names no files.
+        DataError: The first cannot be read.
+    """
+    if not data.files:
+        raise UsageError("The recipe names no training files.", "Set data.files.")
+    parts = find_parts(data.files[:1]).parts
+    if not parts:
+        raise no_rows(data.files[0])
+    rows = list(islice(_whole_rows(Table(parts[0], data.encoding)), _ROWS))
+    if not rows:
+        raise DataError(f"No row of {parts[0].name} can be read.", "Check the file and data.encoding.")
+    try:
+        recognize(rows, parts[0].name)
+        question = ""
+    except DataError as error:
+        question = error.what
+    return FileColumns(
+        file=parts[0].name,
+        columns={name: _shown(rows, name) for name in columns_of(rows)},
+        readings=[_reading(one, rows) for one in readings(rows)],
+        question=question,
+        needs={shape: list(needed) for shape, needed in MEANINGS.items()},
+        may_have=list(OPTIONAL_MEANINGS),
+    )
+
+
+def _whole_rows(table: Table) -> Iterator[dict[str, Any]]:
+    """Rows that can be read; broken ones are told of by the inspection."""
+    for number, text in islice(table.raw(), 2 * _ROWS):
+        if isinstance(text, str):
+            try:
+                yield parsed(text, table.part.name, number)
+            except BrokenRowError:
+                continue
+
+
+def _shown(rows: list[dict[str, Any]], column: str) -> str:
+    return next((shorten(row[column], _LETTERS) for row in rows if row.get(column) not in (None, "", [])), "")
+
+
+def _reading(reading: Reading, rows: list[dict[str, Any]]) -> ColumnReading:
+    shape, columns = reading.layout.shape, reading.layout.columns
+    pairs = [f"{meaning}={name}" for meaning, name in columns.items()]
+    return ColumnReading(
+        shape=shape,
+        columns=columns,
+        confidence=round(reading.confidence, 3),
+        says=reading.why,
+        example={meaning: _shown(rows, name) for meaning, name in columns.items()},
+        settings=[
+            Setting(key="data.shape", value=shape, says="reads it so"),
+            Setting(key="data.columns", value=pairs, says="says which"),
+        ],
+    )

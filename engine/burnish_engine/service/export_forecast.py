@@ -1,0 +1,46 @@
+"""What an export of a run would take. Needs the process that may load torch: sizes depend on the tokenizer."""
+
+from __future__ import annotations
+
+import shutil
+
+import psutil
+
+from burnish_engine.chat.run_model import trained_model
+from burnish_engine.contract.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.protocol import ForecastRequest
+from burnish_engine.export.preflight import forecast_gguf
+from burnish_engine.runs.store import open_run, read_recipe, with_own_template
+
+
+def export_forecast(request: ForecastRequest) -> ExportForecast:
+    """Predict an export.
+
+    Raises:
+        UsageError: There is no such run, it has trained nothing, or its model cannot be exported.
+        SetupError: A model file is missing or damaged.
+        FidelityError: llama.cpp cannot split text as the model does.
+    """
+    paths = open_run(request.run)
+    recipe = with_own_template(paths, read_recipe(paths))
+    source, adapter = trained_model(paths, recipe)
+    weighed = recipe.export.importance if request.importance is None else request.importance
+    found = forecast_gguf(
+        source,
+        adapter,
+        request.name or recipe.name or f"{source.name}-tuned",
+        request.quants or recipe.export.quants,
+        importance_tokens=recipe.export.importance_tokens if weighed else 0,
+    )
+    return ExportForecast(
+        sizes=found.sizes,
+        stages=[
+            ExportStage(what=one.what, disk_bytes=one.disk_bytes, memory_bytes=one.memory_bytes, seconds=one.seconds)
+            for one in found.stages
+        ],
+        disk_bytes=found.disk_bytes,
+        disk_free_bytes=shutil.disk_usage(paths.root).free,
+        memory_bytes=found.memory_bytes,
+        memory_free_bytes=psutil.virtual_memory().available,
+        seconds=found.seconds,
+    )

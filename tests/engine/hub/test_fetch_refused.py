@@ -1,0 +1,139 @@
+"""What a person is told where a hub refuses, answers nonsense or may not be asked."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
+from burnish_engine.hub.fetch import fetch
+from burnish_engine.models.source import open_model
+
+from support.fetching import NAME, WEIGHTS, refusal
+
+
+def test_a_busy_hub_is_waited_for(hub, model):
+    model.busy = [(429, 0), (503, None), (500, None)]
+    told = []
+    assert fetch(NAME, progress=lambda what, done, total: told.append(what)).is_dir()
+    assert not model.busy
+    assert any("waiting" in what and "503" in what for what in told)
+
+
+def test_retry_after_is_kept_to(model):
+    model.busy = [(429, 1)]
+    started = time.monotonic()
+    fetch(NAME)
+    assert time.monotonic() - started >= 1.0
+
+
+def test_a_hub_that_stays_busy_is_given_up(model):
+    model.busy = [(503, None)] * 30
+    assert "503" in refusal(SetupError)
+    model.busy = [(429, 86_400)]
+    assert "429" in refusal(SetupError)
+
+
+def test_waiting_for_a_busy_hub_can_be_canceled(model):
+    model.busy = [(429, 60)]
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    started = time.monotonic()
+    with pytest.raises(StoppedError):
+        fetch(NAME, cancelled=stop.is_set)
+    assert time.monotonic() - started < 5
+
+
+def test_a_gated_model_without_a_token_says_what_to_do(hub, model):
+    model.gated = "manual"
+    text = refusal(SetupError)
+    for word in (NAME, "accept its terms", "HF_TOKEN"):
+        assert word in text
+    assert not hub.file_requests("config.json")
+
+
+def test_a_gated_model_with_a_token_that_was_not_admitted(model):
+    model.gated = "manual"
+    assert "no access" in refusal(SetupError, token="hf_other")
+
+
+def test_the_token_reaches_the_hub_alone_and_no_file(hub, model, burnish_home, monkeypatch):
+    model.gated, model.admitted = "auto", ("hf_secret",)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    model.wrong_bytes.add(WEIGHTS)
+    refusal(SetupError)
+    model.wrong_bytes.clear()
+    fetch(NAME)
+    assert {r.authorization for r in hub.requests if r.server == "hub"} == {"Bearer hf_secret"}
+    assert {r.authorization for r in hub.requests if r.server == "content"} == {""}
+    for path in burnish_home.rglob("*"):
+        assert not path.is_file() or b"hf_secret" not in path.read_bytes()
+
+
+def test_a_token_with_a_line_break_is_refused_without_telling_it(model):
+    assert "hf_se" not in refusal(UsageError, token="hf_se\ncret")
+
+
+def test_an_unknown_model(hub):
+    text = refusal(UsageError, "Bench/Typo")
+    assert "Bench/Typo" in text
+    assert "Check the spelling" in text
+
+
+@pytest.mark.parametrize("name", ["typo", "a/b/c", "../x", "a/..", "a--b/c", "-a/b", "a/b?x", "", "C:/models"])
+def test_names_that_are_none_ask_nobody(hub, name):
+    with pytest.raises(UsageError, match="no name of a model"):
+        fetch(name)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html>Log in to this network</html>", b"{}", b'{"id": "a/b", "sha": "../.."}', b"[" * 100_000, b"\xff\xfe"],
+)
+def test_an_answer_that_is_none(model, answer):
+    model.answer = answer
+    assert "did not answer as a model hub" in refusal(SetupError)
+
+
+def test_files_without_a_checksum_are_refused(model):
+    document = model.document(NAME)
+    for entry in document["siblings"]:
+        del entry["blobId"]
+    model.answer = json.dumps(document).encode()
+    assert "no size and checksum" in refusal(SetupError)
+
+
+def test_no_hub_there(monkeypatch, hub):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+    assert "127.0.0.1 could not be reached" in refusal(SetupError)
+    monkeypatch.setenv("HF_ENDPOINT", "mirror.example")
+    assert "mirror.example" in refusal(UsageError)
+
+
+@pytest.mark.parametrize("variable", ["BURNISH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_opens_no_connection(hub, model, monkeypatch, variable):
+    for name in ("BURNISH_OFFLINE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "1")
+
+    def opened(*_):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", opened)
+    text = refusal(SetupError)
+    assert "asks for no network" in text
+    assert hub.requests == []
+
+
+def test_offline_says_when_the_model_is_here(model, monkeypatch):
+    folder = fetch(NAME)
+    monkeypatch.setenv("BURNISH_OFFLINE", "1")
+    with pytest.raises(SetupError, match="already on this machine"):
+        fetch(NAME)
+    assert open_model(NAME).folder == folder

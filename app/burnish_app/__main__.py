@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
-
-if TYPE_CHECKING:
-    from burnish_app.window import Window
 
 TRACE_START_VARIABLE = "BURNISH_TRACE_START"
 """Environment variable: print to standard error how long the start took, from the process's creation to the window."""
@@ -25,6 +20,7 @@ def main() -> int:
         The process's exit code.
     """
     from burnish_app.engine_client import EngineClient
+    from burnish_app.garbage import Collector
     from burnish_app.preferences import Preferences
     from burnish_app.theme import Theme
     from burnish_app.window import Window
@@ -33,26 +29,13 @@ def main() -> int:
     app = QApplication(sys.argv)
     app.setApplicationName("Burnish")
     app.setDesktopFileName("burnish")
+    collector = Collector(app)
     preferences = Preferences()
     window = Window(EngineClient(), Workbench(), preferences, Theme(app, preferences.theme))
-    spare_collections(window)
+    window.grown.connect(collector.settle)
     window.show()
     QTimer.singleShot(0, window, lambda: _shown(window.begin))
     return app.exec()
-
-
-def spare_collections(window: Window) -> None:
-    """Keep the garbage collector from walking, in the middle of a handler, all that was imported (some 50 ms).
-
-    It waits until the imports are over; what is there then, and when all pages are made, it leaves out from then on.
-    """
-
-    def settle() -> None:
-        gc.freeze()
-        gc.enable()
-
-    gc.disable()
-    window.grown.connect(settle)
 
 
 def _shown(begin: Callable[[], None]) -> None:

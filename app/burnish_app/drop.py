@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QRectF, Qt, QUrl
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.theme import TITLE_PX, UNIT, colors_of, font
 
-DATA_ENDINGS = (".jsonl", ".json", ".csv", ".parquet", ".txt")
-DATA_WORDS = "JSONL, JSON, CSV, Parquet or TXT"
+_PLAIN = (
+    ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".txt", ".text", ".md", ".markdown",
+)  # fmt: skip
+_PACKED = (".gz", ".zst", ".bz2", ".xz")
+DATA_ENDINGS = (*_PLAIN, ".zip", *(plain + packed for plain in _PLAIN for packed in _PACKED))
+DATA_FILTER = f"Datasets ({' '.join(f'*{ending}' for ending in (*_PLAIN, '.zip', *_PACKED))})"
+"""For dialogs."""
+DATA_WORDS = "JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT or Markdown, also packed or in a folder"
+HUB_PREFIX = "hf://"
+"""Begins the name of a dataset of the hub, which may be typed where a path may."""
+_MOST_LOOKED_AT = 2000  # names in a dropped folder
 
 
 @dataclass(frozen=True)
@@ -32,21 +43,37 @@ class Drop:
     remedy: str = ""
 
 
+def typed_path(text: str) -> str:
+    """What somebody typed or pasted as an absolute path: a path, in quotes or not, or a file's URL; empty for none.
+
+    The name of a dataset of the hub stays as it is.
+    """
+    text = text.strip().strip('"')
+    if not text or text.startswith(HUB_PREFIX):
+        return text
+    path = Path(QUrl(text).toLocalFile() if text.startswith("file:") else text)
+    with suppress(RuntimeError):  # the ~name of nobody
+        path = path.expanduser()
+    return str(path.absolute())
+
+
 def judge_drop(paths: list[str]) -> Drop:
-    """Where dropped paths belong: data files to Data, a model's folder to Model, anything else nowhere.
+    """Where dropped paths belong: data files and folders of them to Data, a model's folder to Model, the rest nowhere.
 
     Args:
         paths: Absolute paths; empty texts stand for what is no local file.
     """
-    files = [path for path in paths if path and Path(path).suffix.lower() in DATA_ENDINGS and Path(path).is_file()]
-    folders = [path for path in paths if path and Path(path).is_dir()]
+    files = [path for path in paths if path and _is_data(Path(path))]
+    folders = [path for path in paths if path and path not in files and Path(path).is_dir()]
     others = [path for path in paths if path not in files and path not in folders]
-    remedy = f"A dataset is one or several files: {DATA_WORDS}. A model is a folder that holds config.json."
+    remedy = f"A dataset is {DATA_WORDS}. A model is a folder that holds config.json."
     if files:
         left_out = [Path(path).name or "something that is no local file" for path in (*folders, *others)]
         return Drop("data", files, f"Left out: {', '.join(left_out)}." if left_out else "", remedy if left_out else "")
     if len(folders) == 1 and (Path(folders[0]) / "config.json").is_file():
         return Drop("model", folders)
+    if len(folders) > 1:
+        return Drop("", [], f"These are {len(folders)} folders; one model is trained at a time.", remedy)
     if folders:
         name = Path(folders[0]).name
         return Drop("", [], f"The folder {name} is no model: it has no config.json.", remedy)
@@ -57,6 +84,15 @@ def judge_drop(paths: list[str]) -> Drop:
     if others and Path(others[0]).suffix:
         return Drop("", [], f"Files of the type {Path(others[0]).suffix} are not read.", remedy)
     return Drop("", [], "That is neither a dataset nor a model's folder.", remedy)
+
+
+def _is_data(path: Path) -> bool:
+    """Whether it is a data file, or a folder that holds some and no model."""
+    if path.is_file():
+        return path.name.lower().endswith(DATA_ENDINGS)
+    if not path.is_dir() or (path / "config.json").is_file():
+        return False
+    return any(file.name.lower().endswith(DATA_ENDINGS) for file in islice(path.rglob("*"), _MOST_LOOKED_AT))
 
 
 class DropVeil(QWidget):

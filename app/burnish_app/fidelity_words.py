@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from burnish_app.words import bytes_in_words, percent, plural, sentence_list
+from burnish_app.words import percent, plural, sentence_list
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
-from burnish_engine.contract.recipe import GgufType, TargetSection
+from burnish_engine.contract.recipe_export import GgufType, TargetSection
 
 _CLOSENESS = (
     (0.002, "practically identical to the trained model"),
@@ -28,7 +28,13 @@ TYPE_WORDS: dict[GgufType, str] = {
     "Q4_0": "Small, fast on phones",
     "Q4_1": "Like Q4_0, a little better and larger",
     "IQ4_NL": "Small, fast on phones, better than Q4_0",
-    "IQ4_XS": "Smallest",
+    "IQ4_XS": "Smallest that keeps most",
+    "Q3_K_M": "Loses much; for large models in little memory",
+    "Q3_K_S": "Loses more than Q3_K_M",
+    "IQ3_M": "Loses much; better than Q3_K_M at its size",
+    "IQ3_XXS": "Loses very much",
+    "Q2_K": "Loses very much; try a smaller model first",
+    "IQ2_M": "Loses very much; smallest",
 }
 """A plain word for each type."""
 
@@ -61,6 +67,53 @@ def closeness(mean_kl: float) -> str:
     return next((words for limit, words in _CLOSENESS if mean_kl < limit), _FAR)
 
 
+def size_in_words(size: int) -> str:
+    """A file's size as shops and app stores count: "0.40 GB" or "87.3 MB".
+
+    Args:
+        size: Bytes.
+    """
+    return f"{size / 1e9:.2f} GB" if size > 99_000_000 else f"{size / 1e6:.1f} MB"
+
+
+def gain_in_words(file: QuantFidelity) -> str:
+    """What a file keeps of what training gained; empty where that is not known or it was refused."""
+    if not file.passed or file.gain_kept is None:
+        return ""
+    size = size_in_words(file.bytes)
+    if file.gain_kept >= 1.0:
+        return f"{file.quant} keeps all of the gain at {size}."
+    if file.gain_kept <= 0.0:
+        return f"{file.quant} keeps nothing of the gain at {size}: it is no better than the base model."
+    return f"{file.quant} keeps {percent(file.gain_kept)} of the gain at {size}."
+
+
+def suggestion_in_words(suggested: str, why: str) -> str:
+    """Which file to take, without its figures, which are told beside it.
+
+    Args:
+        suggested: Name of the file; empty: none.
+        why: As the engine says it.
+    """
+    first, name, _ = why.partition(f"{suggested}. ") if suggested else (why, "", "")
+    return f"{first}{name}".strip()
+
+
+def training_in_words(report: FidelityReport) -> str:
+    """What training gained on held-out rows, and what files were rounded by; empty where neither is known."""
+    words = []
+    if report.base_loss is not None and report.tuned_loss is not None:
+        if report.tuned_loss < report.base_loss:
+            words.append(
+                f"The gain: training lowered the held-out loss from {report.base_loss:.3f} to {report.tuned_loss:.3f}."
+            )
+        else:
+            words.append("Training gained nothing on held-out rows, so there is no gain to keep.")
+    if report.importance_tokens:
+        words.append(f"Rounded with an importance matrix of {report.importance_tokens:,} tokens of your rows.")
+    return " ".join(words)
+
+
 def file_in_words(file: QuantFidelity) -> str:
     """One file's outcome as a sentence."""
     if not file.passed:
@@ -84,9 +137,3 @@ def report_in_words(report: FidelityReport) -> str:
     words = f"{sentence_list([file.quant for file in good])} {'is' if len(good) == 1 else 'are'} proven: "
     words += f"{report.token_strings} test strings give the same tokens, and the predictions match."
     return words + (f" {sentence_list(refused)} was refused." if refused else "")
-
-
-def type_in_words(quant: GgufType, file_bytes: int | None) -> str:
-    """A type with its predicted size and what it is good for."""
-    size = f"about {bytes_in_words(file_bytes)}. " if file_bytes else ""
-    return f"{size}{TYPE_WORDS[quant]}"

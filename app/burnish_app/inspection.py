@@ -44,7 +44,7 @@ class Inspection(QObject):
         recipe = bench.recipe_toml
         if self._request and recipe == self._asked_for:
             return
-        self.cancel()
+        self._client.cancel(self._request)
         self._asked_for = recipe
         self._request = name = self._client.send(
             InspectRequest,

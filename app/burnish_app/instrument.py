@@ -51,7 +51,10 @@ def process_age_s() -> float:
 
 
 class MeasuredApplication(QApplication):
-    """An application that times every event it hands out. Handlers within handlers count as one."""
+    """An application that times every event it hands out. Handlers within handlers count as one.
+
+    Each event passes through Python then, so a handler that causes many is about twice as slow as in the studio.
+    """
 
     def __init__(self, arguments: list[str]) -> None:
         super().__init__(arguments)

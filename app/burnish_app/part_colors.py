@@ -35,7 +35,6 @@ PART_COLORS = {
     "backward pass of the embedding": PartColor("#1f8e6b", "#45a07b"),
     # What is read off it: olive.
     "head and loss": PartColor("#8d933d", "#c5cb7a"),
-    "evaluation": PartColor("#525001", "#868532"),
     # What is there for all of it: warm gray.
     "graph pools": PartColor("#523d32", "#e3ccbd"),
     "fragmentation": PartColor("#a0887a", "#80695e"),

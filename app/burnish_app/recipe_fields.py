@@ -1,21 +1,25 @@
 """What the recipe form shows: one entry a field, read from the schema. No Qt.
 
-Only the choice of what is basic, and the fields that other pages own, are written down here.
+Only the choice of what is basic, and the fields that other pages own, are written down here; words are in recipe_words.
 """
 
 from __future__ import annotations
 
 import json
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from burnish_engine.contract.recipe import Recipe, field_unit, sections
+from burnish_app.recipe_words import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES
+from burnish_engine.contract.recipe import Recipe, sections
+from burnish_engine.contract.recipe_section import field_unit
 
 Kind = Literal["switch", "choice", "whole", "number", "text", "prose", "list", "lines"]
+Item = Literal["text", "whole"]
 
 BASIC = (
     "name",
@@ -31,75 +35,22 @@ BASIC = (
 )
 """Shown first, in this order: what people change."""
 
-ELSEWHERE = {"version", "model.path", "data.files", "data.validation_files", "target.kind", "target.ram_gib"}
+_CLEANING = (
+    "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
+    "data.control_tokens", "data.tools", "data.broken_rows", "data.encoding",
+)  # fmt: skip
+ELSEWHERE = {
+    "version", "model.path", "target.kind", "target.ram_gib",
+    "data.files", "data.validation_files", "data.weights", "data.shape", "data.columns", "data.template", *_CLEANING,
+}  # fmt: skip
 """Chosen on the pages Model and Data."""
 
-_SECTION_TITLES = {
-    "model": "Base model",
-    "data": "Reading the data",
-    "adapter": "What is trained",
-    "train": "Training",
-    "memory": "Memory",
-    "masking": "Experimental: matrices that sit out steps",
-    "evaluation": "Watching",
-    "export": "Export",
-    "target": "On the target",
-    "devices": "Devices",
-}
+_OPTIMIZER = (
+    "train.optimizer", "train.momentum", "train.beta1", "train.beta2", "train.epsilon", "train.weight_decay",
+    "train.max_grad_norm", "train.lora_plus_ratio",
+)  # fmt: skip
 _KINDS: dict[str, Kind] = {"evaluation.prompts": "lines", "data.system_prompt": "prose"}
 """Where the schema's type alone does not say how it is best typed."""
-_LABELS = {
-    "name": "Name of the run",
-    "model.quantize": "While training, in 4 bits",
-    "data.validation_share": "Share held out",
-    "data.shape": "Kind of rows",
-    "data.learn": "Learn from",
-    "data.max_length": "Longest row",
-    "data.overlong": "Longer rows",
-    "train.epochs": "Passes over the data",
-    "train.max_steps": "Stop after",
-    "train.max_tokens": "Stop after",
-    "train.micro_batch_tokens": "Tokens per pass",
-    "train.accumulation": "Passes per step",
-    "train.pack": "Pack rows together",
-    "train.schedule": "Learning rate over time",
-    "train.warmup_share": "Warm up for",
-    "train.final_share": "Final learning rate",
-    "train.decay_share": "Fall over the last",
-    "train.max_grad_norm": "Clip gradients at",
-    "train.recompute": "Save memory by recomputing",
-    "train.checkpoint_every": "Checkpoint every",
-    "train.keep_checkpoints": "Keep",
-    "train.beta1": "Adam beta 1",
-    "train.beta2": "Adam beta 2",
-    "train.epsilon": "Adam epsilon",
-    "adapter.method": "Way of training",
-    "adapter.targets": "Layers with adapters",
-    "memory.layers": "Kept by layers",
-    "memory.budget_gib": "Most memory",
-    "memory.mlp_rows": "Feed-forward at once",
-    "memory.head_rows": "Logits at once",
-    "masking.kind": "Way of sitting out",
-    "masking.probability": "Chance of moving",
-    "masking.temperature": "Temperature",
-    "masking.decay": "Decay of the scale",
-    "masking.start": "Scale at the start",
-    "masking.momentum": "Momentum of the step",
-    "masking.share": "What sits out together",
-    "masking.rate": "Times the learning rate",
-    "evaluation.every": "Check every",
-    "evaluation.max_rows": "Held-out rows used",
-    "evaluation.prompts": "Questions to ask as it learns",
-    "evaluation.sample_tokens": "Longest reply",
-    "export.quants": "Files to make",
-    "target.quant": "Preferred file",
-    "devices.gpus": "GPUs",
-    "devices.threads": "CPU threads",
-}
-"""Plain words; the key itself is in the help. Fields not listed are called by their key."""
-
-
-_OF_ADAPTERS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 
 
 @dataclass(frozen=True)
@@ -113,7 +64,7 @@ class RecipeField:
     choices: tuple[str, ...]
     unit: str
     help: str
-    item: Literal["text", "whole"] = "text"
+    item: Item = "text"
     """What a list holds."""
 
     @property
@@ -136,6 +87,10 @@ class RecipeField:
         if self.kind in ("list", "lines"):
             return ("\n" if self.kind == "lines" else ", ").join(str(item) for item in value)
         return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+    def choice_text(self, choice: str) -> str:
+        """What to call one of `choices`."""
+        return CHOICES.get(self.key, {}).get(choice, choice)
 
     def from_text(self, text: str) -> Any:
         """The value of a text as typed; where it is no number the text itself, for the schema to refuse."""
@@ -163,6 +118,13 @@ def recipe_fields() -> list[RecipeField]:
     return found
 
 
+def cleaning_fields() -> list[RecipeField]:
+    """What is done to rows that are odd; the page Data shows them."""
+    infos = sections()["data"].model_fields
+    keys = [*_CLEANING[:4], "data.overlong", *_CLEANING[4:]]
+    return [_field(key, infos[key.rpartition(".")[2]]) for key in keys]
+
+
 def basic_fields() -> list[RecipeField]:
     """What the form shows at first."""
     by_key = {field.key: field for field in recipe_fields()}
@@ -174,43 +136,39 @@ def advanced_sections() -> list[tuple[str, list[RecipeField]]]:
     rest = [field for field in recipe_fields() if field.key not in BASIC]
     return [
         (title, fields)
-        for section, title in _SECTION_TITLES.items()
-        if (fields := [field for field in rest if field.section == section])
+        for section, title in SECTION_TITLES.items()
+        if (fields := sorted((field for field in rest if _shown_in(field) == section), key=_place))
     ]
 
 
-def idle_words(key: str, values: dict[str, Any]) -> str:
-    """Why a field plays no part in a recipe, in a sentence; empty where it does.
+def _shown_in(field: RecipeField) -> str:
+    return OPTIMIZER if field.key in _OPTIMIZER else field.section
+
+
+def _place(field: RecipeField) -> int:
+    """Its place in a section whose order is not that of the document."""
+    return _OPTIMIZER.index(field.key) if field.key in _OPTIMIZER else 0
+
+
+def problems_by_field(problems: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong, each at the field it begins with where it is of a section as a whole.
 
     Args:
-        key: Dotted.
-        values: The recipe as nested tables.
+        problems: Dotted key, or a section's name, to what is wrong.
     """
-    if key in _OF_ADAPTERS and values["adapter"]["method"] == "full":
-        return "Does not apply: every weight is trained, without an adapter."
-    return ""
-
-
-def reason_words(key: str, values: dict[str, Any], suggested: dict[str, Any], reason: str) -> str:
-    """The reason of a suggestion where it still holds, else what to think of instead.
-
-    Args:
-        key: Dotted.
-        values: The recipe as edited, as nested tables.
-        suggested: The recipe as suggested.
-        reason: As the engine gave it.
-    """
-    whole = values["adapter"]["method"] == "full" != suggested["adapter"]["method"]
-    if whole and key == "train.learning_rate":
-        return "Suggested for an adapter. To train every weight it should be some ten times lower."
-    return reason
+    found = {}
+    for key, text in problems.items():
+        words = text.removeprefix(f"{key} ").split(" ")
+        field = f"{key}.{words[0]}"
+        found[field if key in sections() and words[0] in sections()[key].model_fields else key] = text
+    return found
 
 
 def _field(key: str, info: FieldInfo) -> RecipeField:
     kind, choices, item = _kind(info.annotation)
     return RecipeField(
         key=key,
-        label=_LABELS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize(),
+        label=LABELS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize(),
         kind=_KINDS.get(key, kind),
         choices=choices,
         unit=field_unit(info),
@@ -219,7 +177,7 @@ def _field(key: str, info: FieldInfo) -> RecipeField:
     )
 
 
-def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], Literal["text", "whole"]]:
+def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], Item]:
     origin = get_origin(annotation)
     if annotation is bool:
         return "switch", (), "text"

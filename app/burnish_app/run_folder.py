@@ -1,11 +1,15 @@
-"""What a run's folder holds, as far as Try it and Export need to know. A few looks at names; reads no contents."""
+"""What a run's folder holds, as far as pages need to know: a few looks at names, and its frozen recipe."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from burnish_engine.contract.paths import RunPaths
+
+_ADAPTER = "-lora.gguf"
 
 
 @dataclass(frozen=True)
@@ -16,13 +20,19 @@ class RunFolder:
         name: Of the folder; empty: no run.
         trained: Whether there is something trained to talk to or to export.
         whole: Whether what is trained is the whole model, so that there is no adapter.
-        exported: Names of finished GGUF files.
+        exported: Names of finished GGUF files that hold a whole model.
+        adapters: Names of those that hold an adapter alone.
+        ollama: Names of folders for Ollama.
+        lm_studio: Whether there is a folder laid out for LM Studio.
     """
 
     name: str = ""
     trained: bool = False
     whole: bool = False
     exported: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    ollama: tuple[str, ...] = ()
+    lm_studio: bool = False
 
 
 def look_into(folder: str) -> RunFolder:
@@ -34,11 +44,30 @@ def look_into(folder: str) -> RunFolder:
     if not folder:
         return RunFolder()
     paths = RunPaths(Path(folder))
+    files = sorted(path.name for path in paths.export.glob("*.gguf"))
     return RunFolder(
         name=paths.root.name,
         trained=any(
             file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
         whole=paths.model.is_dir(),
-        exported=tuple(sorted(path.name for path in paths.export.glob("*.gguf"))),
+        exported=tuple(name for name in files if not name.endswith(_ADAPTER)),
+        adapters=tuple(name for name in files if name.endswith(_ADAPTER)),
+        ollama=tuple(sorted(path.parent.name for path in paths.export.glob("ollama-*/Modelfile"))),
+        lm_studio=(paths.export / "lmstudio").is_dir(),
     )
+
+
+def frozen_section(folder: str, name: str) -> dict[str, Any]:
+    """A section of a run's frozen recipe as it stands there; empty where it cannot be read.
+
+    Args:
+        folder: Of the run.
+        name: Of the section.
+    """
+    try:
+        recipe = tomllib.loads(RunPaths(Path(folder)).recipe.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    section = recipe.get(name, {})
+    return section if isinstance(section, dict) else {}

@@ -7,19 +7,20 @@ a step neither copies what came before nor changes what an older state shows.
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
+from burnish_app.columns import Column, Log
 from burnish_engine.contract.events import (
+    BestKept,
     CheckpointSaved,
     CommandDone,
     DataReady,
     EvaluationDone,
     Event,
+    GuardReported,
     PhaseChanged,
     PlanMade,
+    RolledBack,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -27,70 +28,7 @@ from burnish_engine.contract.events import (
     Warned,
 )
 
-T = TypeVar("T")
-
-
-class Column:
-    """A growing column of numbers of which this is the first `length`. Appending gives a new view."""
-
-    __slots__ = ("_data", "length")
-
-    def __init__(self, data: array[float] | None = None, length: int = 0) -> None:
-        self._data: array[float] = array("d") if data is None else data
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    @property
-    def last(self) -> float:
-        """The newest number, NaN where there is none."""
-        return self._data[self.length - 1] if self.length else math.nan
-
-    def values(self) -> array[float]:
-        """A copy of the numbers; numpy reads it without another copy."""
-        return self._data[: self.length]
-
-    def append(self, value: float) -> Column:
-        """A view that is one longer. Shares the data unless another view has grown it already."""
-        data = self._data if len(self._data) == self.length else self._data[: self.length]
-        data.append(value)
-        return Column(data, self.length + 1)
-
-    def cut(self, length: int) -> Column:
-        """A view of the first `length` numbers at most."""
-        return self if length >= self.length else Column(self._data, length)
-
-    def count_up_to(self, limit: float) -> int:
-        """How many of the numbers, which rise, are not above `limit`."""
-        return bisect_right(self._data, limit, 0, self.length)
-
-
-class Log(Generic[T]):
-    """A growing list of which this is the first `length`; as `Column`, for anything."""
-
-    __slots__ = ("_items", "length")
-
-    def __init__(self, items: list[T] | None = None, length: int = 0) -> None:
-        self._items: list[T] = [] if items is None else items
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def items(self) -> list[T]:
-        """A copy of the items."""
-        return self._items[: self.length]
-
-    def append(self, item: T) -> Log[T]:
-        """A view that is one longer."""
-        items = self._items if len(self._items) == self.length else self._items[: self.length]
-        items.append(item)
-        return Log(items, self.length + 1)
-
-    def keep(self, kept: list[T]) -> Log[T]:
-        """A log of these items; itself where nothing is left out."""
-        return self if len(kept) == self.length else Log(kept, len(kept))
+_MOST_BAD = 500  # steps that are remembered as bad
 
 
 @dataclass(frozen=True)
@@ -143,7 +81,10 @@ class RunState:
         steps: What each optimizer step reported.
         evaluation_steps: Steps of the held-out losses.
         evaluation_losses: The held-out losses.
-        bad_steps: Steps whose loss was no finite number.
+        bad_steps: Steps whose loss was no number or that were not taken, in order, also where they were done again.
+        guard: The newest verdict on whether the run really trains.
+        rollbacks: Where the run went back, in order.
+        best: Which evaluation's result was kept, at the end of a run that may stop early.
         safe_step: Step of the newest checkpoint; None before the first.
         ended: How this process of the run ended; None while it goes on.
     """
@@ -159,7 +100,10 @@ class RunState:
     steps: Steps = field(default_factory=Steps)
     evaluation_steps: Column = field(default_factory=Column)
     evaluation_losses: Column = field(default_factory=Column)
-    bad_steps: int = 0
+    bad_steps: tuple[int, ...] = ()
+    guard: GuardReported | None = None
+    rollbacks: tuple[RolledBack, ...] = ()
+    best: BestKept | None = None
     samples: Log[SampleDone] = field(default_factory=Log)
     warnings: Log[Warned] = field(default_factory=Log)
     refused: CommandDone | None = None
@@ -200,6 +144,8 @@ def fold(state: RunState, event: Event) -> RunState:
             after = replace(state, samples=state.samples.append(event))
         case CheckpointSaved():
             after = replace(state, safe_step=event.step)
+        case RolledBack():
+            after = replace(_cut(state, event.to_step), rollbacks=(*state.rollbacks, event))
         case RunEnded():
             after = replace(state, ended=event, phase="", phase_detail="")
         case _:
@@ -219,13 +165,25 @@ def _note(state: RunState, event: Event) -> RunState:
             after = replace(state, refused=None if event.accepted else event)
         case Warned():
             after = replace(state, warnings=state.warnings.append(event))
+        case GuardReported():
+            after = replace(state, guard=event)
+        case BestKept():
+            after = replace(state, best=event)
     return after
 
 
 def _step(state: RunState, event: StepDone) -> RunState:
-    bad = 0 if math.isfinite(event.loss) else 1
     steps = state.steps.up_to(event.step - 1).append(event)  # a repeated step replaces the former one
-    return replace(state, steps=steps, last_step=event, bad_steps=state.bad_steps + bad)
+    bad = state.bad_steps
+    if _is_bad(state, event):
+        bad = (*(step for step in bad if step != event.step), event.step)[-_MOST_BAD:]
+    return replace(state, steps=steps, last_step=event, bad_steps=bad)
+
+
+def _is_bad(state: RunState, event: StepDone) -> bool:
+    """Whether a step was no use. In fp16 one that was not taken is usual: the loss scale has to be found."""
+    scaled = state.started is not None and state.started.precision == "fp16"
+    return not math.isfinite(event.loss) or not (math.isfinite(event.grad_norm) or scaled)
 
 
 def _evaluation(state: RunState, event: EvaluationDone) -> RunState:
@@ -239,17 +197,27 @@ def _evaluation(state: RunState, event: EvaluationDone) -> RunState:
 
 def _start(state: RunState, event: RunStarted) -> RunState:
     safe = event.resumed_from_step if event.resumed_from_step is not None else -1
-    kept = state.evaluation_steps.count_up_to(safe)
     return replace(
-        state,
+        _cut(state, safe),
         started=event,
         starts=state.starts + 1,
         ended=None,
+        best=None,
         refused=None,
+        bad_steps=tuple(step for step in state.bad_steps if step <= safe),
+        rollbacks=tuple(back for back in state.rollbacks if back.to_step <= safe),
+        safe_step=event.resumed_from_step,
+    )
+
+
+def _cut(state: RunState, safe: int) -> RunState:
+    """Without what came after a step that the run goes on from."""
+    kept = state.evaluation_steps.count_up_to(safe)
+    return replace(
+        state,
         steps=state.steps.up_to(safe),
         evaluation_steps=state.evaluation_steps.cut(kept),
         evaluation_losses=state.evaluation_losses.cut(kept),
         samples=state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
-        safe_step=event.resumed_from_step,
         last_step=state.last_step if state.last_step and state.last_step.step <= safe else None,
     )

@@ -220,7 +220,7 @@ def qt_palette(colors: Colors) -> QPalette:
         role.HighlightedText: colors.on_accent,
         role.Link: colors.accent_ink,
         role.LinkVisited: colors.accent_ink,
-        role.PlaceholderText: colors.faint,
+        role.PlaceholderText: colors.muted,
     }.items():
         palette.setColor(which, QColor(value))
     for which in (role.WindowText, role.Text, role.ButtonText):
@@ -238,7 +238,6 @@ def style_sheet(colors: Colors) -> str:
 QToolTip {{ background: {c.raised}; color: {c.text}; border: 1px solid {c.line}; padding: 6px; }}
 QScrollArea, QScrollArea > QWidget > QWidget {{ background: transparent; border: none; }}
 QLabel[look="muted"] {{ color: {c.muted}; }}
-QLabel[look="faint"] {{ color: {c.faint}; }}
 QLabel[look="accent"] {{ color: {c.accent_ink}; }}
 QLabel[look="error"] {{ color: {c.error}; }}
 QLabel[look="warning"] {{ color: {c.warning}; }}
@@ -264,7 +263,7 @@ QPushButton[look="quiet"]:hover {{ background: {c.raised}; }}
 QPushButton[look="quiet"]:disabled {{ color: {c.faint}; }}
 QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox, QComboBox {{
   background: {c.surface}; color: {c.text}; border: 1px solid {c.edge}; border-radius: 6px; padding: 6px 8px;
-  selection-background-color: {c.accent}; selection-color: {c.on_accent}; }}
+  selection-background-color: {c.accent}; selection-color: {c.on_accent}; placeholder-text-color: {c.muted}; }}
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus {{
   border: 1px solid {c.accent}; }}
 QPlainTextEdit[readOnly="true"] {{ border: 1px solid {c.line}; }}
@@ -274,7 +273,7 @@ QLineEdit[look="error"], QSpinBox[look="error"], QDoubleSpinBox[look="error"], Q
   border: 1px solid {c.error}; }}
 QCheckBox::indicator, QRadioButton::indicator {{ width: 16px; height: 16px; border: 1px solid {c.faint};
   border-radius: 4px; background: {c.surface}; }}
-QRadioButton::indicator {{ border-radius: 8px; }}
+QRadioButton::indicator {{ border-radius: 9px; }}
 QCheckBox::indicator:focus, QRadioButton::indicator:focus {{ border: 1px solid {c.accent}; }}
 QCheckBox::indicator:checked {{ background: {c.accent}; border: 1px solid {c.accent}; image: url({_ICONS}:check.svg); }}
 QRadioButton::indicator:checked {{ border: 5px solid {c.accent}; width: 8px; height: 8px; border-radius: 9px; }}
@@ -287,7 +286,8 @@ QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSp
 QTableView, QListView, QTreeView {{ background: {c.surface}; border: none; border-radius: {RADIUS_PX}px; outline: none;
   alternate-background-color: {c.surface}; gridline-color: {c.line};
   selection-background-color: {c.accent_soft}; selection-color: {c.text}; }}
-QTableView::item, QListView::item {{ padding: 6px 8px; border: none; }}
+QTableView::item {{ padding: 6px 5px; border: none; }}
+QListView::item {{ padding: 6px 8px; border: none; }}
 QHeaderView {{ background: transparent; border: none; }}
 QHeaderView::section {{ background: {c.surface}; color: {c.muted}; border: none; border-bottom: 1px solid {c.line};
   padding: 8px; }}

@@ -11,7 +11,7 @@ from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
-from burnish_app.drop import DATA_ENDINGS, DropVeil, judge_drop
+from burnish_app.drop import DATA_FILTER, DropVeil, judge_drop
 from burnish_app.engine_client import EngineClient
 from burnish_app.icons import icon
 from burnish_app.pages.base import Page
@@ -252,8 +252,7 @@ class Window(QMainWindow):
             button.click()
 
     def _browse(self) -> None:
-        endings = " ".join(f"*{ending}" for ending in DATA_ENDINGS)
-        dialog = QFileDialog(self, "Add data", "", f"Datasets ({endings})")
+        dialog = QFileDialog(self, "Add data", "", DATA_FILTER)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.filesSelected.connect(self.take)

@@ -100,6 +100,12 @@ def as_sentence(words: str) -> str:
     return words[:1].upper() + words[1:] + ("" if not words or words[-1] in ".!?" else ".")
 
 
+def first_sentence(words: str) -> tuple[str, str]:
+    """The first sentence, and what follows it."""
+    first, stop, rest = words.partition(". ")
+    return as_sentence(first) if stop else words, rest
+
+
 def sentence_list(words: list[str]) -> str:
     """Words joined as in a sentence: "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -17,7 +18,8 @@ from burnish_engine.contract.advice import ModelFacts, Plan, Suggestion
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.files import read_with_retry, write_atomic
-from burnish_engine.contract.recipe import Recipe, TargetSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_export import TargetSection
 from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
 
 _SAVE_AFTER_MS = 400
@@ -145,12 +147,30 @@ class Workbench(QObject):
         self.set_recipe(self._recipe.model_copy(update={"model": model}))
 
     def set_data_files(self, files: list[str]) -> None:
-        """Choose the training files."""
-        self._set_data(files=list(files))
+        """Choose the training files. Those that were there keep their weights; other columns are recognized anew."""
+        data = self._recipe.data
+        weights = dict(zip(data.files, data.weights, strict=False))
+        kept = [weights.get(file, 1.0) for file in files]
+        update: dict[str, Any] = {"files": list(files), "weights": kept if set(kept) - {1.0} else []}
+        if data.files[:1] != files[:1]:
+            update |= {"shape": "auto", "columns": []}
+        self.change_data(**update)
 
     def set_validation_files(self, files: list[str]) -> None:
         """Choose the held-out files."""
-        self._set_data(validation_files=list(files))
+        self.change_data(validation_files=list(files))
+
+    def change_data(self, **update: Any) -> None:
+        """Change how the data is read and what is done to rows. Passes grow where a longest row would not fit them.
+
+        Args:
+            **update: Fields of the recipe's data section.
+        """
+        data = self._recipe.data.model_copy(update=update)
+        train = self._recipe.train
+        if data.max_length > train.micro_batch_tokens:
+            train = train.model_copy(update={"micro_batch_tokens": data.max_length})
+        self.set_recipe(self._recipe.model_copy(update={"data": data, "train": train}))
 
     def set_target(self, target: TargetSection) -> None:
         """Choose where the result shall run."""
@@ -200,10 +220,6 @@ class Workbench(QObject):
             BurnishError,
         ) as error:  # a full disk must not stop the person's work; the next save tries again
             _LOG.warning("The workbench could not be saved: %s", error)
-
-    def _set_data(self, **update: list[str]) -> None:
-        data = self._recipe.data.model_copy(update=update)
-        self.set_recipe(self._recipe.model_copy(update={"data": data}))
 
     def _tell(self, *names: str) -> None:
         self._timer.start()

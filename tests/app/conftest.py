@@ -8,14 +8,18 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from burnish_app.engine_client import EngineClient
+from burnish_app.garbage import Collector
 from burnish_app.instrument import MeasuredApplication
 from burnish_app.preferences import Preferences
 from burnish_app.theme import Theme
 from burnish_app.window import Window
 from burnish_app.workbench import Workbench
+from burnish_engine.contract.protocol import MachineRequest
 
+PATIENCE_MS = 30_000
 FAKE = Path(__file__).resolve().parents[1] / "support" / "fake_serve.py"
 
 
@@ -61,6 +65,30 @@ def qapp_cls():
     return MeasuredApplication
 
 
+class PatientBot(QtBot):
+    """Waits long for what must come: on a busy machine the same takes many times as long."""
+
+    def waitUntil(self, callback, *, timeout=PATIENCE_MS):  # noqa: N802 pytest-qt's name
+        super().waitUntil(callback, timeout=timeout)
+
+    def waitSignal(self, signal, *, timeout=PATIENCE_MS, **options):  # noqa: N802 pytest-qt's name
+        return super().waitSignal(signal, timeout=timeout, **options)
+
+
+@pytest.fixture
+def qtbot(qapp, request):
+    return PatientBot(request)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collector(qapp):
+    """Collects as in the studio, so that no test dies of widgets that another left. Other folders' tests go without."""
+    made = Collector()
+    made.settle()
+    yield made
+    made.stop()
+
+
 @pytest.fixture(scope="session")
 def theme(qapp):
     return Theme(qapp)
@@ -72,11 +100,35 @@ def answers(tmp_path):
 
 
 @pytest.fixture
-def client(qapp, answers):
+def make_client(qapp, answers):
+    """Makes clients of the stand-in engine; not started."""
+    made = []
+
+    def make():
+        made.append(EngineClient((sys.executable, "-S", str(FAKE), str(answers.file))))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def client(make_client):
     """A client of the stand-in engine; not started."""
-    made = EngineClient((sys.executable, "-S", str(FAKE), str(answers.file)))
-    yield made
-    made.close()
+    return make_client()
+
+
+@pytest.fixture
+def answered(qtbot, client):
+    """Waits until the stand-in engine has answered all that it was asked: it does so in order."""
+
+    def wait():
+        done = []
+        client.send(MachineRequest, on_result=done.append, on_failure=done.append)
+        qtbot.waitUntil(lambda: len(done) > 0)
+
+    return wait
 
 
 @pytest.fixture

@@ -1,6 +1,19 @@
 """Constructed facts for tests and screenshots of Hardware, Model, Data, Recipe, Try it and Export."""
 
+import re
+
 from burnish_engine.contract.advice import CatalogModel, Choice, MemoryPart, ModelFacts, Plan, RankedModel, Suggestion
+from burnish_engine.contract.data_report import (
+    ColumnReading,
+    CutLine,
+    DatasetReport,
+    FileColumns,
+    Finding,
+    RowPlace,
+    Setting,
+    TemplateFacts,
+)
+from burnish_engine.contract.export_forecast import ExportForecast, ExportStage
 from burnish_engine.contract.facts import (
     DatasetFacts,
     DecoderSpec,
@@ -308,10 +321,17 @@ def what_fits_on_a_processor():
     )
 
 
+DATA_FILE = "/home/ada/data/support.jsonl"
+
+
+def places(*rows, file=DATA_FILE):
+    return [RowPlace(file=file, row=row) for row in rows]
+
+
 def dataset(**changes):
     histogram = [(64, 40), (128, 210), (192, 420), (256, 260), (384, 120), (512, 61), (768, 30), (1024, 12), (2048, 7)]
     fields = {
-        "files": ["/home/ada/data/support.jsonl"],
+        "files": [DATA_FILE],
         "format": "jsonl",
         "shape": "messages",
         "columns": ["messages"],
@@ -319,7 +339,10 @@ def dataset(**changes):
         "train_rows": 1102,
         "validation_rows": 58,
         "dropped": {"the assistant's reply is empty": 40, "not valid JSON": 4},
-        "dropped_examples": {"the assistant's reply is empty": [17, 93, 141, 288, 301, 412], "not valid JSON": [601]},
+        "dropped_examples": {
+            "the assistant's reply is empty": places(17, 93, 141, 288, 301, 412),
+            "not valid JSON": places(601),
+        },
         "truncated_rows": 7,
         "tokens": 231_480,
         "supervised_tokens": 143_300,
@@ -331,9 +354,93 @@ def dataset(**changes):
             (ANSWER, True),
             ("\n", False),
         ],
-        "warnings": ["38 rows are exact copies of earlier ones; the model would learn them twice."],
+        "warnings": [
+            '38 rows are the same as an earlier row (rows 44, 45). data.duplicates = "drop" keeps the first.',
+            "The chat template writes today's date; all rows are trained with 21 Nov 2026, so that the run can be "
+            "repeated.",
+        ],
+        "report": dataset_report(),
     }
     return DatasetFacts(**{**fields, **changes})
+
+
+def tokens():
+    """The example in words, which look like tokens."""
+    for text, learned in ((QUESTION, False), (ANSWER, True), ("\n", False)):
+        yield from ((piece, learned) for piece in re.findall(r"<\|\w+\|>|\s?\w+|\s|[^\w\s]", text))
+
+
+def dataset_report(**changes):
+    def setting(key, value):
+        return Setting(key=f"data.{key}", value=value, says="leaves such rows out")
+
+    pairs = {"conversation": "messages", "system": "system_prompt"}
+    example = {
+        "conversation": "[{'role': 'user', 'content': 'My parcel has not moved for six days. What can I do?'}, ...",
+        "system": "You answer for a parcel service.",
+    }
+    findings = [
+        Finding(
+            kind="duplicates", says="38 rows are the same as an earlier row.", rows=38,
+            first=places(44, 45, 102, 103, 230, 231, 340, 341, 342), actions=[setting("duplicates", "drop")],
+        ),
+        Finding(
+            kind="overlong", says="7 rows are cut to 1024 tokens.", rows=7,
+            first=places(9, 71, 230, 406, 777, 802, 1100),
+            actions=[setting("overlong", "drop"), setting("overlong", "split")],
+        ),
+        Finding(
+            kind="secrets", says="2 rows hold what looks like an API key (sk-...).", rows=2, first=places(512, 803),
+            actions=[setting("secrets", "drop")],
+        ),
+        Finding(kind="addresses", says="11 rows hold an e-mail address.", rows=11, first=places(3, 18, 20), actions=[]),
+    ]  # fmt: skip
+    fields = {
+        "used_rows": 1160,
+        "readings": [
+            ColumnReading(shape="messages", columns=pairs, confidence=0.98, says="chats in messages", example=example),
+        ],
+        "template": TemplateFacts(
+            name="auto", takes_system=True, takes_two_users=False, has_prompt=True, prompt_fits=True,
+            turn_end="<|im_end|>", ends_with_eos=True, writes_calls=True, writes_tools=True, writes_thoughts=False,
+        ),
+        "cut_lines": [
+            CutLine(max_length=512, rows_cut=49, tokens_lost=14_900, learned_lost=12_000),
+            CutLine(max_length=1024, rows_cut=7, tokens_lost=2210, learned_lost=2010),
+            CutLine(max_length=2048, rows_cut=0, tokens_lost=0, learned_lost=0),
+        ],
+        "supervised_share": 0.62,
+        "tokens_lost": 2210,
+        "called_rows": 12,
+        "findings": findings,
+    }  # fmt: skip
+    return DatasetReport(**{**fields, **changes})
+
+
+def file_columns(**changes):
+    """A file that can be read in two ways."""
+
+    def reading(asked):
+        columns = {"prompt": asked, "completion": "answer"}
+        return ColumnReading(
+            shape="prompt_completion", columns=columns, confidence=0.92, says=f"{asked} asked, answer replied"
+        )
+
+    fields = {
+        "file": "/home/ada/data/faq.csv",
+        "columns": {
+            "id": "17",
+            "question": "My parcel has not moved for six days. What can I do?",
+            "prompt": "Explain to the customer what to do about a parcel that does not move.",
+            "answer": "Cause: It waits at the depot for a customs paper. Fix: Send the invoice to the carrier.",
+        },
+        "readings": [reading("question"), reading("prompt")],
+        "question": "The columns of faq.csv can be read in 2 ways.",
+        "needs": {"messages": ["conversation"], "alpaca": ["instruction", "output"],
+                  "prompt_completion": ["prompt", "completion"], "text": ["text"]},
+        "may_have": ["input", "history", "prompt", "system", "tools", "reasoning"],
+    }  # fmt: skip
+    return FileColumns(**{**fields, **changes})
 
 
 def plan(*, fits=True, **changes):
@@ -417,7 +524,13 @@ def quant(name="Q8_0", *, passed=True, **changes):
 
 
 def report(*, refused=False):
-    files = [quant(), quant("Q4_K_M", bytes=397_000_000, mean_kl=0.041, p99_kl=0.52, top1_agreement=0.921)]
+    files = [
+        quant(gain_kept=0.998, held_out_loss=1.189),
+        quant(
+            "Q4_K_M", bytes=397_000_000, mean_kl=0.041, p99_kl=0.52, top1_agreement=0.921, gain_kept=0.963,
+            held_out_loss=1.239, importance=True,
+        ),
+    ]  # fmt: skip
     if refused:
         problem = "Its mean KL divergence from the trained model is 1.31 nats, above 1 (IQ4_XS)."
         files.append(
@@ -434,12 +547,32 @@ def report(*, refused=False):
     return FidelityReport(
         model="Qwen3 0.6B",
         architecture="qwen3",
-        token_strings=200,
+        token_strings=500,
         token_mismatches=0,
         files=files,
         passed=not refused,
         conversion_kl=3e-6,
+        base_loss=2.61,
+        tuned_loss=1.186,
+        importance_tokens=16_384,
     )
+
+
+def forecast(**changes):
+    stages = [
+        ExportStage(what="Writing F16", disk_bytes=1_198_000_000, memory_bytes=10**9, seconds=12.0),
+        ExportStage(what="Running the trained model", disk_bytes=0, memory_bytes=1_600_000_000, seconds=500.0),
+    ]
+    fields = {
+        "sizes": {"Q8_0": 639_446_688},
+        "stages": stages,
+        "disk_bytes": 2 * GIB,
+        "disk_free_bytes": 412 * GIB,
+        "memory_bytes": 1_600_000_000,
+        "memory_free_bytes": 48 * GIB,
+        "seconds": 700.0,
+    }
+    return ExportForecast(**{**fields, **changes})
 
 
 def job(status="running", **changes):

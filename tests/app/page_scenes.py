@@ -9,6 +9,7 @@ from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_engine.contract.protocol import Failure, Progress, Reply, Result
+from burnish_engine.contract.recipe_export import ExportSection
 
 
 def result(**fields):
@@ -139,6 +140,29 @@ def data_done(window):
     page._inspection._found(page._inspection._request, result(dataset=facts.dataset()))
 
 
+@scene("data-mixed")
+def data_mixed(window):
+    """Two files with weights, changes in force, tokens shown; further down the page."""
+    bench, page = window.bench, window.page("data")
+    bench.set_data_files(["/home/ada/data/support.jsonl", "/home/ada/data/faq.jsonl"])
+    bench.change_data(weights=[1.0, 0.5], duplicates="drop", overlong="split")
+    page._inspection._found(page._inspection._request, result(dataset=facts.dataset()))
+    page.findings._toggle()
+    pieces = [(text, learned) for text, learned in facts.tokens()]
+    page.rows.tokens.setChecked(True)
+    page.rows.view.show_pieces(pieces, tokens=True)
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page.rows)
+
+
+@scene("data-question")
+def data_question(window):
+    window.bench.set_data_files(["/home/ada/data/faq.csv"])
+    page = window.page("data")
+    page._inspection._failed(page._inspection._request, failure("It can be read in 2 ways.", "", 11))
+    page._columns_found(page._columns_request, result(columns=facts.file_columns()))
+
+
 @scene("data-failed")
 def data_failed(window):
     window.bench.set_data_files(["/home/ada/data/notes.csv"])
@@ -193,6 +217,22 @@ def recipe_advanced(window):
     row._editor.setFocus()
     settle()
     page.findChild(QScrollArea).ensureWidgetVisible(row)
+
+
+@scene("recipe-optimizer")
+def recipe_optimizer(window):
+    """The sections on optimizer, guard and stopping early."""
+    page = _recipe(window, facts.plan())
+    optimizer = page.form.row("train.optimizer")
+    optimizer._editor.setCurrentText("Lion")
+    for key, text in (("evaluation.every", "50"), ("evaluation.patience", "3")):
+        row = page.form.row(key)
+        row._editor.setText(text)
+        row._on_edited()
+    page.form.row("guard.action")._editor.setCurrentText("say so and go on")
+    page.form.row("masking.kind")._editor.setCurrentText("Magma")
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(optimizer)
 
 
 @scene("recipe-toml")
@@ -296,7 +336,9 @@ def export_empty(window):
 
 @scene("export-ready")
 def export_ready(window):
-    _export(window, None)
+    page = _export(window, None)
+    page.choices.show_run(ExportSection(quants=["Q8_0", "Q4_K_M"], merge_onto="dequantized"), quantized=True)
+    page.choices.show_forecast(facts.forecast())
 
 
 @scene("export-busy")
@@ -307,7 +349,8 @@ def export_busy(window):
 @scene("export-done")
 def export_done(window):
     names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
-    _export(window, facts.job("finished", report=facts.report()), names)
+    why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
+    _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
 
 
 @scene("export-failed")

@@ -10,8 +10,10 @@ from burnish_engine.contract.events import (
     CheckpointSaved,
     DataReady,
     EvaluationDone,
+    GuardReported,
     PhaseChanged,
     PlanMade,
+    RolledBack,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -57,8 +59,13 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
         SampleDone(step=0, prompt=PROMPT, reply=BEFORE, stopped=False),
         PhaseChanged(phase=phase),
     ]  # fmt: skip
+    checks = ["no_targets", "labels", "padding", "leak", "zero_gradient", "detached"]
+    made.insert(-1, GuardReported(step=0, when="before", verdict="training", sentence="Fine.", passed=checks))
     for step in range(1, steps + 1):
         made.append(a_step(step, total, chance))
+        if step == 31:
+            after = [*checks, "unchanged", "base_changed"]
+            made.append(GuardReported(step=31, when="after_warmup", verdict="training", sentence="Fine.", passed=after))
         if step % 100 == 0:
             made.append(EvaluationDone(step=step, loss=1.18 + 1.4 * math.exp(-step / 110), tokens=9000, seconds=3))
             made.append(CheckpointSaved(step=step, path=f"checkpoints/step-{step:06d}", seconds=0.4))
@@ -67,7 +74,12 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
         made.append(a_step(steps + 1, total, chance).model_copy(update={"loss": math.nan}))
     if ended:
         made.append(ended)
-    return [event.model_copy(update={"seq": n, "t": 1000.0 + n}) for n, event in enumerate(made)]
+    return numbered(made)
+
+
+def numbered(lines):
+    """The events as a file holds them."""
+    return [event.model_copy(update={"seq": n, "t": 1000.0 + n}) for n, event in enumerate(lines)]
 
 
 def a_step(step, total, chance):
@@ -100,6 +112,36 @@ FAILED = RunEnded(
 )  # fmt: skip
 FINISHED = RunEnded(outcome="finished", exit_code=0, step=TOTAL, seconds=TOTAL * 0.11)
 
+OVERFIT = GuardReported(
+    step=240, when="training", verdict="suspicious", check="overfitting",
+    sentence="The held-out loss rises while the training loss falls: it went from 1.224 to 1.291 as the training loss "
+    "fell from 1.166 to 1.021.",
+    cause="The model learns the rows by heart: more passes over them do not make it better on new ones.",
+    remedy="Use fewer train.epochs, a lower train.learning_rate or more rows; evaluation.patience stops by itself.",
+    passed=["no_targets", "labels", "padding", "leak", "unchanged"],
+)  # fmt: skip
+SHIFTED = GuardReported(
+    step=0, when="before", verdict="not_training", check="labels",
+    sentence="The labels are shifted by one: the loss is 9.31, and 2.61 against each token itself.",
+    cause="Each position is taught the token it sees instead of the next token: the labels were not shifted.",
+    remedy="Nothing in a recipe does this: please report it with the run's folder.",
+)  # fmt: skip
+BY_GUARD = RunEnded(outcome="failed", exit_code=13, step=0, message=f"{SHIFTED.sentence} {SHIFTED.cause}")
+
+
+def troubled():
+    """A run that met bad steps at 130 to 132, went back to step 100, and begins to overfit."""
+    made, chance = events(129), random.Random(3)
+    for step in (130, 131, 132):
+        made.append(a_step(step, TOTAL, chance).model_copy(update={"loss": math.nan, "grad_norm": math.inf}))
+    reason = (
+        "3 of the last 3 steps were bad; at step 132 the loss was nan and the gradient norm inf, so it was not taken."
+    )
+    made.append(RolledBack(step=132, to_step=100, factor=0.5, reason=reason))
+    made += [a_step(step, TOTAL, chance) for step in range(101, 241)]
+    return numbered([*made, EvaluationDone(step=200, loss=1.224, tokens=9000, seconds=3), OVERFIT])
+
+
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -111,6 +153,8 @@ TRAIN_SCENES = {
     "failed": (summary("failed", 131, message=FAILED.message), events(131, ended=FAILED)),
     "interrupted": (summary("interrupted"), events(240)),
     "not_responding": (summary("not responding"), events(240)),
+    "troubled": (summary("running"), troubled()),
+    "not_training": (summary("failed", 0, message=BY_GUARD.message), numbered([*events(0), SHIFTED, BY_GUARD])),
     "bad_loss": (summary("running", 131), events(131, bad=True)),
 }
 

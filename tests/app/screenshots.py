@@ -1,9 +1,9 @@
-"""Draws every page in every state, light and dark, in two window sizes, into a folder.
+"""Draws every page in every state, light and dark, in three window sizes, into a folder.
 
-    python tests/app/screenshots.py OUT [--only train] [--quick]
+    python tests/app/screenshots.py OUT [--only train] [--width 744]
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
-`--quick` draws one size only. What they show is made up; tour.py takes pictures of a real run.
+What they show is made up; tour.py takes pictures of a real run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PySide6.QtWidgets import QApplication
 
-SIZES = ((1280, 800), (1920, 1080))
+SIZES = ((744, 900), (1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
 SCENE_MODULES = ("app.frame_scenes", "app.page_scenes")
@@ -77,23 +77,25 @@ def draw(scene_name, size, theme, file):
 
 def main():
     """Draw all scenes whose name holds the given text."""
+    from burnish_app.garbage import Collector
     from burnish_app.theme import Theme
 
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--width", type=int, choices=[width for width, _ in SIZES], help="of all windows")
     options = parser.parse_args()
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     app = QApplication([])
+    Collector(app).start()
     theme = Theme(app)
     load_scenes()
     for mode in ("light", "dark"):
         theme.set_mode(mode)
-        for size in SIZES[:1] if options.quick else SIZES:
+        for size in SIZES:
             for name in SCENES:
-                if options.only in name:
+                if options.only in name and options.width in {None, size[0]}:
                     draw(name, size, theme, folder / f"{name}-{mode}-{size[0]}.png")
 
 

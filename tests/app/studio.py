@@ -10,25 +10,19 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 
-from burnish_app.__main__ import spare_collections
 from burnish_app.engine_client import EngineClient
 from burnish_app.preferences import Preferences
 from burnish_app.window import Window
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.protocol import StartRequest
-from burnish_engine.contract.recipe import (
-    AdapterSection,
-    DataSection,
-    DevicesSection,
-    ModelSection,
-    Recipe,
-    TrainSection,
-)
+from burnish_engine.contract.recipe import DevicesSection, ModelSection, Recipe
+from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 from burnish_engine.contract.state import RunStateFile
 
 TESTS = Path(__file__).resolve().parents[1]
-LONG_MS = 120_000
+LONG_MS = 300_000
 HEAVY = {"torch", "transformers", "triton"}
 _MAKE = """
 import sys
@@ -65,18 +59,19 @@ class Studio:
     Args:
         qtbot: Waits.
         theme: Of the application.
+        collector: Of the application.
         home: What BURNISH_HOME points to.
     """
 
-    def __init__(self, qtbot, theme, home):
-        self._qtbot, self._theme, self._home = qtbot, theme, home
+    def __init__(self, qtbot, theme, collector, home):
+        self._qtbot, self._theme, self._collector, self._home = qtbot, theme, collector, home
         self._opened = []
 
     def open(self):
         """A window whose engine answers."""
         window = Window(EngineClient(), Workbench(), Preferences(), self._theme)
         self._qtbot.addWidget(window)
-        spare_collections(window)  # as the app itself does
+        window.grown.connect(self._collector.settle)
         window.show()
         window.begin()
         self._opened.append(window)

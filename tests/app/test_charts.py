@@ -81,6 +81,17 @@ def test_bad_numbers_do_not_break_the_drawing(chart):
     assert low < 2.0 < high
 
 
+def test_the_highest_and_the_lowest_value_have_room(chart):
+    chart.set_line("a", [0, 50, 100], [30.0, 20.0, 10.0])
+    chart.set_line("b", [0], [32.0])
+    (left, right), (low, high) = chart._plot._box.viewRange()
+    box = chart._plot._box.sceneBoundingRect()
+    mark_px = 5  # half a mark, and its rim
+    assert (high - 32.0) / (high - low) * box.height() > mark_px
+    assert (10.0 - low) / (high - low) * box.height() > mark_px
+    assert min(0 - left, right - 100) / (right - left) * box.width() > mark_px
+
+
 def test_words_and_windows():
     assert [mean_window(steps) for steps in (0, 100, 1000, 10**6)] == [5, 5, 20, 100]
     assert [rate_tick(rate) for rate in (2e-4, 1.85e-4, 0.0)] == ["2e-4", "1.85e-4", "0"]

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from PySide6.QtCore import QObject
+from shiboken6 import isValid
 
 from burnish_app.engine_client import EngineClient
 from burnish_engine.contract.protocol import ChatRequest, MachineRequest, RunsRequest
@@ -86,7 +87,7 @@ def test_no_callback_after_its_owner_is_gone(qtbot, ready, answers):
     owner, got, later = QObject(), [], []
     ready.send(MachineRequest, owner=owner, on_result=got.append)
     owner.deleteLater()
-    qtbot.wait(10)
+    qtbot.waitUntil(lambda: not isValid(owner))
     ready.send(RunsRequest, on_result=later.append)
     qtbot.waitUntil(lambda: len(later) > 0)
     assert not got
@@ -109,9 +110,9 @@ def test_a_server_that_dies_is_started_again_and_its_requests_fail_in_words(qtbo
 def test_a_server_that_never_starts_is_called_down_and_still_tried(qtbot, client, answers):
     answers.set("at_start", {"exit": 1})
     client.start()
-    qtbot.waitUntil(lambda: client.state == "down", timeout=8000)
+    qtbot.waitUntil(lambda: client.state == "down")
     answers.set("at_start")
-    qtbot.waitUntil(lambda: client.state == "ready", timeout=8000)
+    qtbot.waitUntil(lambda: client.state == "ready")
 
 
 def test_a_program_that_is_not_there_does_not_raise(qtbot, qapp):

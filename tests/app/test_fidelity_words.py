@@ -1,9 +1,19 @@
 import pytest
 from app.page_facts import quant, report
 
-from burnish_app.fidelity_words import TYPE_WORDS, closeness, file_in_words, recommended_type, report_in_words
+from burnish_app.fidelity_words import (
+    TYPE_WORDS,
+    closeness,
+    file_in_words,
+    gain_in_words,
+    recommended_type,
+    report_in_words,
+    size_in_words,
+    suggestion_in_words,
+    training_in_words,
+)
 from burnish_app.widgets.type_choices import TYPES
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 
 
 def test_the_words_follow_the_measured_distances():
@@ -47,3 +57,35 @@ def test_recommended_types(kind, parameters, fills, wanted):
 
 def test_every_type_has_words():
     assert set(TYPE_WORDS) == set(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        (0.963, "Q8_0 keeps 96 % of the gain at 0.64 GB."),
+        (0.999, "Q8_0 keeps 99 % of the gain at 0.64 GB."),
+        (1.02, "Q8_0 keeps all of the gain at 0.64 GB."),
+        (-0.1, "Q8_0 keeps nothing of the gain at 0.64 GB: it is no better than the base model."),
+        (None, ""),
+    ],
+)
+def test_the_gain_kept_is_told_in_plain_words(kept, words):
+    assert gain_in_words(quant(gain_kept=kept)) == words
+    assert gain_in_words(quant(gain_kept=kept, passed=False)) == ""
+
+
+def test_sizes_read_as_shops_count():
+    assert [size_in_words(size) for size in (397_000_000, 87_300_000)] == ["0.40 GB", "87.3 MB"]
+
+
+def test_what_training_gained_is_told_as_it_is():
+    assert "from 2.610 to 1.186" in training_in_words(report())
+    worse = report().model_copy(update={"tuned_loss": 3.0, "importance_tokens": 0})
+    assert training_in_words(worse) == "Training gained nothing on held-out rows, so there is no gain to keep."
+    assert training_in_words(worse.model_copy(update={"base_loss": None})) == ""
+
+
+def test_the_suggestion_leaves_its_figures_to_the_table():
+    why = "Best for 400 MB: a-Q4_K_M.gguf. Q4_K_M keeps 96% of the gain at 0.40 GB."
+    assert suggestion_in_words("a-Q4_K_M.gguf", why) == "Best for 400 MB: a-Q4_K_M.gguf."
+    assert suggestion_in_words("", "None of the files fits the target.") == "None of the files fits the target."

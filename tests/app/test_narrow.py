@@ -2,12 +2,15 @@
 
 import pytest
 from app import page_facts as facts
-from app.scenes import TRAIN_SCENES, fold_all
-from PySide6.QtCore import QPoint, QRect
-from PySide6.QtWidgets import QScrollArea, QSizePolicy, QWidget
+from app.scenes import RUNS, TRAIN_SCENES, fold_all, summary, write_run
+from PySide6.QtCore import QPoint
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
 from burnish_app.run_state import RunState
 from burnish_app.run_words import describe
+from burnish_app.widgets.banner import Banner
+from burnish_app.widgets.catalog_view import CatalogView
+from burnish_app.widgets.columns_editor import ColumnsEditor
 from burnish_app.widgets.fit_card import FitCard
 from burnish_app.widgets.gpu_card import GpuCard
 from burnish_app.widgets.recipe_form import RecipeForm
@@ -15,7 +18,8 @@ from burnish_app.widgets.run_charts import RunCharts
 from burnish_app.widgets.run_figures import RunFigures
 from burnish_app.widgets.text import Value
 from burnish_app.widgets.what_fits_card import WhatFitsCard
-from burnish_app.widgets.wrapping import Columns, Flow
+from burnish_app.window import PAGES
+from burnish_engine.contract.paths import user_data_dir
 
 pytestmark = pytest.mark.gui
 
@@ -33,67 +37,6 @@ def show(qtbot, theme):
         return widget
 
     return do
-
-
-def boxes(count, width, height=20):
-    made = []
-    for _ in range(count):
-        box = QWidget()
-        box.setFixedSize(width, height)
-        made.append(box)
-    return made
-
-
-def places(layout, width):
-    layout.setGeometry(QRect(0, 0, width, layout.heightForWidth(width)))
-    return [(layout.itemAt(at).geometry().x(), layout.itemAt(at).geometry().y()) for at in range(layout.count())]
-
-
-@pytest.fixture
-def filled(qapp):
-    holders = []
-
-    def fill(layout, widgets):
-        holder = QWidget()
-        holders.append(holder)
-        holder.setLayout(layout)
-        for widget in widgets:
-            layout.addWidget(widget)
-        holder.show()
-        return layout
-
-    yield fill
-    for holder in holders:
-        holder.close()
-
-
-def test_columns_stay_in_one_line_while_there_is_room(filled):
-    layout = filled(Columns(10, 5), boxes(5, 50))
-    assert places(layout, 290) == [(0, 0), (60, 0), (120, 0), (180, 0), (240, 0)]
-    assert layout.heightForWidth(290) == 20
-
-
-def test_columns_wrap_into_lines_that_are_about_equally_long(filled):
-    layout = filled(Columns(10, 5), boxes(5, 50))
-    assert places(layout, 289) == [(0, 0), (60, 0), (120, 0), (0, 25), (60, 25)]  # three and two, not four and one
-    assert layout.heightForWidth(289) == 45
-    assert layout.minimumSize().width() == 50
-
-
-def test_what_is_hidden_takes_no_place(filled):
-    widgets = boxes(3, 50)
-    layout = filled(Columns(10, 5), widgets)
-    widgets[0].hide()
-    assert layout.heightForWidth(110) == 20
-
-
-def test_a_flow_gives_the_rest_of_a_line_to_what_expands(filled):
-    first, second = QWidget(), boxes(1, 50)[0]
-    first.setMinimumSize(60, 20)
-    first.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-    layout = filled(Flow(10, 5), [first, second])
-    assert places(layout, 200) == [(0, 0), (150, 0)]
-    assert places(layout, 100) == [(0, 0), (0, 25)]
 
 
 def test_a_plan_that_does_not_fit_is_read_without_scrolling_sideways(show):
@@ -130,6 +73,15 @@ def test_charts_gpus_and_what_fits_find_room(show):
     assert not any(card.table.isColumnHidden(column) for column in range(8))
 
 
+def test_saying_what_columns_mean_finds_room(show):
+    editor = ColumnsEditor()
+    wide = {name * 12: LONG for name in ("question", "answer")}
+    readings = [one.model_copy(update={"says": LONG[:60]}) for one in facts.file_columns().readings]
+    editor.ask(facts.file_columns(columns={**facts.file_columns().columns, **wide}, readings=readings), None)
+    show(editor)
+    assert editor.minimumSizeHint().width() <= CARD_PX
+
+
 def test_the_form_s_labels_go_above_where_there_is_no_room_beside(show):
     form = RecipeForm()
     form.row("memory.layers")
@@ -144,19 +96,114 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(show):
     assert row._editor.mapTo(row, QPoint(0, 0)).y() == 0
 
 
-@pytest.mark.parametrize("key", ["hardware", "recipe", "train"])
-def test_no_page_of_a_narrow_window_scrolls_sideways(qtbot, answers, window, key):
+def fill_hardware(qtbot, answers, window):
     answers.result("machine", machine=facts.machine(facts.gpu()))
     answers.result("doctor", checkup=facts.checkup(facts.machine(facts.gpu())))
     answers.result("what_fits", what_fits=facts.what_fits())
+    window.go_to("hardware")
+    qtbot.waitUntil(lambda: window.page("hardware")._fits.models.rowCount() > 0)
+
+
+def fill_model(qtbot, answers, window):
+    answers.result("model", model=facts.model_facts(folder=f"/home/ada/{'models/' * 20}", warnings=[LONG]))
+    answers.result("models", models=facts.catalog())
+    window.go_to("model")
+    page = window.page("model")
+    qtbot.waitUntil(lambda: window.bench.model is not None and page.catalog.models.rowCount() > 0)
+    page.banner("error", LONG, LONG)
+
+
+def fill_data(qtbot, answers, window):
+    answers.result("inspect", dataset=facts.dataset(warnings=[LONG]))
+    window.bench.set_data_files([f"/home/ada/{'data/' * 20}support.jsonl"])
+    window.bench.set_validation_files([f"/home/ada/{'data/' * 20}{'held_out_' * 10}.jsonl"])
+    window.go_to("data")
+    qtbot.waitUntil(lambda: window.bench.dataset is not None)
+
+
+def fill_recipe(qtbot, answers, window):
     answers.result("estimate", plan=facts.plan(fits=False, problems=[LONG]))
+    window.go_to("recipe")
+    qtbot.waitUntil(lambda: window.page("recipe").fit.verdict.text() == "It does not fit.")
+
+
+def fill_train(qtbot, answers, window):
+    run, lines = TRAIN_SCENES["failed"]
+    window.go_to("train")
+    page = window.page("train")
+    window.bench.set_run(write_run(user_data_dir() / "run", run, lines).folder)
+    page.runs_changed([run.model_copy(update={"folder": window.bench.run})])
+    qtbot.waitUntil(lambda: page.events.seq == len(lines) - 1 and page.charts.isVisible())
+
+
+def fill_try_out(qtbot, answers, window):
+    window.go_to("try_out")
+    window.page("try_out")._toggle_options()
+
+
+def fill_export(qtbot, answers, window):
+    folder = user_data_dir() / "run"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"")
+    (folder / "export").mkdir()
+    (folder / "export" / f"support-{'desk-' * 20}Q8_0.gguf").write_bytes(b"")
+    window.bench.set_run(str(folder))
+    job = facts.job("failed", message="One file was refused.", report=facts.report(refused=True))
+    answers.result("runs", runs=[summary("finished", folder=str(folder)).model_copy(update={"export": job})])
+    window.go_to("export")
+    qtbot.waitUntil(window.page("export").fidelity.isVisible)
+
+
+def fill_runs(qtbot, answers, window):
+    answers.result("runs", runs=RUNS)
+    window.go_to("runs")
+    qtbot.waitUntil(window.page("runs").table.isVisible)
+
+
+def fill_settings(qtbot, answers, window):
+    window.go_to("settings")
+
+
+FILL = {
+    "hardware": fill_hardware,
+    "model": fill_model,
+    "data": fill_data,
+    "recipe": fill_recipe,
+    "train": fill_train,
+    "try_out": fill_try_out,
+    "export": fill_export,
+    "runs": fill_runs,
+    "settings": fill_settings,
+}
+
+
+@pytest.mark.parametrize("entry", PAGES, ids=lambda entry: entry.key)
+def test_no_page_of_a_narrow_window_scrolls_sideways(qtbot, qapp, answers, window, entry):
     window.resize(744, 900)
-    window.go_to(key)
-    page = window.page(key)
-    if key == "recipe":
-        qtbot.waitUntil(lambda: page.fit.verdict.text() == "It does not fit.")
-    if key == "hardware":
-        qtbot.waitUntil(lambda: page._fits.models.rowCount() > 0)
-    qtbot.wait(50)
+    FILL[entry.key](qtbot, answers, window)
+    qapp.processEvents()  # what was shown last is laid out
+    page = window.page(entry.key)
     assert window.width() == 744
     assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0
+    for table in page.findChildren(QTableView):
+        assert table.horizontalHeader().length() <= table.viewport().width()
+
+
+def test_the_catalog_s_details_go_below_its_list(qapp, show, client):
+    view = show(CatalogView(client))
+    view.models.show(facts.catalog())
+    assert view._beside.mapTo(view, QPoint(0, 0)).y() > view.table.geometry().bottom()
+    assert view.table.shown_columns() == [0, 1, 2, 5]
+    view.resize(1000, 500)
+    qapp.processEvents()
+    assert view._beside.mapTo(view, QPoint(0, 0)).y() == 0
+    assert view.table.shown_columns() == list(range(6))
+    assert view.table.columnWidth(0) > view._beside.width() / 3
+
+
+def test_a_banner_s_actions_go_below_its_words(show):
+    banner = show(Banner("error", LONG, LONG, [("Start anyway", lambda: None)]))
+    label, button = banner.findChildren(QLabel)[1], banner.findChild(QPushButton)
+    assert button.mapTo(banner, QPoint(0, 0)).y() > label.mapTo(banner, QPoint(0, label.height())).y()
+    banner.resize(1000, 200)
+    assert button.mapTo(banner, QPoint(0, 0)).x() > label.mapTo(banner, QPoint(label.width(), 0)).x()

@@ -4,7 +4,7 @@ import pytest
 from app import page_facts as facts
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QHelpEvent, QTextCursor
-from PySide6.QtWidgets import QToolTip
+from PySide6.QtWidgets import QCheckBox, QToolTip
 
 from burnish_app.item_models.ranked_models import RankedModelTable
 from burnish_app.widgets.chat_pane import ChatPane
@@ -16,7 +16,8 @@ from burnish_app.widgets.recipe_form import RecipeForm
 from burnish_app.widgets.target_selector import TargetSelector
 from burnish_app.widgets.type_choices import TypeChoices
 from burnish_engine.contract.protocol import Reply
-from burnish_engine.contract.recipe import Recipe, TargetSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_export import TargetSection
 
 pytestmark = pytest.mark.gui
 
@@ -50,6 +51,16 @@ def test_a_problem_between_fields_is_said_at_the_top(qtbot, form):
     assert form.recipe() is None
     assert "a row has to fit into one pass" in form._whole.text()
     assert form._whole.isVisible()
+
+
+def test_a_problem_of_a_section_is_said_at_the_field_it_is_about(qtbot, form):
+    patience = form.row("evaluation.patience")
+    type_into(qtbot, patience, "3")
+    assert form.recipe() is None
+    assert "every = 0 makes none on the way" in patience._beside.text()
+    assert not form._whole.isVisible()
+    type_into(qtbot, form.row("evaluation.every"), "50")
+    assert form.recipe().evaluation.patience == 3
 
 
 def test_a_folded_section_opens_with_the_current_values(qtbot, form):
@@ -199,6 +210,22 @@ def test_fields_of_adapters_are_idle_while_every_weight_is_trained(qtbot, form):
     assert rank._beside.text() == "Enough for the data."
 
 
+def test_an_optimizer_shows_its_own_settings_and_what_to_know(qtbot, form):
+    optimizer, beta2, momentum = (form.row(f"train.{name}") for name in ("optimizer", "beta2", "momentum"))
+    assert not beta2.isHidden()
+    assert momentum.isHidden()
+    optimizer._editor.setCurrentText("Lion")
+    assert form.recipe().train.optimizer == "lion"
+    assert beta2.isHidden()
+    assert not momentum.isHidden()
+    assert "lower" in optimizer._beside.text()
+    form.show_recipe(Recipe.model_validate({"train": {"optimizer": "schedule_free"}}))
+    assert optimizer._editor.currentText() == "AdamW, schedule-free"
+    assert 'schedule = "constant"' in optimizer._beside.text()
+    form.show_suggestion(Recipe(), {})
+    assert optimizer._reset.text() == "Suggested: AdamW"
+
+
 @pytest.fixture
 def pane(qtbot, theme):
     made = ChatPane("Tuned", [("Tuned", "tuned"), ("Exported", "exported")])
@@ -248,10 +275,11 @@ def test_unusual_types_are_folded_until_wanted(qtbot, theme):
     qtbot.addWidget(types)
     types.show()
     assert types.boxes["Q8_0"].isVisible()
-    assert not types.boxes["Q5_0"].isVisible()
+    assert "Q5_0" not in {box.text() for box in types.findChildren(QCheckBox) if box.isVisible()}
     types.choose(["Q5_0", "Q8_0"])
     assert types.boxes["Q5_0"].isVisible()
     assert types.chosen() == ["Q8_0", "Q5_0"]
-    types.show_sizes({"Q8_0": 639 * 2**20}, "Q8_0")
-    assert types._sizes["Q8_0"].text() == "639 MiB"
+    types.show_sizes({"Q8_0": 639 * 2**20, "Q5_0": 430 * 2**20}, "Q8_0")
+    assert types._sizes["Q5_0"].text() == "0.45 GB"
+    assert types._sizes["Q8_0"].text() == "0.67 GB"
     assert "recommended" in types._words["Q8_0"].text()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_app.run_folder import look_into
+from burnish_app.run_folder import frozen_section, look_into
 
 
 @pytest.mark.parametrize("file", ["adapter/adapter_model.safetensors", "model/model.safetensors"])
@@ -19,3 +19,21 @@ def test_a_model_of_its_own_means_that_there_is_no_adapter(tmp_path):
     assert not look_into(str(tmp_path)).whole
     (tmp_path / "model").mkdir()
     assert look_into(str(tmp_path)).whole
+
+
+def test_what_was_exported_is_told_apart(tmp_path):
+    for name in ("a-Q8_0.gguf", "a-lora.gguf", "ollama-Q8_0/Modelfile", "ollama-empty/x", "lmstudio/x"):
+        (tmp_path / "export" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "export" / name).touch()
+    found = look_into(str(tmp_path))
+    assert (found.exported, found.adapters) == (("a-Q8_0.gguf",), ("a-lora.gguf",))
+    assert (found.ollama, found.lm_studio) == (("ollama-Q8_0",), True)
+
+
+def test_the_frozen_recipe_is_read_as_far_as_it_can_be(tmp_path):
+    assert frozen_section(str(tmp_path), "export") == {}
+    (tmp_path / "recipe.toml").write_text('name = "a"\n[export]\nquants = ["Q8_0"]\n', encoding="utf-8")
+    assert frozen_section(str(tmp_path), "export") == {"quants": ["Q8_0"]}
+    assert frozen_section(str(tmp_path), "name") == frozen_section(str(tmp_path), "data") == {}
+    (tmp_path / "recipe.toml").write_bytes(b"\xff")
+    assert frozen_section(str(tmp_path), "export") == {}

@@ -13,6 +13,7 @@ from burnish_engine.contract.events import (
     CommandDone,
     EvaluationDone,
     PhaseChanged,
+    RolledBack,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -101,7 +102,25 @@ def test_bad_numbers_are_kept_and_counted():
     losses = state.steps.loss.values()
     assert math.isnan(losses[1])
     assert math.isinf(losses[2])
-    assert state.bad_steps == 2
+    assert state.bad_steps == (2, 3)
+    assert fold_all(state, numbered(step(2), start=9)).bad_steps == (2, 3), "what happened stays marked"
+    assert fold(state, started(2).model_copy(update={"seq": 9})).bad_steps == (2,)
+
+
+def test_a_loss_scale_that_is_being_found_is_no_bad_step():
+    skipped = step(1).model_copy(update={"grad_norm": math.inf})
+    assert run(started(), skipped).bad_steps == (1,)
+    assert run(started().model_copy(update={"precision": "fp16"}), skipped).bad_steps == ()
+
+
+def test_a_run_that_went_back_shows_what_counts_and_where():
+    back = RolledBack(step=3, to_step=1, factor=0.5, reason="Step 3 was bad.")
+    state = run(started(), step(1, 3.0), evaluation(1, 3.0), step(2, 2.5), evaluation(2, 9.0), step(3, math.nan), back)
+    assert list(state.steps.step.values()) == [1]
+    assert list(state.evaluation_steps.values()) == [1]
+    assert (state.rollbacks, state.bad_steps) == ((back.model_copy(update={"seq": 6}),), (3,))
+    again = fold(state, started(1).model_copy(update={"seq": 50}))
+    assert again.rollbacks == state.rollbacks, "it is still so after a restart"
 
 
 def test_phases_and_ends():

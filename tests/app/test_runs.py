@@ -5,7 +5,6 @@ from app.scenes import RUNS, summary
 from PySide6.QtCore import Qt
 
 from burnish_app.item_models.runs import COLUMNS, RunsModel, when_in_words
-from burnish_app.theme import LIGHT
 
 
 @pytest.fixture
@@ -60,12 +59,12 @@ def test_open_shows_the_run_in_train(qtbot, window, page):
     qtbot.waitUntil(lambda: window.shown_key == "train")
 
 
-def test_delete_asks_first_and_forgets_the_run(qtbot, page, answers):
+def test_delete_asks_first_and_forgets_the_run(qtbot, page, answers, answered):
     page.bench.set_run(RUNS[3].folder)
     page.table.selectRow(3)
     page.delete.click()
     assert "recipes" in page.shown_banner.what
-    qtbot.wait(50)
+    answered()
     assert not answers.asked("delete"), "asking deletes nothing"
     from PySide6.QtWidgets import QPushButton
 
@@ -103,7 +102,7 @@ def test_no_runs(page):
 
 
 def test_a_value_that_changes_does_not_reset_the_table(qtbot, qapp):
-    model = RunsModel(LIGHT)
+    model = RunsModel()
     model.set_runs(list(RUNS))
     with qtbot.assertNotEmitted(model.modelReset), qtbot.waitSignal(model.dataChanged):
         model.set_runs([RUNS[0].model_copy(update={"standing": "paused"}), *RUNS[1:]])

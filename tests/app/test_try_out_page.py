@@ -122,6 +122,28 @@ def test_an_exported_file_can_be_chosen_once_there_is_one(qtbot, answers, window
     assert answers.asked("chat")[0]["variant"] == "exported"
 
 
+def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
+    page = page_of(window)
+    page.left.choose("tuned")
+    ask(page)
+    assert "Neither" in page.shown_banner.what
+    assert page.prompt.toPlainText() == "Hi"
+    assert page.left.text.placeholderText() == "It cannot answer yet."
+    page.left.choose("base")
+    assert page.left.text.placeholderText() == "Answers appear here."
+
+
+def test_nothing_of_a_conversation_that_was_given_up_comes_later(qtbot, answers, answered, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    page._begin_anew()
+    answered()
+    for pane in (page.left, page.right):
+        assert (pane.text.toPlainText(), pane.state.text(), pane.messages) == ("", "", [])
+
+
 def test_another_run_begins_a_new_conversation(qtbot, answers, window, run, bench):
     answers.set("chat", reply("Hello"))
     page = page_of(window)

@@ -4,10 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from app.color_math import contrast
 from app.scenes import summary
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QWidget
 
 from burnish_app.drop import DropVeil, judge_drop
 from burnish_app.preferences import Preferences
@@ -24,6 +25,10 @@ def files(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "chapters").mkdir()
+    (tmp_path / "chapters" / "one.txt").write_text("x")
+    for name in ("packed.jsonl.gz", "book.md"):
+        (tmp_path / name).write_bytes(b"x")
     (tmp_path / "cat.png").write_bytes(b"")
     (tmp_path / "model.gguf").write_bytes(b"")
     return tmp_path
@@ -79,10 +84,12 @@ def test_every_control_has_a_name_for_screen_readers(window):
     from PySide6.QtWidgets import QComboBox, QLineEdit, QPushButton, QTableView
 
     nameless = []
-    for key in ("train", "runs", "settings"):
+    for key in ("data", "train", "export", "runs", "settings"):
         for kind in (QPushButton, QComboBox, QLineEdit, QTableView):
             nameless += [
-                (key, control) for control in window.page(key).findChildren(kind) if not control.accessibleName()
+                (key, control)
+                for control in window.page(key).findChildren(kind)
+                if not control.accessibleName() and not isinstance(control.parent(), QAbstractSpinBox)
             ]
     assert nameless == []
 
@@ -94,6 +101,9 @@ def test_every_control_has_a_name_for_screen_readers(window):
         (["data.jsonl", "cat.png"], "data", ["data.jsonl"], "cat.png"),
         (["model"], "model", ["model"], ""),
         (["empty"], "", [], "no config.json"),
+        (["chapters"], "data", ["chapters"], ""),
+        (["packed.jsonl.gz", "book.md"], "data", ["packed.jsonl.gz", "book.md"], ""),
+        (["model", "empty"], "", [], "2 folders"),
         (["cat.png"], "", [], ".png"),
         (["model.gguf"], "", [], "GGUF"),
         (["not-there.csv"], "", [], ".csv"),
@@ -154,7 +164,7 @@ def test_a_run_that_goes_on_is_said(qtbot, window, answers):
     window.page("runs").ask_runs.emit()
     qtbot.waitUntil(lambda: "continues when this window closes" in window.sidebar._run_note.text())
     answers.result("runs", runs=[summary("finished")])
-    qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "", timeout=4000)
+    qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "")
 
 
 def test_a_run_outside_the_usual_folder_is_asked_for_too(qtbot, window, answers, tmp_path):
@@ -175,11 +185,12 @@ def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):
 
     qtbot.waitUntil(said)
     answers.set("runs", {"type": "result", "runs": []})
-    qtbot.waitUntil(lambda: window.sidebar._engine_note.text() == "", timeout=4000)
+    qtbot.waitUntil(lambda: window.sidebar._engine_note.text() == "")
 
 
 def test_light_and_dark_reach_every_widget(qtbot, window, theme):
     settings = window.page("settings")
+    window.go_to("data")  # has an edit
     window.go_to("settings")
     for mode, colors in (("dark", DARK), ("light", LIGHT)):
         settings.mode.setCurrentIndex(settings.mode.findData(mode))
@@ -190,6 +201,8 @@ def test_light_and_dark_reach_every_widget(qtbot, window, theme):
         ]
         assert len(painted) > 20
         assert [widget for widget in painted if colors_of(widget) is not colors] == []
+        inks = {edit.palette().placeholderText().color().name() for edit in window.findChildren(QLineEdit)}
+        assert inks == {colors.muted}
     theme.set_mode("system")
 
 
@@ -210,25 +223,15 @@ def test_text_can_be_read(colors):
     assert len({series.dash for series in colors.series}) == len(colors.series)
 
 
-def contrast(one, other):
-    def luminance(color):
-        parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_the_studio_starts_shows_itself_and_loads_neither_torch_nor_charts(burnish_home):
     """A process of its own: the time it takes, and what it loaded by the time the window is shown."""
     code = (
-        "import sys\n"
+        "import gc, sys\n"
         "from PySide6.QtCore import QTimer\n"
         "import burnish_app.__main__ as start, burnish_app.window as window\n"
         "def begin(self):\n"
         "    heavy = {'torch', 'transformers', 'triton', 'pyqtgraph', 'numpy'} & set(sys.modules)\n"
-        "    print('loaded', sorted(heavy), self.isVisible())\n"
+        "    print('loaded', sorted(heavy), self.isVisible(), gc.isenabled())\n"
         "    QTimer.singleShot(0, self, self.close)\n"
         "window.Window.begin = begin\n"
         "sys.exit(start.main())\n"
@@ -240,5 +243,5 @@ def test_the_studio_starts_shows_itself_and_loads_neither_torch_nor_charts(burni
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "loaded [] True"
+    assert done.stdout.strip() == "loaded [] True False"
     assert "window shown after" in done.stderr

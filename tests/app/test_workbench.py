@@ -5,7 +5,8 @@ import pytest
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.advice import ModelFacts, Plan
 from burnish_engine.contract.facts import DatasetFacts
-from burnish_engine.contract.recipe import Recipe, TargetSection
+from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_export import TargetSection
 
 MODEL = ModelFacts(path="/m", name="m", folder="/m", family="llama")
 DATA = DatasetFacts(

@@ -64,8 +64,10 @@ class Tour:
     def __init__(self, app, theme, out, home):
         from app.studio import Studio
 
+        from burnish_app.garbage import Collector
+
         self.app, self.theme, self.out = app, theme, out
-        self.studio = Studio(Bot(app), theme, home)
+        self.studio = Studio(Bot(app), theme, Collector(app), home)
         self.window = self.studio.open()
         self.window.resize(1280, 800)
 
@@ -95,6 +97,7 @@ class Tour:
         wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
         studio.type_into(page.form.row("train.max_steps")._editor, str(steps))
         wait(lambda: window.bench.plan is not None and window.bench.plan.steps == steps)
+        wait(lambda: window.bench.dataset is not None)
         self.picture("recipe")
         studio.press(page.primary)
         wait(lambda: window.shown_key == "train")
@@ -111,6 +114,7 @@ class Tour:
         wait(lambda: all(len(pane.messages) == 2 for pane in (page.left, page.right)))
         self.picture("try-it")
         page = studio.visit(window, "export")
+        page.choices.types.choose(["Q8_0", "IQ4_NL"])
         studio.press(page.primary)
         wait(lambda: page._job is not None and page._job.status not in {"running"})
         self.picture("export", settle_s=2.0)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor, QPainter
-from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
 
-from burnish_app.theme import colors_of
 from burnish_app.words import bytes_in_words, count_in_words
 from burnish_engine.contract.advice import RankedModel
 
@@ -26,8 +23,8 @@ _LOOKS: dict[Verdict, str] = {
     "good": "success",
     "tight": "warning",
     "small": "muted",
-    "too_big_to_train": "faint",
-    "too_big_for_target": "faint",
+    "too_big_to_train": "muted",
+    "too_big_for_target": "muted",
 }
 _HEADINGS = ("Model", "Size", "Verdict", "File", "License", "")
 _HINTS = (
@@ -96,21 +93,6 @@ class RankedModelTable(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole and index.column() in _NUMBERS:
             return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         return None
-
-
-class LookDelegate(QStyledItemDelegate):
-    """Draws a cell's text in the theme's color that its UserRole names."""
-
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        """Draw a cell."""
-        look = index.data(Qt.ItemDataRole.UserRole)
-        widget = option.widget
-        if look and widget is not None:
-            palette = option.palette
-            color = QColor(getattr(colors_of(widget), look))
-            palette.setColor(palette.ColorRole.Text, color)
-            palette.setColor(palette.ColorRole.HighlightedText, color)
-        super().paint(painter, option, index)
 
 
 def _texts(ranked: RankedModel) -> tuple[str, ...]:

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor
 
 from burnish_app.run_words import STANDING_WORDS, TONES, Tone
-from burnish_app.theme import Colors, font
 from burnish_app.words import time_in_words
 from burnish_engine.contract.protocol import RunSummary
 
 Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
-_STANDING = "Standing"
+_INKS: dict[Tone, str] = {
+    "plain": "",
+    "live": "accent_ink",
+    "success": "success",
+    "warning": "warning",
+    "error": "error",
+}
 
 
 class _ColumnSpec(NamedTuple):
@@ -63,9 +67,10 @@ def _steps(run: RunSummary) -> str:
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
 
+_STANDING = _ColumnSpec("Standing", False, lambda run: STANDING_WORDS[run.standing])
 COLUMNS = (
     _ColumnSpec("Run", False, lambda run: run.state.name or run.state.run),
-    _ColumnSpec(_STANDING, False, lambda run: STANDING_WORDS[run.standing]),
+    _STANDING,
     _ColumnSpec("Model", False, lambda run: run.model),
     _ColumnSpec("Step", True, _steps),
     _ColumnSpec("Loss", True, lambda run: _loss(run.state.loss)),
@@ -78,22 +83,15 @@ COLUMNS = (
 class RunsModel(QAbstractTableModel):
     """Runs, newest first. Keeps rows in place while only their values change, so that a selection stays."""
 
-    def __init__(self, colors: Colors, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._runs: list[RunSummary] = []
-        self._colors = colors
-
-    def set_colors(self, colors: Colors) -> None:
-        """Show the standings in other colors."""
-        self._colors = colors
-        if self._runs:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(self._runs) - 1, len(COLUMNS) - 1))
 
     def set_runs(self, runs: list[RunSummary]) -> None:
         """Show these runs."""
         if [run.folder for run in runs] != [run.folder for run in self._runs]:
             self.beginResetModel()
-            self._runs = runs
+            self._runs = list(runs)
             self.endResetModel()
             return
         for row, run in enumerate(runs):
@@ -118,7 +116,7 @@ class RunsModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(COLUMNS)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """What a cell shows."""
+        """What a cell shows; the UserRole names the color of its text."""
         run = self.run(index.row())
         if run is None:
             return None
@@ -126,22 +124,10 @@ class RunsModel(QAbstractTableModel):
         answers: dict[int, Callable[[], Any]] = {
             Qt.ItemDataRole.DisplayRole: lambda: column.words(run),
             Qt.ItemDataRole.ToolTipRole: lambda: _hint(run),
-            Qt.ItemDataRole.ForegroundRole: lambda: self._ink(run, column),
+            Qt.ItemDataRole.UserRole: lambda: _INKS[TONES.get(run.standing, "plain")] if column is _STANDING else "",
             Qt.ItemDataRole.TextAlignmentRole: lambda: _alignment(column),
-            Qt.ItemDataRole.FontRole: font,
         }
         return answers[role]() if role in answers else None
-
-    def _ink(self, run: RunSummary, column: _ColumnSpec) -> QColor:
-        tone = TONES.get(run.standing, "plain") if column.title == _STANDING else "plain"
-        inks: dict[Tone, str] = {
-            "plain": self._colors.text,
-            "live": self._colors.accent_ink,
-            "success": self._colors.success,
-            "warning": self._colors.warning,
-            "error": self._colors.error,
-        }
-        return QColor(inks[tone])
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         """The columns' names."""

@@ -62,7 +62,7 @@ class Page(QWidget):
         self._banner: Banner | None = None
         self.primary: QPushButton | None = None
         self._foot_note = caption("")
-        self._foot_others, self._foot_actions = Flow(), QHBoxLayout()
+        self._foot_others, self._foot_actions = Flow(to_right=True), QHBoxLayout()
         self.setAccessibleName(self.title)
         self._headline = title(self.question)
         self._subtitle = body("", "muted")
@@ -163,7 +163,8 @@ class Page(QWidget):
     def set_foot_note(self, text: str) -> None:
         """A quiet sentence at the left of the foot."""
         self._foot_note.setText(text)
-        self._foot_note.setContentsMargins(0, 0, 2 * UNIT if text else 0, 0)  # without a note, all room for buttons
+        self._foot_note.setContentsMargins(0, 0, 2 * UNIT if text else 0, 0)
+        self._foot_note.setMinimumWidth(0 if text else 1)  # without a note, all room for buttons
         self._foot.show()
 
     def fit_foot(self) -> None:

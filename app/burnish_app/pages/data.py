@@ -1,29 +1,38 @@
-"""What is in it? Files, what is used and dropped, lengths, and one row colored by what is learned."""
+"""What is in it? Files, how they are read and written for the model, what is odd, and one row as it is learned."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QVBoxLayout
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
-from burnish_app.drop import DATA_ENDINGS, DATA_WORDS, judge_drop
+from burnish_app.data_words import action_words, named_settings
+from burnish_app.drop import DATA_FILTER, DATA_WORDS, HUB_PREFIX, judge_drop, typed_path
 from burnish_app.engine_client import EngineClient
 from burnish_app.inspection import Inspection
 from burnish_app.pages.base import Page
 from burnish_app.theme import UNIT
-from burnish_app.widgets.banner import BusyLine
+from burnish_app.widgets.banner import Action
 from burnish_app.widgets.buttons import quiet, row, secondary
 from burnish_app.widgets.card import Card, EmptyState
+from burnish_app.widgets.columns_card import ColumnsCard
 from burnish_app.widgets.dataset_cards import FactsCard, LengthsCard
+from burnish_app.widgets.files_card import FilesCard
+from burnish_app.widgets.findings_card import FindingsCard
 from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.row_browser import RowBrowser
+from burnish_app.widgets.template_card import TemplateCard
 from burnish_app.widgets.text import ElidedLabel, body
+from burnish_app.widgets.wrapping import in_columns
 from burnish_app.words import percent
 from burnish_app.workbench import Workbench
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
-from burnish_engine.contract.protocol import Failure
+from burnish_engine.contract.protocol import ColumnsRequest, Failure, Result
 
 _SAMPLE = ("bench-notes.train.jsonl", "bench-notes.heldout.jsonl")
 
@@ -36,59 +45,45 @@ class DataPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._inspection = Inspection(client, bench, self)
-        self._files = QVBoxLayout()
-        self._files.setSpacing(UNIT // 2)
-        self.path = QLineEdit()
-        self.path.setPlaceholderText("Paste the path of a file")
-        self.path.setAccessibleName("Path of a data file")
-        self.path.returnPressed.connect(self._take_path)
-        self._busy = BusyLine("Reading ...", can_cancel=True)
-        self._busy.cancel.connect(self._inspection.cancel)
-        self._busy.hide()
-        self._files_card = Card("Files")
-        self._files_card.body.addLayout(self._files)
-        self._files_card.body.addWidget(row(self.path, secondary("Browse ...", self._browse)))
-        self._files_card.body.addWidget(self._busy)
-        self._files_card.body.addStretch(1)
-        self._held_out = Card("Held out", "Rows the model never learns from, to see whether it really gets better.")
-        self._held_out_words = body("")
-        self._held_out_words.setToolTip("The recipe can change the share.")
-        self._held_out.body.addWidget(self._held_out_words)
-        self._own_file = secondary("Use a file of its own ...", self._browse_validation)
-        self._share = quiet("Take a share of the rows instead", lambda: bench.set_validation_files([]))
-        self._held_out.body.addWidget(row(self._own_file, self._share, None))
-        self._held_out.body.addStretch(1)
-        self.facts, self.lengths = FactsCard(), LengthsCard()
+        self._columns_request = ""
+        self._before: tuple[list[str], DatasetFacts | None] = ([], None)
+        self.files = self._make_files()
+        self._held_out = self._make_held_out()
+        self.columns, self.template = ColumnsCard(), TemplateCard()
+        self.columns.asked.connect(self._ask_columns)
+        self.columns.chosen.connect(lambda shape, pairs: self._change(shape=shape, columns=pairs))
+        self.template.chosen.connect(lambda name: self._change(template=name))
+        self.template.file_wanted.connect(self._browse_template)
+        self.facts, self.lengths, self.findings = FactsCard(), LengthsCard(), FindingsCard()
+        self.lengths.cut_chosen.connect(lambda tokens: self._change(max_length=tokens))
+        self.findings.changed.connect(lambda field, value: self._change(**{field: value}))
         self.rows = RowBrowser(client, bench)
-        self._empty = EmptyState(
-            "drop",
-            "Drop your dataset anywhere on this window.",
-            "Try it with the sample",
-            self._take_sample,
-            detail=f"{DATA_WORDS}: conversations, instructions, prompt and completion, or plain text.",
+        self._empty_card = Card()
+        self._empty_card.body.addWidget(
+            EmptyState(
+                "drop",
+                "Drop your dataset anywhere on this window.",
+                "Try it with the sample",
+                self._take_sample,
+                detail=f"{DATA_WORDS}: conversations, instructions, prompt and completion, or plain text.",
+            )
         )
-        empty_card = Card()
-        empty_card.body.addWidget(self._empty)
-        self._empty_card = empty_card
-        beside = QHBoxLayout()
-        beside.setSpacing(2 * UNIT)
-        beside.addWidget(self.facts, 1)
-        beside.addWidget(self.lengths, 1)
-        files = QHBoxLayout()
-        files.setSpacing(2 * UNIT)
-        files.addWidget(self._files_card, 1)
-        files.addWidget(self._held_out, 1)
-        self.column.addWidget(empty_card)
-        self.column.addLayout(files)
-        self.column.addLayout(beside)
+        self.column.addWidget(self._empty_card)
+        pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
+        for pair in pairs:
+            self.column.addLayout(in_columns(pair, 2 * UNIT, even=True, fill=True))
+        self.column.addWidget(self.findings)
         self.column.addWidget(self.rows, 1)
         self.set_primary("Next: the recipe", lambda: self.go_to.emit("recipe"))
         bench.changed.connect(self._bench_changed)
         self._inspection.started.connect(self._show)
         self._inspection.ended.connect(self._show)
-        self._inspection.progressed.connect(self._busy.set_progress)
+        self._inspection.progressed.connect(self.files.busy.set_progress)
         self._inspection.failed.connect(self._inspect_failed)
         self._failed = False
+        self._left: list[Callable[[DatasetFacts], None]] = []
+        self._turn = QTimer(self, singleShot=True, interval=0)
+        self._turn.timeout.connect(self._show_more)
         self._show()
 
     def shown(self) -> None:
@@ -101,21 +96,52 @@ class DataPage(Page):
         known = self.bench.data_files
         self._use([*known, *(path for path in paths if path not in known)])
 
+    def _make_files(self) -> FilesCard:
+        card = FilesCard()
+        card.entered.connect(self._take_path)
+        card.browse.connect(lambda: self._ask_files("Add data", self.take_drop))
+        card.removed.connect(lambda path: self._use([known for known in self.bench.data_files if known != path]))
+        card.weighed.connect(lambda weights: self._change(weights=weights))
+        card.busy.cancel.connect(self._inspection.cancel)
+        return card
+
+    def _make_held_out(self) -> Card:
+        card = Card("Held out", "Rows the model never learns from, to see whether it really gets better.")
+        self._held_out_words = body("")
+        self._held_out_words.setToolTip("The recipe can change the share.")
+        self._held_out_files = QVBoxLayout()
+        self._held_out_files.setSpacing(UNIT // 2)
+        card.body.addWidget(self._held_out_words)
+        card.body.addLayout(self._held_out_files)
+        own_file = secondary(
+            "Use a file of its own ...", lambda: self._ask_files("Held-out data", self._use_validation)
+        )
+        self._share = quiet("Take a share of the rows instead", lambda: self._use_validation([]))
+        card.body.addWidget(row(own_file, self._share, None))
+        card.body.addStretch(1)
+        return card
+
     def _use(self, files: list[str]) -> None:
         self.clear_banner()
         self._failed = False
         self.bench.set_data_files(files)
         self._inspection.look()
 
+    def _change(self, **update: object) -> None:
+        """Change how the data is read; it is looked at again."""
+        self.clear_banner()
+        self.bench.change_data(**update)
+        self._inspection.look()
+        self._show()
+
     def _take_path(self) -> None:
-        text = self.path.text().strip().strip('"')
-        if not text:
+        path = typed_path(self.files.path.text())
+        if not path:
             return
-        path = str(Path(text).expanduser().absolute())
         drop = judge_drop([path])
-        if drop.page == "data":
-            self.path.clear()
-            self.take_drop(drop.paths)
+        if path.startswith(HUB_PREFIX) or drop.page == "data":
+            self.files.path.clear()
+            self.take_drop([path])
         elif not Path(path).exists():
             self.banner("error", f"There is no file {path}.", "Check the path, or use Browse.")
         else:
@@ -126,59 +152,130 @@ class DataPage(Page):
         self.bench.set_validation_files([str(folder / _SAMPLE[1])])
         self._use([str(folder / _SAMPLE[0])])
 
-    def _browse(self) -> None:
-        self._ask_files("Add data", self.take_drop)
-
-    def _browse_validation(self) -> None:
-        self._ask_files("Held-out data", self._use_validation)
-
     def _use_validation(self, files: list[str]) -> None:
         self.bench.set_validation_files(files)
         self._inspection.look()
 
-    def _ask_files(self, title: str, use: object) -> None:
-        dialog = QFileDialog(self, title, "", f"Datasets ({' '.join('*' + ending for ending in DATA_ENDINGS)})")
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+    def _browse_template(self) -> None:
+        self._ask_files(
+            "Chat template", lambda files: self._change(template=files[0]), "Chat templates (*.jinja)", several=False
+        )
+
+    def _ask_files(
+        self, title: str, use: Callable[[list[str]], object], kinds: str = DATA_FILTER, *, several: bool = True
+    ) -> None:
+        dialog = QFileDialog(self, title, "", kinds)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.filesSelected.connect(use)
         dialog.open()
 
-    def _remove(self, path: str) -> None:
-        self._use([known for known in self.bench.data_files if known != path])
+    def _ask_columns(self, *, quietly: bool = False) -> None:
+        """Find out what the columns may mean, for the person to say."""
+        self.client.cancel(self._columns_request)
+        self._columns_request = name = self.client.send(
+            ColumnsRequest,
+            recipe=self.bench.recipe_toml,
+            owner=self,
+            on_result=lambda result: self._columns_found(name, result),
+            on_failure=None if quietly else self.failed,
+        )
+
+    def _columns_found(self, name: str, result: Result) -> None:
+        if name != self._columns_request or result.columns is None:
+            return
+        self.columns.ask(result.columns)
+        self.columns.show()
+        if self._failed and result.columns.question:
+            name = Path(result.columns.file).name
+            self.banner("warning", f"It is not clear what the columns of {name} mean.", "Please say it below.")
 
     def _inspect_failed(self, failure: Failure) -> None:
         self._failed = True
-        self.failed(failure)
+        self.columns.forget()
+        actions: list[Action] = [
+            (action_words(one), partial(self._change, **{one.key.rpartition(".")[2]: one.value}))
+            for one in named_settings(failure.remedy)
+        ]
+        self.banner("error", failure.what, failure.remedy, actions)
+        if failure.exit_code in (ExitCode.DATA, ExitCode.USAGE):
+            self._ask_columns(quietly=True)
         self._show()
 
     def _bench_changed(self, name: str) -> None:
         if name in ("data_files", "validation_files", "dataset"):
             self._failed = False
-            self._show()
             if self.isVisible():
                 self._inspection.look()
+            self._show()
+
+    def _shown_dataset(self) -> DatasetFacts | None:
+        """What is known; while the same files are looked at again, what was known before, so that nothing jumps."""
+        if self.bench.dataset is not None:
+            self._before = self.bench.data_files, self.bench.dataset
+        files, facts = self._before
+        return (
+            facts
+            if self.bench.dataset is not None or (self._inspection.busy and files == self.bench.data_files)
+            else None
+        )
 
     def _show(self) -> None:
-        dataset = self.bench.dataset
+        dataset, data = self._shown_dataset(), self.bench.recipe.data
         has_files, busy = bool(self.bench.data_files), self._inspection.busy
-        self._show_files()
+        self.files.show_files(data.files, data.weights)
+        self.files.busy.setVisible(busy)
         self._show_held_out()
         self._empty_card.setVisible(not has_files)
         self._held_out.setVisible(has_files)
-        self._busy.setVisible(busy)
-        self.facts.setVisible(dataset is not None)
-        self.lengths.setVisible(dataset is not None and dataset.lengths is not None)
-        self.rows.setVisible(dataset is not None)
         if dataset is not None:
-            self.facts.show_facts(dataset)
-            self.lengths.show_facts(dataset, self.bench.recipe.data.max_length)
-            self.rows.show_first(dataset)
             self.set_subtitle(f"{dataset.train_rows:,} rows to learn from, {dataset.validation_rows:,} held out.")
+            self._left = [self._show_facts, self._show_how_it_is_read, self._show_findings, self._show_rows]
+            self._turn.start()  # each in a turn of its own, so that none takes long
         else:
             self.set_subtitle("" if has_files else "The conversations or texts your model shall learn from.")
+            self._left = []
+            for card in (self.facts, self.lengths, self.template, self.findings, self.rows):
+                card.hide()
+            self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
+        if dataset is None or busy:
+            self._show_standing()
+
+    def _show_more(self) -> None:
+        """Fill a card, then show it: what is seen already is laid out anew with every line."""
+        dataset = self._shown_dataset()
+        if self._left and dataset is not None:
+            self._left.pop(0)(dataset)
+            self._turn.start()
+        else:
+            self._show_standing()
+
+    def _show_facts(self, dataset: DatasetFacts) -> None:
+        self.facts.show_facts(dataset)
+        self.lengths.show_facts(dataset, self.bench.recipe.data.max_length)
+        self.facts.show()
+        self.lengths.setVisible(dataset.lengths is not None)
+
+    def _show_how_it_is_read(self, dataset: DatasetFacts) -> None:
+        data = self.bench.recipe.data
+        self.columns.show_facts(dataset, data)
+        self.template.show_template(data.template, dataset.report.template if dataset.report else None)
+        self.columns.show()
+        self.template.show()
+
+    def _show_findings(self, dataset: DatasetFacts) -> None:
+        self.findings.show_facts(dataset, self.bench.recipe.data)
+        self.findings.show()
+
+    def _show_rows(self, dataset: DatasetFacts) -> None:
+        self.rows.show_first(dataset)
+        self.rows.show()
+
+    def _show_standing(self) -> None:
+        dataset, has_files = self.bench.dataset, bool(self.bench.data_files)
         if self.primary is not None:
             self.primary.setEnabled(has_files and not self._failed)
-        if busy:
+        if self._inspection.busy:
             self.set_status("busy")
         elif self._failed:
             self.set_status("attention")
@@ -187,18 +284,12 @@ class DataPage(Page):
         else:
             self.set_status("ready" if has_files else "empty")
 
-    def _show_files(self) -> None:
-        clear(self._files)
-        for path in self.bench.data_files:
-            remove = quiet("Remove", partial(self._remove, path))
-            remove.setAccessibleName(f"Remove {Path(path).name}")
-            self._files.addWidget(row(ElidedLabel(path), remove))
-
     def _show_held_out(self) -> None:
         files = self.bench.validation_files
         self._share.setVisible(bool(files))
-        if files:
-            self._held_out_words.setText("\n".join(files))
-        else:
-            share = percent(self.bench.recipe.data.validation_share)
-            self._held_out_words.setText(f"{share} of the rows, chosen at random.")
+        share = percent(self.bench.recipe.data.validation_share)
+        self._held_out_words.setText(f"{share} of the rows, chosen at random.")
+        self._held_out_words.setVisible(not files)
+        clear(self._held_out_files)
+        for path in files:
+            self._held_out_files.addWidget(ElidedLabel(path))

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from PySide6.QtCore import QUrl
-from PySide6.QtGui import QDesktopServices, QGuiApplication
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QLabel, QLineEdit, QRadioButton, QVBoxLayout
+from pydantic import ValidationError
+from PySide6.QtCore import QTimer
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.export_follower import ExportFollower
 from burnish_app.fidelity_words import recommended_type
 from burnish_app.pages.base import Page
-from burnish_app.run_folder import RunFolder, look_into
+from burnish_app.run_folder import RunFolder, frozen_section, look_into
 from burnish_app.suggested import suggested_recipe
-from burnish_app.theme import UNIT
-from burnish_app.widgets.banner import BusyLine
-from burnish_app.widgets.buttons import quiet, row, secondary
 from burnish_app.widgets.card import Card, EmptyState
+from burnish_app.widgets.export_choices import ExportChoices, Kind
+from burnish_app.widgets.export_progress import ExportProgress
+from burnish_app.widgets.exported_files import ExportedFiles
 from burnish_app.widgets.fidelity_card import FidelityCard
-from burnish_app.widgets.layouts import clear
-from burnish_app.widgets.text import ElidedLabel, body, caption
-from burnish_app.widgets.type_choices import TypeChoices
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.advice import ModelFacts
 from burnish_engine.contract.paths import RunPaths
@@ -32,20 +26,15 @@ from burnish_engine.contract.protocol import (
     ExportJob,
     ExportRequest,
     Failure,
+    ForecastRequest,
     ModelRequest,
     Result,
     RunSummary,
 )
+from burnish_engine.contract.recipe_export import ExportSection
 
-Kind = Literal["gguf", "ollama", "safetensors", "adapter"]
-_KINDS: tuple[tuple[Kind, str, str], ...] = (
-    ("gguf", "GGUF", "One file for llama.cpp, LM Studio and phone apps. Verified."),
-    ("ollama", "Ollama", "A GGUF with the Modelfile that Ollama needs. Verified."),
-    ("safetensors", "Safetensors", "The whole model in 16 bits, for transformers and vLLM."),
-    ("adapter", "Adapter", "Only what was trained, a few MB, for PEFT. The base model is needed beside it."),
-)
-_WITH_TYPES = ("gguf", "ollama")
 _K_BLOCK = 256  # values in a block of the K types (ggml's QK_K)
+_FORECAST_AFTER_MS = 500
 
 
 class ExportPage(Page):
@@ -60,7 +49,7 @@ class ExportPage(Page):
         self._model: ModelFacts | None = None
         self._model_path = ""
         self._job: ExportJob | None = None
-        self._start_request = self._model_request = ""
+        self._start_request = ""
         self._empty = Card()
         self._empty.body.addWidget(
             EmptyState(
@@ -71,32 +60,22 @@ class ExportPage(Page):
                 detail="Files can be made from any run with a checkpoint. Runs lists them all.",
             )
         )
-        self._busy = BusyLine("Exporting ...", can_cancel=True)
-        self._busy.cancel.connect(self._cancel)
-        self._busy_card = Card("Making and checking files")
-        self._busy_card.body.addWidget(self._busy)
-        self._busy_card.body.addWidget(caption("It goes on when this window closes."))
+        self.progress = ExportProgress()
+        self.progress.cancel.connect(self._cancel)
         self.fidelity = FidelityCard()
-        self._files = Card("Files")
-        self._file_lines = QVBoxLayout()
-        self._files.body.addLayout(self._file_lines)
-        self._files.corner.addWidget(quiet("Open the folder", self._reveal))
-        self.kinds = QButtonGroup(self)
-        self._kind_rows: dict[Kind, tuple[QRadioButton, QLabel]] = {}
-        self._whole_hint = caption("This run trained every weight, so there is no adapter: Safetensors is all of it.")
-        self.types = TypeChoices()
-        self.types.changed.connect(self._show_state)
-        self.name = QLineEdit()
-        self.name.setPlaceholderText("Name of the files; empty: as the run")
-        self.name.setAccessibleName("Name of the files")
-        self._choices = self._make_choices()
-        for widget in (self._empty, self._busy_card, self.fidelity, self._files, self._choices):
+        self.files = ExportedFiles(lambda: self.go_to.emit("try_out"))
+        self.choices = ExportChoices()
+        self.choices.changed.connect(self._choices_changed)
+        self._forecast_request, self._forecast_of = "", ""
+        self._forecast_timer = QTimer(self, singleShot=True, interval=_FORECAST_AFTER_MS)
+        self._forecast_timer.timeout.connect(self._ask_forecast)
+        for widget in (self._empty, self.progress, self.fidelity, self.files, self.choices):
             self.column.addWidget(widget)
         self.set_primary("Export", self.start)
         bench.changed.connect(self._bench_changed)
-        self.types.choose(list(bench.recipe.export.quants))
         self._follower = ExportFollower(self)
         self._follower.advanced.connect(self._advanced)
+        self._begin_choices()
         self._show_run()
 
     def closing(self) -> None:
@@ -111,48 +90,69 @@ class ExportPage(Page):
     @property
     def kind(self) -> Kind:
         """What shall be made."""
-        return _KINDS[max(self.kinds.checkedId(), 0)][0]
+        return self.choices.kind
 
     def start(self) -> None:
         """Start the export."""
         if self.client.is_open(self._start_request):
             return
         self.clear_banner()
+        self.setFocus()  # else it would go to the sidebar once the button is disabled
         self._start_request = self.client.send(
             ExportRequest,
             run=self.bench.run,
-            to=self.kind,
-            quants=self.types.chosen() if self.kind in _WITH_TYPES else [],
-            name=self.name.text().strip(),
+            **self.choices.fields(),
             owner=self,
             on_result=self._started,
             on_failure=self._start_failed,
         )
         self._show_state()
 
-    def _make_choices(self) -> Card:
-        card = Card("Make files")
-        kinds = QGridLayout()
-        kinds.setHorizontalSpacing(3 * UNIT)
-        kinds.setColumnStretch(1, 1)
-        for number, (kind, name, words) in enumerate(_KINDS):
-            button = QRadioButton(name)
-            button.setAccessibleDescription(words)
-            button.setChecked(number == 0)
-            self.kinds.addButton(button, number)
-            label = body(words, "muted")
-            kinds.addWidget(button, number, 0)
-            kinds.addWidget(label, number, 1)
-            self._kind_rows[kind] = (button, label)
-        card.body.addLayout(kinds)
-        card.body.addWidget(self._whole_hint)
-        self.kinds.idToggled.connect(lambda *_: self._show_state())
-        self._type_hint = caption("Several files may be made at once; each is checked before it is called done.")
-        card.body.addSpacing(UNIT)
-        card.body.addWidget(self._type_hint)
-        card.body.addWidget(self.types)
-        card.body.addWidget(self.name)
-        return card
+    def _begin_choices(self) -> None:
+        """Start from what the run's own recipe says."""
+        section = frozen_section(self.bench.run, "export") if self.bench.run else {}
+        try:
+            asked = ExportSection.model_validate(section) if section else self.bench.recipe.export
+        except ValidationError:  # of another version of Burnish
+            asked = self.bench.recipe.export
+        model = frozen_section(self.bench.run, "model") if self.bench.run else {}
+        self.choices.show_run(asked, quantized=model.get("quantize", "none") != "none")
+
+    def _choices_changed(self) -> None:
+        self._show_state()
+        self._forecast_timer.start()
+
+    def _ask_forecast(self) -> None:
+        """Find out what the files will take, while that can still be changed."""
+        choices = self.choices
+        running = self._job is not None and self._job.status == "running"
+        if not (self.isVisible() and self._folder.trained and choices.is_typed and choices.is_complete) or running:
+            return
+        self.client.cancel(self._forecast_request)
+        fields = {name: choices.fields()[name] for name in ("quants", "name", "importance")}
+        asked = f"{self.bench.run} {fields}"
+        if asked == self._forecast_of:
+            return
+        self._forecast_of = asked
+        choices.show_forecast(None, "Finding out what that will take ...")
+        self._forecast_request = name = self.client.send(
+            ForecastRequest,
+            run=self.bench.run,
+            **fields,
+            owner=self,
+            on_result=lambda result: self._forecast_found(name, result),
+            on_failure=lambda failure: self._forecast_failed(name, failure),
+            on_canceled=lambda: None,
+        )
+
+    def _forecast_found(self, name: str, result: Result) -> None:
+        if name == self._forecast_request:
+            self.choices.show_forecast(result.forecast)
+
+    def _forecast_failed(self, name: str, failure: Failure) -> None:
+        if name == self._forecast_request:
+            self._forecast_of = ""
+            self.choices.show_forecast(None, f"What it will take is not known. {failure.what}")
 
     def _started(self, _result: Result) -> None:
         self.ask_runs.emit()
@@ -164,7 +164,7 @@ class ExportPage(Page):
 
     def _cancel(self) -> None:
         self.client.send(CancelExportRequest, run=self.bench.run, owner=self, on_failure=self.failed)
-        self._busy.set_progress("Stopping ...")
+        self.progress.say_stopping()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Find this run's export among all runs."""
@@ -197,16 +197,17 @@ class ExportPage(Page):
             self._model = self.bench.model
             self._show_sizes()
             return
-        self._model_request = self.client.send(ModelRequest, path=path, owner=self, on_result=self._model_found)
+        self.client.send(ModelRequest, path=path, owner=self, on_result=lambda result: self._model_found(path, result))
 
-    def _model_found(self, result: Result) -> None:
-        self._model = result.model
-        self._show_sizes()
+    def _model_found(self, path: str, result: Result) -> None:
+        if path == self._model_path:  # the person may have gone on to another run
+            self._model = result.model
+            self._show_sizes()
 
     def _show_sizes(self) -> None:
         facts = self._model
         if facts is None:
-            self.types.show_sizes({}, None)
+            self.choices.types.show_sizes({}, None)
             return
         spec = facts.spec
         fills = spec is None or (spec.hidden_size % _K_BLOCK == 0 and spec.intermediate_size % _K_BLOCK == 0)
@@ -215,13 +216,13 @@ class ExportPage(Page):
             recommended = suggested.export.quants[0]
         else:
             recommended = recommended_type(self.bench.target, facts.parameters, fills)
-        self.types.show_sizes(facts.file_bytes, recommended)
+        self.choices.types.show_sizes(facts.file_bytes, recommended)
 
     def _show_job(self, before: ExportJob | None) -> None:
         job = self._job
         was_running = before is not None and before.status == "running"
         if job is not None and job.status == "running":
-            self._busy.set_progress(job.what or "Starting ...", round(job.share * 1000), 1000)
+            self.progress.show_job(job, importance=self.choices.importance.isChecked())
             if was_running:
                 return  # nothing else moves
         elif job is not None and job.status == "failed" and not (job.report and job.report.files):
@@ -238,6 +239,9 @@ class ExportPage(Page):
             self._job = None
             self._follower.follow("")
             self._model, self._model_path = None, ""
+            self._forecast_of = ""
+            self._begin_choices()
+            self.choices.show_forecast(None)
             self.clear_banner()
             self._show_run()
             if self.isVisible():
@@ -250,48 +254,30 @@ class ExportPage(Page):
         report = self._job.report if self._job else None
         self.set_subtitle(f"From the run {self._folder.name}." if ready else "")
         self._empty.setVisible(not ready)
-        self._choices.setVisible(ready and not running)
-        self._busy_card.setVisible(running)
+        self.choices.setVisible(ready and not running)
+        self.progress.setVisible(running)
         self.fidelity.setVisible(bool(report and report.files) and not running)
-        self._files.setVisible(bool(self._folder.exported) and not running)
+        self.files.setVisible(self._has_files() and not running)
         if report is not None:
-            self.fidelity.show_report(report)
-        self._show_kinds()
-        self._show_files()
+            assert self._job is not None
+            self.fidelity.show_report(report, suggested=self._job.suggested, why=self._job.why)
+        self.choices.offer(whole=self._folder.whole)
+        if self.bench.run:
+            self.files.show_files(RunPaths(Path(self.bench.run)).export, self._folder)
         self._show_state()
+        if ready and not running:
+            self._forecast_timer.start()
 
-    def _show_kinds(self) -> None:
-        """Offer what the run can become: of a whole model there is no adapter."""
-        whole = self._folder.whole
-        for widget in self._kind_rows["adapter"]:
-            widget.setVisible(not whole)
-        self._whole_hint.setVisible(whole)
-        if whole and self.kind == "adapter":
-            self._kind_rows["safetensors"][0].setChecked(True)
-
-    def _show_files(self) -> None:
-        clear(self._file_lines)
-        folder = RunPaths(Path(self.bench.run)).export if self.bench.run else Path()
-        for name in self._folder.exported:
-            path = str(folder / name)
-            command = quiet("Copy for burnish", partial(_copy, f'burnish chat "{path}"'))
-            command.setToolTip(f'Copies a command for the terminal that talks to this file: burnish chat "{path}"')
-            llama = quiet("Copy for llama.cpp", partial(_copy, f'llama-cli -m "{path}"'))
-            llama.setToolTip(f'llama-cli -m "{path}"')
-            label = ElidedLabel(name)
-            label.setToolTip(path)
-            self._file_lines.addWidget(row(label, command, llama))
-        self._file_lines.addWidget(row(secondary("Talk to it", lambda: self.go_to.emit("try_out")), None))
+    def _has_files(self) -> bool:
+        found = self._folder
+        return bool(found.exported or found.adapters or found.ollama or found.lm_studio)
 
     def _show_state(self) -> None:
         starting = self.client.is_open(self._start_request)
         running = self._job is not None and self._job.status == "running"
-        typed = self.kind in _WITH_TYPES
-        chosen = self.types.chosen()
-        self.types.setVisible(typed)
-        self._type_hint.setVisible(typed)
         if self.primary is not None:
-            self.primary.setEnabled(self._folder.trained and not running and not starting and bool(chosen or not typed))
+            ready = self._folder.trained and self.choices.is_complete
+            self.primary.setEnabled(ready and not running and not starting)
             self.primary.setText("Exporting ..." if running or starting else "Export")
         if running or starting:
             self.set_status("busy")
@@ -301,10 +287,3 @@ class ExportPage(Page):
             self.set_status("done")
         else:
             self.set_status("ready" if self._folder.trained else "empty")
-
-    def _reveal(self) -> None:
-        QDesktopServices.openUrl(QUrl.fromLocalFile(str(RunPaths(Path(self.bench.run)).export)))
-
-
-def _copy(text: str) -> None:
-    QGuiApplication.clipboard().setText(text)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFileDialog, QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy, QVBoxLayout
 
+from burnish_app.drop import typed_path
 from burnish_app.engine_client import EngineClient
 from burnish_app.pages.base import Page
 from burnish_app.preferences import Preferences
@@ -18,12 +19,14 @@ from burnish_app.widgets.catalog_view import CatalogView
 from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.target_selector import TargetSelector
 from burnish_app.widgets.text import ElidedLabel, Value, body, caption
+from burnish_app.widgets.wrapping import Columns, in_columns
 from burnish_app.words import bytes_in_words, count_in_words
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.advice import ModelFacts
 from burnish_engine.contract.protocol import Failure, ModelRequest, Result
 
 _EMBEDDED = "embedded"
+_EMBEDDED_WORDS = "The one that comes with Burnish"
 
 
 class ModelPage(Page):
@@ -78,7 +81,7 @@ class ModelPage(Page):
         self.bench.set_model_path(path)
         self._look()
 
-    def _make_ways(self) -> QGridLayout:
+    def _make_ways(self) -> QVBoxLayout:
         embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.")
         use_embedded = secondary("Use it", lambda: self.choose(_EMBEDDED))
         promise = caption("Learns your data on any computer in minutes.")
@@ -93,7 +96,7 @@ class ModelPage(Page):
         self.folder.setCurrentIndex(-1)
         edit = self.folder.lineEdit()
         assert edit is not None  # the box is editable
-        edit.setPlaceholderText("Paste a path, or drop the folder here")
+        edit.setPlaceholderText("Paste or drop a folder")
         edit.returnPressed.connect(self._use_folder)
         self.folder.activated.connect(lambda _index: self._use_folder())
         self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -104,21 +107,16 @@ class ModelPage(Page):
         catalog.body.addWidget(self.catalog)
         for card in (embedded, folder):
             card.body.addStretch(1)
-        ways = QGridLayout()
+        ways = QVBoxLayout()
         ways.setSpacing(2 * UNIT)
-        ways.addWidget(embedded, 0, 0)
-        ways.addWidget(folder, 0, 1)
-        ways.addWidget(catalog, 1, 0, 1, 2)
-        ways.setRowStretch(1, 1)
-        ways.setColumnStretch(0, 1)
-        ways.setColumnStretch(1, 1)
+        ways.addLayout(in_columns((embedded, folder), 2 * UNIT, even=True, fill=True))
+        ways.addWidget(catalog, 1)
         return ways
 
     def _use_folder(self) -> None:
-        text = self.folder.currentText().strip().strip('"')
-        if not text:
-            return
-        self.choose(str(Path(text).expanduser().absolute()))
+        path = typed_path(self.folder.currentText())
+        if path:
+            self.choose(path)
 
     def _browse(self) -> None:
         dialog = QFileDialog(self, "Choose a model's folder")
@@ -177,7 +175,8 @@ class ModelPage(Page):
             self.primary.setEnabled(facts is not None)
         if facts is None:
             self._chosen.set_heading("Chosen model")
-            self._facts.addWidget(ElidedLabel(self.bench.model_path, look="muted"))
+            path = self.bench.model_path
+            self._facts.addWidget(ElidedLabel(_EMBEDDED_WORDS if path == _EMBEDDED else path, look="muted"))
             self.set_status("empty")
             return
         self.set_status("done")
@@ -192,25 +191,18 @@ class ModelPage(Page):
         self.catalog.select(facts.path)
 
 
-def _figures(facts: ModelFacts) -> QHBoxLayout:
-    line = QHBoxLayout()
-    line.setSpacing(5 * UNIT)
+def _figures(facts: ModelFacts) -> Columns:
+    weights = count_in_words(facts.parameters) if facts.parameters else "unknown"
     figures = [
-        (
-            "Weights",
-            count_in_words(facts.parameters) if facts.parameters else "unknown",
-            "",
-            "Numbers it is made of.",
-        ),
+        ("Weights", weights, "", "Numbers it is made of."),
         ("On disk", bytes_in_words(facts.bytes), "", ""),
         ("Reads up to", f"{facts.max_context:,}" if facts.max_context else "unknown", "tokens", "Its context length."),
         ("Made for", "chat" if facts.chat else "plain text", "", "Whether it has a chat template."),
         ("Family", facts.family, "", ""),
         ("License", facts.license or "not stated", "", ""),
     ]
+    values = []
     for label, figure, unit, hint in figures:
-        value = Value(label, unit, hint, large=False)
-        value.set(figure)
-        line.addWidget(value)
-    line.addStretch(1)
-    return line
+        values.append(Value(label, unit, hint, large=False))
+        values[-1].set(figure)
+    return in_columns(values, 5 * UNIT)

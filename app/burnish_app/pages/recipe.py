@@ -126,6 +126,7 @@ class RecipePage(Page):
             data=bench.data_files,
             validation=bench.validation_files,
             target=bench.target,
+            recipe=bench.recipe_toml,
             owner=self,
             on_result=lambda result: self._suggested_now(name, result),
             on_failure=lambda failure: self._suggest_failed(name, failure),
@@ -186,6 +187,8 @@ class RecipePage(Page):
             if not self._writing:
                 self._refresh_form()
             self.fit.show_stale()
+            self.client.cancel(self._estimate_request)  # its answer would be about another recipe
+            self._estimate_request = ""
             self._estimate_timer.start()
             self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
@@ -219,6 +222,7 @@ class RecipePage(Page):
 
     def _plan_failed(self, name: str, failure: Failure) -> None:
         if name == self._estimate_request:
+            self.bench.set_plan(None)
             self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
             self._show_state()
 
@@ -245,6 +249,8 @@ class RecipePage(Page):
             self.set_foot_note("Something in the recipe needs a look.")
         elif plan is not None:
             self.set_foot_note(plan_in_a_line(plan))
+        elif not (self._estimate_timer.isActive() or self.client.is_open(self._estimate_request)):
+            self.set_foot_note("")
         if suggesting or starting:
             self.set_status("busy")
         elif recipe is None or (plan is not None and not plan.fits):

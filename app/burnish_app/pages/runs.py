@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, Qt, QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from burnish_app.engine_client import EngineClient
 from burnish_app.item_models.runs import RunsModel
 from burnish_app.pages.base import Page
 from burnish_app.run_words import STANDING_WORDS
 from burnish_app.runs_watch import ALIVE
-from burnish_app.theme import colors_of
 from burnish_app.widgets.card import Card, EmptyState
+from burnish_app.widgets.tables import FittingTable
 from burnish_app.words import plural
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.protocol import CommandRequest, DeleteRequest, ResumeRequest, RunSummary
@@ -23,6 +22,9 @@ _RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
 _STOPPABLE = ("queued", "running", "paused")
 _KEPT = ("running", "paused", "not responding")
 _ROW_PX = 40
+_RUN, _STANDING, _MODEL, _STEP, _LOSS, _HELD_OUT, _TOOK, _STARTED = range(8)
+_WIDTHS_PX = (120, 120, 152, 112, 72, 88, 104, 104)
+_GIVE_WAY = ((_TOOK,), (_MODEL,), (_STARTED,), (_HELD_OUT,))
 
 
 class RunsPage(Page):
@@ -33,7 +35,7 @@ class RunsPage(Page):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.model = RunsModel(colors_of(self), self)
+        self.model = RunsModel(self)
         self.table = self._make_table()
         self.nothing = Card()
         self.nothing.body.addWidget(
@@ -63,12 +65,6 @@ class RunsPage(Page):
         rows = self.table.selectionModel().selectedRows()
         return self.model.run(rows[0].row()) if rows else None
 
-    def changeEvent(self, event: QEvent) -> None:
-        """The table follows the theme."""
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "model"):
-            self.model.set_colors(colors_of(self))
-
     def shown(self) -> None:
         """Find out how runs stand."""
         self.ask_runs.emit()
@@ -87,25 +83,14 @@ class RunsPage(Page):
         self.set_status("busy" if alive else "done" if runs else "empty")
         self._offer()
 
-    def _make_table(self) -> QTableView:
-        table = QTableView()
-        table.setModel(self.model)
-        table.setAccessibleName("Runs")
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
+    def _make_table(self) -> FittingTable:
+        table = FittingTable(
+            self.model, "Runs", _WIDTHS_PX, least_px=_WIDTHS_PX[0], grow=(_RUN, _MODEL), give_way=_GIVE_WAY
+        )
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        table.setTabKeyNavigation(False)
-        table.verticalHeader().hide()
         table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        header = table.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setFixedHeight(_ROW_PX)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        table.horizontalHeader().setFixedHeight(_ROW_PX)
         table.selectionModel().selectionChanged.connect(self._offer)
         table.activated.connect(self._open)
         return table

@@ -9,6 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.engine_client import EngineClient
+from burnish_app.guard_words import Stopping, read_stopping
 from burnish_app.pages.base import Page
 from burnish_app.run_follower import RunFollower
 from burnish_app.run_state import RunState
@@ -18,6 +19,8 @@ from burnish_app.widgets.card import Card, EmptyState
 from burnish_app.widgets.run_charts import RunCharts
 from burnish_app.widgets.run_figures import RunFigures
 from burnish_app.widgets.run_log import RunLog
+from burnish_app.widgets.run_verdict import RunVerdict
+from burnish_app.words import first_sentence
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
 from burnish_engine.contract.state import RunStateFile, standing
@@ -65,7 +68,9 @@ class TrainPage(Page):
             )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
-        for widget in (self.nothing, self.figures, self.charts, self.log):
+        self.verdict = RunVerdict()
+        self._stopping = Stopping()
+        for widget in (self.nothing, self.figures, self.verdict, self.charts, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
         self.set_primary("Resume", self._press_primary)
@@ -126,7 +131,9 @@ class TrainPage(Page):
     def _follow(self) -> None:
         self._summary, self._events, self._asked_at = None, RunState(), None
         self.clear_banner()
+        self._stopping = read_stopping(self.bench.run) if self.bench.run else Stopping()
         self._follower.follow(self.bench.run)
+        self.verdict.draw(self._events, Stopping())
         self.charts.draw(self._events)
         self._tell()
         if self.bench.run:
@@ -197,9 +204,9 @@ class TrainPage(Page):
     def _tell_failure(self, words: RunWords, summary: RunSummary) -> None:
         banner = self.shown_banner
         if summary.standing == "failed":
-            what, _, remedy = words.problem.partition(". ")
-            if banner is None or banner.what != f"{what}.":
-                self.banner("error", f"{what}.", remedy, [("Change the recipe", lambda: self.go_to.emit("recipe"))])
+            what, remedy = first_sentence(words.problem)
+            if banner is None or banner.what != what:
+                self.banner("error", what, remedy, [("Change the recipe", lambda: self.go_to.emit("recipe"))])
         elif banner is not None and banner.kind == "error":
             self.clear_banner()
 
@@ -258,4 +265,6 @@ class TrainPage(Page):
         self.figures.draw(self._events, self._summary)
         self.charts.setVisible(len(self._events.steps.step) > 0)
         self.charts.draw(self._events)
+        failed = self._summary.standing == "failed"
+        self.verdict.draw(self._events, self._stopping, self._summary.state.message if failed else "")
         self.log.draw(self._events)

@@ -12,8 +12,17 @@ from burnish_app.widgets.buttons import quiet, row
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.chat_pane import ChatPane, PromptBox
 from burnish_app.widgets.text import body, caption
+from burnish_app.widgets.wrapping import Flow
 from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import ChatMessage, ChatOptions, ChatRequest, Failure, FreeRequest, Result
+from burnish_engine.contract.protocol import (
+    ChatMessage,
+    ChatOptions,
+    ChatRequest,
+    Failure,
+    FreeRequest,
+    Progress,
+    Result,
+)
 
 _ANSWERERS = (("Before training (base)", "base"), ("After training (tuned)", "tuned"), ("Exported file", "exported"))
 _DEFAULTS = ChatOptions()
@@ -63,10 +72,13 @@ class TryOutPage(Page):
         if not text:
             return
         self.clear_banner()
+        able = [pane for pane in (self.left, self.right) if self._can_answer(pane.variant)]
+        if not able:
+            self.banner("info", "Neither of the two can answer yet.", "Let one be the model before training.")
+            return
         self.prompt.clear()
-        for pane in (self.left, self.right):
-            if self._can_answer(pane.variant):
-                self._ask(pane, text)
+        for pane in able:
+            self._ask(pane, text)
         self._show_state()
 
     def _ask(self, pane: ChatPane, text: str) -> None:
@@ -81,29 +93,39 @@ class TryOutPage(Page):
             messages=[*before, *pane.messages],
             options=ChatOptions(max_tokens=self.longest.value(), temperature=self.temperature.value()),
             owner=self,
-            on_piece=pane.stream,
+            on_piece=lambda piece: self._came(name, pane, piece),
             on_result=lambda result: self._answered(name, pane, result),
             on_failure=lambda failure: self._failed(name, pane, failure),
-            on_progress=lambda progress: pane.state.setText(progress.what),
+            on_progress=lambda progress: self._progressed(name, pane, progress),
             on_canceled=lambda: self._stopped(name, pane),
         )
         self._open[name] = pane
 
+    # An answer whose request is not open any more belongs to a conversation that was given up.
+
+    def _came(self, name: str, pane: ChatPane, piece: str) -> None:
+        if name in self._open:
+            pane.stream(piece)
+
+    def _progressed(self, name: str, pane: ChatPane, progress: Progress) -> None:
+        if name in self._open:
+            pane.state.setText(progress.what)
+
     def _answered(self, name: str, pane: ChatPane, result: Result) -> None:
-        self._open.pop(name, None)
-        if result.reply is not None:
-            pane.finish(result.reply)
-        self._show_state()
+        if self._open.pop(name, None) is not None:
+            if result.reply is not None:
+                pane.finish(result.reply)
+            self._show_state()
 
     def _failed(self, name: str, pane: ChatPane, failure: Failure) -> None:
-        self._open.pop(name, None)
-        pane.stop(f"{failure.what} {failure.remedy}".strip(), "error")
-        self._show_state()
+        if self._open.pop(name, None) is not None:
+            pane.stop(f"{failure.what} {failure.remedy}".strip(), "error")
+            self._show_state()
 
     def _stopped(self, name: str, pane: ChatPane) -> None:
-        self._open.pop(name, None)
-        pane.stop("stopped")
-        self._show_state()
+        if self._open.pop(name, None) is not None:
+            pane.stop("stopped")
+            self._show_state()
 
     def _can_answer(self, variant: str) -> bool:
         if variant == "base":
@@ -128,12 +150,12 @@ class TryOutPage(Page):
         self.longest.setValue(_DEFAULTS.max_tokens)
         self.longest.setAccessibleName("Longest reply, tokens")
         card.body.addWidget(self.system)
-        card.body.addWidget(
-            row(
-                _word("Variety (temperature)"), self.temperature, _word("Longest reply"), self.longest,
-                caption("tokens"), None,
-            )
-        )  # fmt: skip
+        for box in (self.temperature, self.longest):
+            box.lineEdit().setTextMargins(UNIT, 0, UNIT, 0)  # the style sheet's padding does not reach it
+        choices = Flow(3 * UNIT)
+        choices.addWidget(row(_word("Variety (temperature)"), self.temperature))
+        choices.addWidget(row(_word("Longest reply"), self.longest, caption("tokens")))
+        card.body.addLayout(choices)
         card.hide()
         return card
 

@@ -10,14 +10,16 @@ from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.theme import UNIT, colors_of
-from burnish_app.widgets.buttons import Slot, quiet
+from burnish_app.widgets.buttons import Slot, quiet, row
 from burnish_app.widgets.card import IconLabel
 from burnish_app.widgets.text import body, caption, heading
+from burnish_app.widgets.wrapping import Flow
 from burnish_app.words import count_in_words, percent
 
 Kind = Literal["info", "warning", "error", "success"]
 Action = tuple[str, Slot]
 _WANDER_MS = 60
+_WORDS_PX = 240  # at least, to have the actions beside them
 
 
 class Banner(QFrame):
@@ -51,15 +53,19 @@ class Banner(QFrame):
         line.setContentsMargins(2 * UNIT, UNIT + 4, UNIT, UNIT + 4)
         line.setSpacing(UNIT + 4)
         line.addWidget(IconLabel(kind, 20, kind), alignment=Qt.AlignmentFlag.AlignTop)
-        words = QVBoxLayout()
-        words.setSpacing(4)
-        words.addWidget(heading(what))
+        words = QWidget()
+        words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        words.setMinimumWidth(_WORDS_PX)
+        column = QVBoxLayout(words)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        column.addWidget(heading(what))
         if remedy:
-            words.addWidget(body(remedy))
-        line.addLayout(words, 1)
-        for text, slot in actions:
-            line.addWidget(quiet(text, slot), alignment=Qt.AlignmentFlag.AlignVCenter)
-        line.addWidget(quiet(close_text, self.close_banner), alignment=Qt.AlignmentFlag.AlignVCenter)
+            column.addWidget(body(remedy))
+        parts = Flow(UNIT + 4, UNIT // 2)
+        parts.addWidget(words)
+        parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))
+        line.addLayout(parts, 1)
 
     def close_banner(self) -> None:
         """Put the message away."""

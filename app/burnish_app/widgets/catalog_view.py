@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from burnish_app.engine_client import EngineClient
-from burnish_app.item_models.ranked_models import LookDelegate, RankedModelTable
+from burnish_app.item_models.ranked_models import RankedModelTable
 from burnish_app.theme import UNIT
 from burnish_app.widgets.banner import BusyLine
 from burnish_app.widgets.buttons import row, secondary
 from burnish_app.widgets.layouts import clear, fact_line
+from burnish_app.widgets.tables import FittingTable
 from burnish_app.widgets.text import body, caption, heading, set_look
 from burnish_app.words import bytes_in_words, rate_in_words
 from burnish_engine.contract.advice import RankedModel
 from burnish_engine.contract.protocol import Failure, FetchRequest, ModelsRequest, Result
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 
 _SEARCH_AFTER_MS = 200
 _DETAILS_PX = 336
-_NAME_PX = 96
+_LIST_PX = 480  # at least, to have the details beside it
+_FACT_PX = 96
+_WIDTHS_PX = (136, 72, 124, 88, 108, 72)
+_GIVE_WAY = ((4,), (3,))  # license and size of the file: the details say the same
 
 
 class CatalogView(QWidget):
@@ -49,13 +54,19 @@ class CatalogView(QWidget):
         self._timer.timeout.connect(self._ask)
         self.search.textEdited.connect(self._search_edited)
         self.models = RankedModelTable()
-        self.table = self._make_table()
+        self.table = FittingTable(
+            self.models, "Catalog of models, best first", _WIDTHS_PX, least_px=_WIDTHS_PX[0], give_way=_GIVE_WAY
+        )
+        self.table.setMinimumHeight(26 * UNIT)
+        self.table.verticalHeader().setDefaultSectionSize(4 * UNIT)
+        self.table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
+        self.table.doubleClicked.connect(lambda *_: self._act())
         self._empty = caption("")
         self._details = QVBoxLayout()
         self._details.setSpacing(UNIT // 2)
         self.token = QLineEdit()
         self.token.setEchoMode(QLineEdit.EchoMode.Password)
-        self.token.setPlaceholderText("Access token of your account; used once, never stored")
+        self.token.setPlaceholderText("Access token: used once, never stored")
         self.token.setAccessibleName("Access token")
         self.token.hide()
         self._progress = BusyLine("", can_cancel=True)
@@ -67,9 +78,8 @@ class CatalogView(QWidget):
         self._title.setWordWrap(False)
         self.action = secondary("Fetch", self._act)
         self.action.setEnabled(False)
-        details = QWidget()
-        details.setFixedWidth(_DETAILS_PX)
-        listed, beside = QVBoxLayout(), QVBoxLayout(details)
+        self._beside = QWidget()
+        listed, beside = QVBoxLayout(), QVBoxLayout(self._beside)
         beside.setContentsMargins(0, 0, 0, 0)
         listed.setSpacing(UNIT)
         for widget in (self.search, self.table, self._empty):
@@ -81,11 +91,22 @@ class CatalogView(QWidget):
         beside.addWidget(self._progress)
         beside.addLayout(self._details)
         beside.addStretch(1)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(3 * UNIT)
-        line.addLayout(listed, 1)
-        line.addWidget(details)
+        self._line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._line.setContentsMargins(0, 0, 0, 0)
+        self._line.setSpacing(3 * UNIT)
+        self._line.addLayout(listed, 1)
+        self._line.addWidget(self._beside)
+
+    def minimumSizeHint(self) -> QSize:
+        """As wide as the details alone: they go below the list where there is no room beside it."""
+        return QSize(_DETAILS_PX, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the details beside the list, or below it."""
+        super().resizeEvent(event)
+        has_room = self.width() >= _LIST_PX + self._line.spacing() + _DETAILS_PX
+        self._line.setDirection(QBoxLayout.Direction.LeftToRight if has_room else QBoxLayout.Direction.TopToBottom)
+        self._beside.setFixedWidth(_DETAILS_PX if has_room else self.width())
 
     def show_for(self, target: TargetSection) -> None:
         """Rank for a target."""
@@ -102,29 +123,6 @@ class CatalogView(QWidget):
     def selected(self) -> RankedModel | None:
         """The model whose details are shown."""
         return self.models.at(self.table.currentIndex().row())
-
-    def _make_table(self) -> QTableView:
-        table = QTableView()
-        table.setModel(self.models)
-        table.setItemDelegate(LookDelegate(table))
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setShowGrid(False)
-        table.setAccessibleName("Catalog of models, best first")
-        table.setMinimumHeight(26 * UNIT)
-        table.setTabKeyNavigation(False)
-        table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(4 * UNIT)
-        header = table.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        for column, width in ((1, 72), (2, 124), (3, 88), (4, 108), (5, 72)):
-            header.resizeSection(column, width)
-        table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
-        table.doubleClicked.connect(lambda *_: self._act())
-        return table
 
     def _search_edited(self, _text: str) -> None:
         self._timer.start()
@@ -169,7 +167,7 @@ class CatalogView(QWidget):
         terms = f"{model.license}. {model.license_note}".strip(". ") + "."
         gated = " Its page asks you to sign in and accept its terms first." if model.gated else ""
         for name, words in (("To train here", training), ("To run there", running), ("License", f"{terms}{gated}")):
-            self._details.addWidget(fact_line(name, words, name_px=_NAME_PX))
+            self._details.addWidget(fact_line(name, words, name_px=_FACT_PX))
         if not model.exports:
             self._details.addWidget(body("This version cannot export it to GGUF.", "warning"))
         size = bytes_in_words(ranked.download_bytes)

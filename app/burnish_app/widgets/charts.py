@@ -21,7 +21,7 @@ from burnish_app.widgets.text import caption, heading
 from burnish_app.widgets.wrapping import Flow
 
 _HOVER_MS = 33
-_ROOM = 0.08  # share of the values' span left free above and below
+_ROOM, _SIDE_ROOM = 0.12, 0.02  # shares of the spans left free around the lines, for their marks
 _PLOT_PX = 160
 _NONE: Numbers = np.empty(0)
 
@@ -90,6 +90,10 @@ class Chart(QWidget):
         self._lines, self._words, self._from_zero = lines, words, from_zero
         self._tick_words = tick_words or words
         self._data: dict[str, tuple[Numbers, Numbers]] = {}
+        self._marked = _NONE, _NONE
+        self._marks_legend = caption("", "warning")
+        self._marks_legend.setWordWrap(False)
+        self._marks_legend.hide()
         self._legend: dict[str, QLabel] = {}
         self._plot: Plot | None = None
         self._pointer: float | None = None
@@ -123,6 +127,15 @@ class Chart(QWidget):
             self._fit()
         if not self._hover.isActive():
             self._show_values()
+
+    def set_marks(self, bad: ArrayLike, backs: ArrayLike) -> None:
+        """Mark steps that were no use, and steps that the run went back to."""
+        self._marked = np.asarray(bad, dtype=np.float64), np.asarray(backs, dtype=np.float64)
+        words = [("✕ bad step", self._marked[0]), ("┆ went back to here", self._marked[1])]
+        self._marks_legend.setText("   ".join(text for text, steps in words if len(steps)))
+        self._marks_legend.setVisible(bool(self._marks_legend.text()))
+        if self._plot is not None:
+            self._plot.set_marks(*self._marked)
 
     def set_plot_height(self, height_px: int) -> None:
         """How high the drawing is, without its heading."""
@@ -164,6 +177,7 @@ class Chart(QWidget):
         self._apply_colors()
         for key, data in self._data.items():
             self._plot.set_line(key, *data)
+        self._plot.set_marks(*self._marked)
         self._fit()
         self._holder.addWidget(self._plot.view)
 
@@ -183,6 +197,7 @@ class Chart(QWidget):
             label.setWordWrap(False)
             self._legend[key] = label
             head.addWidget(row(_Swatch(line, dashed=len(self._lines) > 1), label))
+        head.addWidget(self._marks_legend)
         return head
 
     def _fit(self) -> None:
@@ -196,7 +211,7 @@ class Chart(QWidget):
         low = min(low, 0.0) if self._from_zero else low
         room = (high - low) * _ROOM or abs(high) * _ROOM or 1.0
         first, last = float(min(x[0] for x in steps)), float(max(x[-1] for x in steps))
-        side = max(last - first, 1.0) * 0.01
+        side = max(last - first, 1.0) * _SIDE_ROOM
         self._plot.set_ranges(
             (first - side, max(last, first + 1) + side), (low if self._from_zero else low - room, high + room)
         )

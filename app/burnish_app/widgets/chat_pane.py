@@ -14,6 +14,7 @@ from burnish_app.widgets.card import Card
 from burnish_app.widgets.text import Look, caption, set_look
 from burnish_engine.contract.protocol import ChatMessage, Reply
 
+_LEAST_PX = 120  # of the box of who answers
 _FLUSH_MS = 50
 """Streamed pieces are written together this often: each write lays the text out anew."""
 
@@ -31,18 +32,22 @@ class ChatPane(Card):
         self._messages: list[ChatMessage] = []
         self._streamed: list[str] = []
         self._waiting: list[str] = []
+        self._can_answer: Callable[[str], bool] = lambda _variant: True
         self._timer = QTimer(self, singleShot=True, interval=_FLUSH_MS)
         self._timer.timeout.connect(self._flush)
         self.who = QComboBox()
         self.who.setAccessibleName(f"{name}: who answers")
         for label, value in choices:
             self.who.addItem(label, value)
+        self.who.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.who.setMinimumWidth(_LEAST_PX)
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
         self.text.setMinimumHeight(240)
         set_look(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
+        self.who.currentIndexChanged.connect(self._show_hint)
         self.state = caption("")
         self.body.addWidget(row(self.who, None))
         self.body.addWidget(self.text, 1)
@@ -72,7 +77,8 @@ class ChatPane(Card):
         assert isinstance(items, QStandardItemModel)  # what a box makes for itself
         for number in range(self.who.count()):
             items.item(number).setEnabled(can_answer(str(self.who.itemData(number))))
-        self.text.setPlaceholderText("" if can_answer(self.variant) else "It cannot answer yet.")
+        self._can_answer = can_answer
+        self._show_hint()
 
     def say(self, text: str) -> None:
         """Add what the person said, and make room for the answer."""
@@ -127,6 +133,10 @@ class ChatPane(Card):
         self.text.clear()
         self.state.setText("")
 
+    def _show_hint(self) -> None:
+        can_answer = self._can_answer(self.variant)
+        self.text.setPlaceholderText("Answers appear here." if can_answer else "It cannot answer yet.")
+
     def _add_speaker(self, who: str) -> None:
         first = self.text.document().isEmpty()
         block = QTextBlockFormat()
@@ -136,7 +146,7 @@ class ChatPane(Card):
             cursor.setBlockFormat(block)
         else:
             cursor.insertBlock(block)
-        small = self._format("faint")
+        small = self._format("muted")
         small.setProperty(QTextCharFormat.Property.FontPixelSize, SMALL_PX)
         cursor.insertText(who, small)
         cursor.insertBlock(QTextBlockFormat())

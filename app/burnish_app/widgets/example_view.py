@@ -19,18 +19,20 @@ class ExampleView(QPlainTextEdit):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._pieces: tuple[tuple[str, bool], ...] = ()
+        self._tokens = False
         self.setReadOnly(True)
         self.setFont(font(mono=True))
         self.setAccessibleName("One training row; learned text is underlined")
         self.setMinimumHeight(200)
 
-    def show_pieces(self, pieces: Sequence[tuple[str, bool]]) -> None:
+    def show_pieces(self, pieces: Sequence[tuple[str, bool]], *, tokens: bool = False) -> None:
         """Show a row.
 
         Args:
             pieces: In order; long rows are shown up to a limit, which is said at the end.
+            tokens: Each piece is a token: every second one gets a ground of its own.
         """
-        self._pieces = tuple(pieces)
+        self._pieces, self._tokens = tuple(pieces), tokens
         self._write()
 
     def changeEvent(self, event: QEvent) -> None:
@@ -50,8 +52,12 @@ class ExampleView(QPlainTextEdit):
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
         room = _MOST_CHARACTERS
-        for text, is_learned in self._pieces:
-            cursor.insertText(text[:room], learned if is_learned else context)
+        for number, (text, is_learned) in enumerate(self._pieces):
+            style = learned if is_learned else context
+            if self._tokens and number % 2:
+                style = QTextCharFormat(style)
+                style.setBackground(QColor(colors.accent_soft if is_learned else colors.raised))
+            cursor.insertText(text[:room], style)
             room -= len(text)
             if room <= 0:
                 cursor.insertText(

@@ -1,25 +1,35 @@
-"""The fidelity report: the conclusion in words, then a line a file with the figures behind it."""
+"""The fidelity report: the conclusion in words, the file to take, then a line a file with the figures behind it."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout
 
-from burnish_app.fidelity_words import file_in_words, report_in_words
+from burnish_app.fidelity_words import (
+    file_in_words,
+    gain_in_words,
+    report_in_words,
+    size_in_words,
+    suggestion_in_words,
+    training_in_words,
+)
 from burnish_app.theme import UNIT
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.text import Look, body, caption, heading, mono, set_look, title
-from burnish_app.words import bytes_in_words, percent, plural
+from burnish_app.words import percent, plural
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 
 _COLUMNS = (
     ("Type", "GGUF type most of the file's tensors have"),
-    ("Size", ""),
-    ("Same choice", "Share of positions where the file's most likely next token is the trained model's"),
+    ("Size", "As shops count: a GB is a billion bytes"),
+    ("Gain kept", "Share of what training gained on held-out rows that this file keeps"),
+    (
+        "Same choice",
+        "Top-1 agreement: share of positions where the file's most likely next token is the trained model's",
+    ),
     ("Mean KL", "How far its predictions are from the trained model's on average, nats; 0 is identical"),
-    ("99th percentile", "One position in a hundred differs by more, nats"),
-    ("", ""),
+    ("99 % KL", "99th percentile: one position in a hundred differs by more, nats"),
 )
 
 
@@ -32,8 +42,14 @@ class FidelityCard(Card):
         self._content.setSpacing(UNIT)
         self.body.addLayout(self._content)
 
-    def show_report(self, report: FidelityReport) -> None:
-        """Show another report."""
+    def show_report(self, report: FidelityReport, *, suggested: str = "", why: str = "") -> None:
+        """Show another report.
+
+        Args:
+            report: As the export made it.
+            suggested: The file to take; empty: none.
+            why: Why that one, or why none.
+        """
         clear(self._content)
         some = any(file.passed for file in report.files) and not report.token_mismatches
         look: Look = "success" if report.passed else "warning" if some else "error"
@@ -41,24 +57,38 @@ class FidelityCard(Card):
         set_look(verdict, "" if report.passed or some else "error")
         self._content.addWidget(verdict)
         self._content.addWidget(body(report_in_words(report), look))
+        if why:
+            suggestion = heading(suggestion_in_words(suggested, why))
+            set_look(suggestion, "accent" if suggested else "warning")
+            self._content.addWidget(suggestion)
         self._content.addSpacing(UNIT)
-        self._content.addLayout(_table(report.files))
+        self._content.addLayout(_table(report.files, suggested))
         self._content.addSpacing(UNIT)
         for file in report.files:
-            self._content.addWidget(body(file_in_words(file), "" if file.passed else "error"))
-            if file.fallbacks:
-                note = caption(f"{file.quant}: {plural(len(file.fallbacks), 'tensor')} got another type than asked.")
-                note.setToolTip("\n".join(file.fallbacks[:20]))
-                self._content.addWidget(note)
+            self._add_words(file)
+        if gained := training_in_words(report):
+            self._content.addWidget(caption(gained))
         for example in report.mismatch_examples[:3]:
             self._content.addWidget(mono(example, "error"))
         for text in report.notes:
             self._content.addWidget(caption(text))
 
+    def _add_words(self, file: QuantFidelity) -> None:
+        gain, words = gain_in_words(file), file_in_words(file)
+        if gain:
+            self._content.addWidget(body(gain))
+            self._content.addWidget(caption(words))
+        else:
+            self._content.addWidget(body(words, "" if file.passed else "error"))
+        if file.fallbacks:
+            note = caption(f"{file.quant}: {plural(len(file.fallbacks), 'tensor')} got another type than asked.")
+            note.setToolTip("\n".join(file.fallbacks[:20]))
+            self._content.addWidget(note)
 
-def _table(files: list[QuantFidelity]) -> QGridLayout:
+
+def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
     grid = QGridLayout()
-    grid.setHorizontalSpacing(3 * UNIT)
+    grid.setHorizontalSpacing(2 * UNIT)
     grid.setVerticalSpacing(UNIT)
     for column, (name, hint) in enumerate(_COLUMNS):
         label = caption(name)
@@ -66,23 +96,28 @@ def _table(files: list[QuantFidelity]) -> QGridLayout:
         _place(grid, label, 0, column)
     for line, file in enumerate(files, 1):
         look: Look = "" if file.passed else "error"
+        kept = "–" if file.gain_kept is None else percent(min(max(file.gain_kept, 0.0), 1.0))
         figures = (
+            size_in_words(file.bytes),
+            kept,
             percent(file.top1_agreement, 1),
             f"{file.mean_kl:.4f}",
             f"{file.p99_kl:.3f}",
         )
-        type_name = heading(file.quant)
-        type_name.setToolTip(f"{file.file}\nSHA-256 {file.sha256}")
+        type_name = heading(f"{'✓' if file.passed else '✕'} {file.quant}")
+        set_look(type_name, "error" if not file.passed else "accent" if file.file == suggested else "success")
+        state = "proven" if file.passed else "refused"
+        type_name.setToolTip(f"{file.file}: {state}\nSHA-256 {file.sha256}")
+        type_name.setAccessibleName(f"{file.quant}, {state}")
         _place(grid, type_name, line, 0)
-        for column, text in enumerate((bytes_in_words(file.bytes), *figures), 1):
+        for column, text in enumerate(figures, 1):
             _place(grid, body(text, look), line, column)
-        proven = body("proven" if file.passed else "refused", "success" if file.passed else "error")
-        _place(grid, proven, line, len(_COLUMNS) - 1)
     grid.setColumnStretch(len(_COLUMNS), 1)
     return grid
 
 
 def _place(grid: QGridLayout, label: QLabel, line: int, column: int) -> None:
-    label.setWordWrap(False)
-    side = Qt.AlignmentFlag.AlignLeft if column in (0, len(_COLUMNS) - 1) else Qt.AlignmentFlag.AlignRight
-    grid.addWidget(label, line, column, side | Qt.AlignmentFlag.AlignVCenter)
+    label.setWordWrap(line == 0)  # headings may take two lines, figures stay whole
+    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+    label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+    grid.addWidget(label, line, column, side | Qt.AlignmentFlag.AlignBottom)

@@ -38,7 +38,7 @@ class FieldRow(QWidget):
         self._has_suggestion = False
         self._reason = ""
         self._problem = ""
-        self._idle = ""
+        self._idle = self._note = ""
         label = body(field.label)
         label.setFixedWidth(_LABEL_PX)
         label.setToolTip(field.help)
@@ -75,7 +75,7 @@ class FieldRow(QWidget):
         if isinstance(editor, QCheckBox):
             return editor.isChecked()
         if isinstance(editor, QComboBox):
-            return editor.currentText()
+            return editor.currentData()
         text = editor.toPlainText() if isinstance(editor, QPlainTextEdit) else editor.text()
         return self.field.from_text(text)
 
@@ -86,7 +86,7 @@ class FieldRow(QWidget):
         if isinstance(editor, QCheckBox):
             editor.setChecked(bool(value))
         elif isinstance(editor, QComboBox):
-            editor.setCurrentText(str(value))
+            editor.setCurrentIndex(editor.findData(str(value)))
         elif isinstance(editor, QPlainTextEdit):
             editor.setPlainText(self.field.as_text(value))
         else:
@@ -123,6 +123,12 @@ class FieldRow(QWidget):
             self._editor.setEnabled(not why)
             self._show_state()
 
+    def show_note(self, note: str) -> None:
+        """Say what to know of the value; an empty text takes it back."""
+        if note != self._note:
+            self._note = note
+            self._show_state()
+
     def take_suggestion(self) -> None:
         """Go back to the suggested value."""
         self.show_value(self._suggested)
@@ -136,7 +142,8 @@ class FieldRow(QWidget):
             return check
         if kind == "choice":
             combo = QComboBox()
-            combo.addItems(list(self.field.choices))
+            for choice in self.field.choices:
+                combo.addItem(self.field.choice_text(choice), choice)
             combo.setFixedWidth(_EDITOR_PX)
             combo.currentTextChanged.connect(self._on_edited)
             return combo
@@ -164,10 +171,11 @@ class FieldRow(QWidget):
         differs = self._has_suggestion and not self._idle and self.value() != self._suggested
         self._reset.setVisible(differs)
         if differs:
-            shown = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
+            suggested = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
+            shown = self.field.choice_text(suggested)
             self._reset.setText(f"Suggested: {shown}")
             self._reset.setAccessibleName(f"{self.field.label}: back to the suggested {shown}")
-        reason = self._idle or ("" if differs else self._reason)
+        reason = self._idle or " ".join(part for part in ("" if differs else self._reason, self._note) if part)
         text, look = (self._problem, "error") if self._problem else (reason, "muted")
         self._beside.setText(text)
         self._beside.setVisible(bool(text))

@@ -58,8 +58,10 @@ def line_pen(colors: Colors, line: Line, *, dashed: bool = True) -> QPen:
     color.setAlpha(95 if line.faint else 255)
     pen = QPen(color, line.width_px)
     pen.setCosmetic(True)
+    pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
     if dashed and _DASHES[series.dash] and not line.faint:
         pen.setDashPattern(_DASHES[series.dash])
+    pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     return pen
 
 
@@ -101,6 +103,7 @@ class Plot:
         self, lines: Mapping[str, Line], tick_words: Callable[[float], str], moved: Callable[[float | None], None]
     ) -> None:
         self._lines, self._moved = lines, moved
+        self._back_pen = QPen()
         self._view: Any = pg.GraphicsView()
         self._view.setFrameShape(pg.GraphicsView.Shape.NoFrame)
         grid = pg.GraphicsLayout()
@@ -120,6 +123,11 @@ class Plot:
             if line.points:
                 self._marks[key] = pg.ScatterPlotItem(size=8, symbol="o", antialias=True)
                 self._box.addItem(self._marks[key])
+        self._bad = pg.ScatterPlotItem(size=9, symbol="x", antialias=True)
+        self._box.addItem(self._bad, ignoreBounds=True)
+        self._bad_steps: Numbers = np.empty(0)
+        self._backs: list[Any] = []
+        self._low = 0.0
         self._cursor = pg.InfiniteLine(angle=90)
         self._cursor.hide()
         self._box.addItem(self._cursor, ignoreBounds=True)
@@ -141,11 +149,18 @@ class Plot:
         self._left.setPen(QPen(Qt.PenStyle.NoPen))
         self._bottom.setPen(QPen(grid, 1))
         self._cursor.setPen(QPen(QColor(colors.faint), 1))
+        self._bad.setPen(QPen(QColor(colors.error), 1.5))
+        self._back_pen = QPen(QColor(colors.warning), 1, Qt.PenStyle.DashLine)
+        self._back_pen.setCosmetic(True)
+        for line in self._backs:
+            line.setPen(self._back_pen)
         rim = QPen(QColor(colors.surface), 1.5)
         rim.setCosmetic(True)
         for key, line in self._lines.items():
             pen = line_pen(colors, line, dashed=len(self._lines) > 1)
             self._curves[key].setPen(pen)
+            # Qt strokes a wide path sixty times slower than the same points as lines, in which dashes would begin anew.
+            self._curves[key].setSegmentedLineMode("off" if pen.dashPattern() else "on")
             if key in self._marks:
                 self._marks[key].setBrush(pen.color())
                 self._marks[key].setPen(rim)
@@ -158,9 +173,32 @@ class Plot:
         if key in self._marks:
             self._marks[key].setData(x[np.isfinite(y)], y[np.isfinite(y)])
 
+    def set_marks(self, bad: Numbers, backs: Numbers) -> None:
+        """Mark steps.
+
+        Args:
+            bad: Steps that were no use: a cross at the bottom.
+            backs: Steps that the run went back to: an upright line.
+        """
+        self._bad_steps = bad
+        while len(self._backs) < len(backs):
+            line = pg.InfiniteLine(angle=90, pen=self._back_pen)
+            self._box.addItem(line, ignoreBounds=True)
+            self._backs.append(line)
+        for place, line in enumerate(self._backs):
+            line.setVisible(place < len(backs))
+            if place < len(backs):
+                line.setPos(float(backs[place]))
+        self._place_bad()
+
+    def _place_bad(self) -> None:
+        self._bad.setData(self._bad_steps, np.full(len(self._bad_steps), self._low))
+
     def set_ranges(self, x: tuple[float, float], y: tuple[float, float]) -> None:
         """Show this part."""
         self._box.setRange(xRange=x, yRange=y, padding=0)
+        self._low = y[0] + 0.05 * (y[1] - y[0])
+        self._place_bad()
 
     def set_cursor(self, step: float | None) -> None:
         """Put the cursor at a step; None: nowhere."""

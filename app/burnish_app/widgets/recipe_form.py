@@ -11,10 +11,10 @@ from burnish_app.recipe_fields import (
     RecipeField,
     advanced_sections,
     basic_fields,
-    idle_words,
-    reason_words,
+    problems_by_field,
     recipe_fields,
 )
+from burnish_app.recipe_relevance import idle_words, is_of_use, note_words, reason_words
 from burnish_app.theme import UNIT
 from burnish_app.widgets.buttons import quiet
 from burnish_app.widgets.field_row import FieldRow
@@ -114,8 +114,7 @@ class RecipeForm(QWidget):
         row = FieldRow(field)
         row.show_value(field.read(self._values))
         self._mark(row)
-        row.show_problem(self._problems.get(field.key, ""))
-        row.show_idle(idle_words(field.key, self._values))
+        self._judge(field.key, row)
         row.edited.connect(lambda: self._on_edited(row))
         self._rows[field.key] = row
         return row
@@ -128,20 +127,30 @@ class RecipeForm(QWidget):
             reason = reason_words(key, self._values, self._suggested, self._reasons.get(key, ""))
             row.show_suggestion(row.field.read(self._suggested), reason)
 
+    def _judge(self, key: str, row: FieldRow) -> None:
+        """Say what is wrong with a value or to know of it, and whether it plays a part."""
+        problem = self._problems.get(key, "")
+        row.show_problem(problem)
+        row.show_idle(idle_words(key, self._values))
+        row.show_note(note_words(key, self._values))
+        if not problem and not is_of_use(key, self._values):
+            row.hide()
+        elif row.parentWidget() is not None:  # else it would be a window; it is seen once it is in the form
+            row.show()
+
     def _on_edited(self, row: FieldRow) -> None:
         row.field.write(self._values, row.value())
         self._check()
         self.edited.emit()
 
     def _check(self) -> None:
-        self._problems = recipe_problems(self._values)
+        self._problems = problems_by_field(recipe_problems(self._values))
         self._recipe = None if self._problems else Recipe.model_validate(self._values)
         elsewhere = [text for key, text in self._problems.items() if key not in self._rows]
         self._whole.setText("\n".join(elsewhere))
         self._whole.setVisible(bool(elsewhere))
         for key, row in self._rows.items():
-            row.show_problem(self._problems.get(key, ""))
-            row.show_idle(idle_words(key, self._values))
+            self._judge(key, row)
             self._mark(row)  # a reason may depend on other fields
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from PySide6.QtWidgets import QCheckBox
+
 from burnish_app.engine_client import EngineClient
 from burnish_app.widgets.buttons import quiet, row
 from burnish_app.widgets.card import Card
@@ -34,6 +36,10 @@ class RowBrowser(Card):
         for widget in (legend, caption("plain: read only")):
             widget.setWordWrap(False)
             self.corner.addWidget(widget)
+        self.tokens = QCheckBox("Show tokens")
+        self.tokens.setToolTip("Every second token gets a ground, so that it is seen where tokens begin.")
+        self.tokens.toggled.connect(lambda _: self._go(self._row))
+        self.corner.addWidget(self.tokens)
         self.body.addWidget(self.view)
         self.body.addWidget(row(self._where, self.previous, self.next))
 
@@ -44,6 +50,9 @@ class RowBrowser(Card):
         self._facts = facts
         self._rows = facts.train_rows
         self._row = 1
+        if self.tokens.isChecked():
+            self._go(1)
+            return
         self.view.show_pieces(facts.example)
         self._show_where(f"One of {plural(self._rows, 'training row')}")
 
@@ -53,6 +62,7 @@ class RowBrowser(Card):
             PreviewRequest,
             recipe=self._bench.recipe_toml,
             row=number,
+            tokens=self.tokens.isChecked(),
             owner=self,
             on_result=lambda result: self._found(name, result),
             on_failure=lambda failure: self._failed(name, failure),
@@ -68,7 +78,7 @@ class RowBrowser(Card):
 
     def _show(self, preview: Preview) -> None:
         self._row, self._rows = preview.row, preview.rows
-        self.view.show_pieces(preview.pieces)
+        self.view.show_pieces(preview.pieces, tokens=self.tokens.isChecked())
         source = f"  ·  {preview.source}" if preview.source else ""
         self._show_where(f"Row {preview.row:,} of {preview.rows:,}  ·  {plural(preview.tokens, 'token')}{source}")
 

@@ -100,6 +100,7 @@ class RunCharts(QWidget):
         self.loss.set_line("raw", steps, losses)
         self.loss.set_line("mean", steps, moving_mean(losses, mean_window(state.total_steps)))
         self.loss.set_line("held_out", state.evaluation_steps.values(), state.evaluation_losses.values())
+        self.loss.set_marks(state.bad_steps, [back.to_step for back in state.rollbacks])
         self.rate.set_line("rate", steps, state.steps.learning_rate.values())
         self.speed.set_line("speed", steps, state.steps.tokens_per_s.values())
         self.memory.set_line("memory", steps, np.asarray(state.steps.memory_bytes.values()) / _GIB)

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from burnish_app.run_state import RunState
 from burnish_app.theme import UNIT
 from burnish_app.widgets.card import Card
+from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.text import body, caption
 from burnish_app.words import plural
 from burnish_engine.contract.events import SampleDone, Warned
@@ -65,16 +66,14 @@ def _sample_widget(first: SampleDone, newest: SampleDone) -> QWidget:
     column.setSpacing(4)
     column.addWidget(caption(newest.prompt))
     if first.step != newest.step:
-        column.addWidget(body(f"Step {first.step:,}: {first.reply.strip()}", "faint"))
+        column.addWidget(body(f"Step {first.step:,}: {first.reply.strip()}", "muted"))
     ending = "" if newest.stopped else " …"
     column.addWidget(body(f"Step {newest.step:,}: {newest.reply.strip()}{ending}"))
     return holder
 
 
 def _refill(card: Card, widgets: list[QWidget]) -> None:
-    while (item := card.body.takeAt(0)) is not None:
-        if (widget := item.widget()) is not None:
-            widget.deleteLater()
+    clear(card.body)
     for widget in widgets:
         card.body.addWidget(widget)
     card.setVisible(bool(widgets))

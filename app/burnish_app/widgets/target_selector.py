@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QWidget
 
 from burnish_app.theme import UNIT
 from burnish_app.widgets.text import body
-from burnish_engine.contract.recipe import TargetSection
+from burnish_engine.contract.recipe_export import TargetSection
 
 _KINDS = ("phone", "laptop", "desktop", "server")
 _USUAL_GIB = {"phone": 6.0, "laptop": 16.0, "desktop": 32.0, "server": 64.0}

@@ -6,11 +6,11 @@ from typing import Literal
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.theme import BODY_PX, SMALL_PX, TITLE_PX, font
 
-Look = Literal["", "muted", "faint", "accent", "error", "warning", "success"]
+Look = Literal["", "muted", "accent", "error", "warning", "success"]
 
 
 def set_look(widget: QWidget, look: str) -> None:
@@ -29,6 +29,12 @@ def _label(text: str, size_px: int, look: Look, *, bold: bool = False, mono: boo
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     label.setProperty("look", look)
     return label
+
+
+def pad_spin(box: QAbstractSpinBox) -> None:
+    """Room beside a spin box's text, as line edits have it: the style sheet's padding does not reach its edit."""
+    for edit in box.findChildren(QLineEdit):
+        edit.setTextMargins(6, 0, 6, 0)
 
 
 def title(text: str) -> QLabel:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QWidget
 
-from burnish_app.item_models.ranked_models import LookDelegate
 from burnish_app.item_models.what_fits import WhatFitsTable, speed
 from burnish_app.theme import UNIT
 from burnish_app.widgets.banner import BusyLine
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.layouts import clear
+from burnish_app.widgets.tables import FittingTable
 from burnish_app.widgets.text import Value, body, caption
 from burnish_app.widgets.wrapping import Columns
 from burnish_app.words import bytes_in_words, sentence_list
@@ -23,7 +22,6 @@ _WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
 _LEAST_NAME_PX = 96
 _GIVE_WAY = ((4, 7), (3, 6))  # columns that a narrow window does without, first these
 _GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
-_CELLS = "QTableView::item { padding: 6px 5px; }"  # Qt adds 3 pixels to cells and none to headings, which have 8
 
 
 class WhatFitsCard(Card):
@@ -41,12 +39,29 @@ class WhatFitsCard(Card):
         self._values.setContentsMargins(0, UNIT, 0, UNIT)
         self._figures.setLayout(self._values)
         self.models = WhatFitsTable()
-        self.table = _Table(self.models)
+        self.table = self._make_table()
         self._rest = caption("")
         self._answered = (self._where, self._figures, self.table, self._rest)
         for widget in (self._busy, self._failure, *self._answered):
             self.body.addWidget(widget)
             widget.setVisible(widget is self._busy)
+
+    def _make_table(self) -> FittingTable:
+        """As high as its rows; nothing in it can be chosen."""
+        table = FittingTable(
+            self.models,
+            "What fits, model by model",
+            _WIDTHS_PX,
+            least_px=_LEAST_NAME_PX,
+            grow=_GROUP_ENDS,
+            give_way=_GIVE_WAY,
+        )
+        table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        table.verticalHeader().setDefaultSectionSize(_ROW_PX)
+        table.horizontalHeader().setFixedHeight(_HEADER_PX)
+        return table
 
     def show_busy(self) -> None:
         """It is being worked out; what was shown before stays until then."""
@@ -91,47 +106,6 @@ class WhatFitsCard(Card):
             widget.show()
         self._figures.setVisible(bool(fitting))
         self.table.setVisible(bool(fitting))
-
-
-class _Table(QTableView):
-    """As high as its rows, as wide as the card; nothing in it can be chosen."""
-
-    def __init__(self, models: WhatFitsTable) -> None:
-        super().__init__()
-        self.setStyleSheet(_CELLS)
-        self.setModel(models)
-        self.setItemDelegate(LookDelegate(self))
-        self.setAccessibleName("What fits, model by model")
-        self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setShowGrid(False)
-        self.setWordWrap(False)
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        header = self.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setFixedHeight(_HEADER_PX)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Share what is left over among the ends of the groups; what is missing is taken from names, then columns."""
-        super().resizeEvent(event)
-        shown = list(range(len(_WIDTHS_PX)))
-        for pair in _GIVE_WAY:
-            missing = sum(_WIDTHS_PX[column] for column in shown) - self.viewport().width()
-            if missing > _WIDTHS_PX[0] - _LEAST_NAME_PX:
-                shown = [column for column in shown if column not in pair]
-        left = self.viewport().width() - sum(_WIDTHS_PX[column] for column in shown)
-        ends = [column for column in _GROUP_ENDS if column in shown]
-        for column, width in enumerate(_WIDTHS_PX):
-            self.setColumnHidden(column, column not in shown)
-            if column in shown:
-                more = max(left, 0) // len(ends) if column in ends else 0
-                self.horizontalHeader().resizeSection(column, width + more)
-        if left < 0:
-            self.horizontalHeader().resizeSection(0, max(_WIDTHS_PX[0] + left, _LEAST_NAME_PX))
 
 
 def _where(answer: WhatFits) -> str:

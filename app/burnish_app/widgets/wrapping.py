@@ -4,15 +4,48 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget
+from PySide6.QtCore import QChildEvent, QRect, QSize, Qt
+from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget, QWidgetItem
+from shiboken6 import isValid
 
 from burnish_app.theme import UNIT
 
 
+class _Box(NamedTuple):
+    """An item and the room it asks for."""
+
+    item: QLayoutItem
+    least: QSize
+    hint: QSize
+    most_px: int
+    expands: bool
+
+    @classmethod
+    def of(cls, item: QLayoutItem) -> _Box:
+        """Ask an item."""
+        expands = bool(item.expandingDirections() & Qt.Orientation.Horizontal)
+        return cls(item, item.minimumSize(), item.sizeHint(), item.maximumSize().width(), expands)
+
+    @property
+    def wanted_px(self) -> int:
+        """Its own width."""
+        return max(self.least.width(), min(self.hint.width(), self.most_px))
+
+    def height(self, width: int) -> int:
+        """Its height in this width."""
+        return self.item.heightForWidth(width) if self.item.hasHeightForWidth() else self.hint.height()
+
+
+_Line = list[tuple[_Box, int, int]]
+"""Boxes, each with its left edge and its width."""
+
+
 class _Wrapping(QLayout):
     """Holds items; what comes of it says where they go in a given width.
+
+    When a widget goes, Qt asks for its item by `takeAt` and destroys it.
 
     Args:
         spacing_px: Between items of a line.
@@ -24,19 +57,26 @@ class _Wrapping(QLayout):
     def __init__(self, spacing_px: int, line_px: int) -> None:
         super().__init__()
         self._items: list[QLayoutItem] = []
-        self._heights: dict[int, int] = {}  # by width, until something changes: Qt asks over and over
-        self._least: QSize | None = None
+        # Both are kept until something changes, as Qt asks over and over.
+        self._boxes: list[_Box] | None = None
+        self._heights: dict[int, int] = {}  # by width
         self._line_px = line_px
         self.setContentsMargins(0, 0, 0, 0)
         self.setSpacing(spacing_px)
 
     @abstractmethod
-    def _lines(self, items: Sequence[QLayoutItem], width: int) -> list[list[tuple[QLayoutItem, int, int]]]:
-        """Items by line, each with its left edge and its width."""
+    def _lines(self, boxes: Sequence[_Box], width: int) -> list[_Line]:
+        """What stands where in this width."""
+
+    def addWidget(self, widget: QWidget) -> None:
+        """Take a widget. Its item is made here: of one that Qt made, Python would not learn that it was destroyed."""
+        self.addChildWidget(widget)
+        self.addItem(QWidgetItem(widget))
 
     def addItem(self, item: QLayoutItem) -> None:
-        """Take an item; `addWidget` calls it."""
+        """Take an item."""
         self._items.append(item)
+        self.invalidate()
 
     def add_layout(self, layout: QLayout) -> None:
         """Take a layout as one item."""
@@ -52,8 +92,21 @@ class _Wrapping(QLayout):
         return self._items[index] if 0 <= index < len(self._items) else None  # type: ignore[return-value]
 
     def takeAt(self, index: int) -> QLayoutItem:
-        """Take an item out; None beyond the end, as Qt asks."""
-        return self._items.pop(index) if 0 <= index < len(self._items) else None  # type: ignore[return-value]
+        """Take an item out; None beyond the end, as Qt asks. A layout belongs to whoever took it."""
+        if not 0 <= index < len(self._items):
+            return None  # type: ignore[return-value]
+        item = self._items.pop(index)
+        if isinstance(item, QLayout) and isValid(item) and item.parent() is self:
+            item.setParent(None)
+        self.invalidate()
+        return item
+
+    def childEvent(self, event: QChildEvent) -> None:
+        """Forget nested layouts that were destroyed: Qt looks for their items when they have none any more."""
+        super().childEvent(event)
+        if event.removed():
+            self._items = [item for item in self._items if isValid(item)]
+            self.invalidate()
 
     def expandingDirections(self) -> Qt.Orientation:
         """Takes no more than it needs where something beside it wants the room."""
@@ -65,8 +118,8 @@ class _Wrapping(QLayout):
 
     def invalidate(self) -> None:
         """Something in it changed its size."""
+        self._boxes = None
         self._heights.clear()
-        self._least = None
         super().invalidate()
 
     def heightForWidth(self, width: int) -> int:
@@ -83,19 +136,18 @@ class _Wrapping(QLayout):
 
     def minimumSize(self) -> QSize:
         """As wide as the widest item alone."""
-        if self._least is None:
-            margins, sizes = self.contentsMargins(), [item.minimumSize() for item in self._shown()]
-            widest = max((size.width() for size in sizes), default=0) + margins.left() + margins.right()
-            highest = max((size.height() for size in sizes), default=0) + margins.top() + margins.bottom()
-            self._least = QSize(widest, highest)
-        return self._least
+        sizes = [box.least for box in self._shown()]
+        return self._with_margins(
+            max((size.width() for size in sizes), default=0), max((size.height() for size in sizes), default=0)
+        )
 
     def sizeHint(self) -> QSize:
         """All in one line."""
-        margins, items = self.contentsMargins(), self._shown()
-        width = sum(item.sizeHint().width() for item in items) + self.spacing() * max(len(items) - 1, 0)
-        height = max((item.sizeHint().height() for item in items), default=0)
-        return QSize(width + margins.left() + margins.right(), height + margins.top() + margins.bottom())
+        sizes = [box.hint for box in self._shown()]
+        return self._with_margins(
+            sum(size.width() for size in sizes) + self.spacing() * max(len(sizes) - 1, 0),
+            max((size.height() for size in sizes), default=0),
+        )
 
     def setGeometry(self, rect: QRect) -> None:
         """Place the items."""
@@ -105,12 +157,18 @@ class _Wrapping(QLayout):
         top = rect.top() + margins.top() + spare // 2
         for line in self._lines(self._shown(), rect.width() - margins.left() - margins.right()):
             height = _height(line)
-            for item, left, width in line:
-                item.setGeometry(QRect(rect.left() + margins.left() + left, top, width, height))
+            for box, left, width in line:
+                box.item.setGeometry(QRect(rect.left() + margins.left() + left, top, width, height))
             top += height + self._line_px
 
-    def _shown(self) -> list[QLayoutItem]:
-        return [item for item in self._items if not item.isEmpty()]
+    def _with_margins(self, width: int, height: int) -> QSize:
+        margins = self.contentsMargins()
+        return QSize(width + margins.left() + margins.right(), height + margins.top() + margins.bottom())
+
+    def _shown(self) -> list[_Box]:
+        if self._boxes is None:
+            self._boxes = [_Box.of(item) for item in self._items if not item.isEmpty()]
+        return self._boxes
 
 
 class Flow(_Wrapping):
@@ -119,32 +177,35 @@ class Flow(_Wrapping):
     Args:
         spacing_px: Between items of a line.
         line_px: Between lines.
+        to_right: Lines in which nothing expands end at the right.
     """
 
     _centers = True
 
-    def __init__(self, spacing_px: int = UNIT, line_px: int = UNIT) -> None:
+    def __init__(self, spacing_px: int = UNIT, line_px: int = UNIT, *, to_right: bool = False) -> None:
         super().__init__(spacing_px, line_px)
+        self._to_right = to_right
 
-    def _lines(self, items: Sequence[QLayoutItem], width: int) -> list[list[tuple[QLayoutItem, int, int]]]:
-        rows: list[list[QLayoutItem]] = []
+    def _lines(self, boxes: Sequence[_Box], width: int) -> list[_Line]:
+        rows: list[list[_Box]] = []
         room = 0
-        for item in items:
-            wanted = _wanted(item)
-            if not rows or wanted > room:
+        for box in boxes:
+            if not rows or box.wanted_px > room:
                 rows.append([])
                 room = width
-            rows[-1].append(item)
-            room -= wanted + self.spacing()
+            rows[-1].append(box)
+            room -= box.wanted_px + self.spacing()
         return [self._line(row, width) for row in rows]
 
-    def _line(self, row: Sequence[QLayoutItem], width: int) -> list[tuple[QLayoutItem, int, int]]:
-        widths = [min(_wanted(item), width) for item in row]
+    def _line(self, row: Sequence[_Box], width: int) -> _Line:
+        widths = [min(box.wanted_px, width) for box in row]
         left_over = width - sum(widths) - self.spacing() * (len(row) - 1)
-        wide = [at for at, item in enumerate(row) if _grows(item, widths[at])]
+        # A row inside a fixed width seems to expand as well.
+        wide = [at for at, box in enumerate(row) if box.expands and box.most_px > widths[at]]
         if wide and left_over > 0:
             widths[wide[-1]] += left_over
-        lefts = [sum(widths[:at]) + at * self.spacing() for at in range(len(row))]
+        start = max(left_over, 0) if self._to_right and not wide else 0
+        lefts = [start + sum(widths[:at]) + at * self.spacing() for at in range(len(row))]
         return list(zip(row, lefts, widths, strict=True))
 
 
@@ -164,14 +225,14 @@ class Columns(_Wrapping):
         super().__init__(spacing_px, line_px)
         self._even, self._fill = even, fill
 
-    def _lines(self, items: Sequence[QLayoutItem], width: int) -> list[list[tuple[QLayoutItem, int, int]]]:
-        if not items:
+    def _lines(self, boxes: Sequence[_Box], width: int) -> list[_Line]:
+        if not boxes:
             return []
-        widths = self._widths(items, width)
+        widths = self._widths(boxes, width)
         count = len(widths)
         lines = []
-        for start in range(0, len(items), count):
-            row = items[start : start + count]
+        for start in range(0, len(boxes), count):
+            row = boxes[start : start + count]
             used = widths
             if self._fill and len(row) < count:
                 used = self._shared(len(row), width)
@@ -179,12 +240,12 @@ class Columns(_Wrapping):
             lines.append(list(zip(row, lefts, used, strict=False)))
         return lines
 
-    def _widths(self, items: Sequence[QLayoutItem], width: int) -> list[int]:
+    def _widths(self, boxes: Sequence[_Box], width: int) -> list[int]:
         """Of the columns: as many as fit, then no more than that many lines need."""
-        for count in range(len(items), 0, -1):
-            if len(items) > count > 1 and -(-len(items) // count) == -(-len(items) // (count - 1)):
+        for count in range(len(boxes), 0, -1):
+            if len(boxes) > count > 1 and -(-len(boxes) // count) == -(-len(boxes) // (count - 1)):
                 continue  # one column less makes no more lines, and the last one is not so empty
-            widths = [max(_least(item) for item in items[at::count]) for at in range(count)]
+            widths = [max(box.least.width() for box in boxes[at::count]) for at in range(count)]
             if self._even and max(widths) <= min(self._shared(count, width)):
                 return self._shared(count, width)
             left_over = width - sum(widths) - self.spacing() * (count - 1)
@@ -208,21 +269,5 @@ def in_columns(
     return made
 
 
-def _wanted(item: QLayoutItem) -> int:
-    return max(item.minimumSize().width(), min(item.sizeHint().width(), item.maximumSize().width()))
-
-
-def _grows(item: QLayoutItem, width: int) -> bool:
-    expands = item.expandingDirections() & Qt.Orientation.Horizontal
-    return bool(expands) and item.maximumSize().width() > width  # a row inside a fixed width seems to expand as well
-
-
-def _least(item: QLayoutItem) -> int:
-    return item.minimumSize().width()
-
-
-def _height(line: Sequence[tuple[QLayoutItem, int, int]]) -> int:
-    def of(item: QLayoutItem, width: int) -> int:
-        return item.heightForWidth(width) if item.hasHeightForWidth() else item.sizeHint().height()
-
-    return max((of(item, width) for item, _, width in line), default=0)
+def _height(line: _Line) -> int:
+    return max((box.height(width) for box, _, width in line), default=0)

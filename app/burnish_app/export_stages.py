@@ -1,0 +1,82 @@
+"""The stages of an export and where it stands, from what its job says. Pure, no Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from burnish_app.words import bytes_in_words, time_in_words
+from burnish_engine.contract.export_forecast import ExportForecast
+from burnish_engine.contract.protocol import ExportJob
+
+Standing = Literal["done", "now", "waiting"]
+
+_BASES = ("F16", "BF16")
+_WRITE, _RUN, _WEIGH = "Writing the 16-bit file", "Running the trained model", "Weighing what the training rows use"
+_PROVEN = ("gguf", "ollama", "lmstudio")
+_PLAIN = ("F16", "BF16", "Q8_0")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    Attributes:
+        words: What is done.
+        standing: Where it is.
+    """
+
+    words: str
+    standing: Standing
+
+
+def stages(job: ExportJob, *, importance: bool) -> list[Stage]:
+    """The stages of a running export; none where they are not known.
+
+    Args:
+        job: As it says.
+        importance: Whether it computes an importance matrix.
+    """
+    if job.to not in _PROVEN or not job.quants:
+        return []
+    names = [_WRITE, _RUN]
+    if importance and any(quant not in _PLAIN for quant in job.quants):
+        names.append(_WEIGH)
+    names.append("Checking the 16-bit file")
+    for quant in job.quants:
+        if quant not in _BASES:
+            names += [f"Making {quant}", f"Checking {quant}"]
+    now = _place(names, job.what)
+    return [
+        Stage(name, "waiting" if now is None or at > now else "now" if at == now else "done")
+        for at, name in enumerate(names)
+    ]
+
+
+def _place(names: Sequence[str], what: str) -> int | None:
+    """Which stage a job is at; None before the first."""
+    for base in _BASES:
+        what = what.replace(f"Checking {base}", "Checking the 16-bit file")
+    what = _WRITE if what.startswith("Writing") else what.partition(" against ")[0]
+    if what == "Done":
+        return len(names)
+    return names.index(what) if what in names else None
+
+
+def forecast_words(forecast: ExportForecast) -> str:
+    """What an export will take, in a sentence."""
+    return (
+        f"Takes {bytes_in_words(forecast.disk_bytes)} of disk ({bytes_in_words(forecast.disk_free_bytes)} free), "
+        f"{bytes_in_words(forecast.memory_bytes)} of memory ({bytes_in_words(forecast.memory_free_bytes)} free) and "
+        f"about {time_in_words(max(forecast.seconds, 5.0))}."
+    )
+
+
+def forecast_problem(forecast: ExportForecast) -> str:
+    """Why an export will not go through; empty where it will."""
+    if forecast.disk_bytes > forecast.disk_free_bytes:
+        return "There is too little disk space: choose fewer types, or free some."
+    if forecast.memory_bytes > forecast.memory_free_bytes:
+        return "There is too little memory now: close other programs, or stop what is being trained."
+    return ""

@@ -1,0 +1,93 @@
+"""Whether it trains, what was done about trouble, and stopping early, in words."""
+
+import pytest
+from app.scenes import OVERFIT, SHIFTED, TRAIN_SCENES, events, fold_all
+
+from burnish_app.guard_words import (
+    CHECKS,
+    Stopping,
+    bad_steps_words,
+    best_so_far,
+    read_stopping,
+    rollback_words,
+    stopping_words,
+    verdict,
+)
+from burnish_app.run_state import RunState, fold
+from burnish_engine.contract.events import BestKept, EvaluationDone, RolledBack, RunEnded
+
+
+def state(*lines, steps=240):
+    return fold_all(
+        RunState(), [*events(steps), *(e.model_copy(update={"seq": 9000 + n}) for n, e in enumerate(lines))]
+    )
+
+
+def test_a_healthy_run_says_so_with_what_was_checked():
+    assert verdict(RunState()) is None
+    before, later = verdict(state(steps=10)), verdict(state())
+    assert (before.standing, before.sentence) == (
+        "success",
+        "Nothing speaks against training: 6 checks found nothing wrong.",
+    )
+    assert later.sentence == "It is training: 8 checks found nothing wrong."
+    assert "Frozen weights stay as they are" in later.checked
+
+
+@pytest.mark.parametrize(("event", "standing"), [(OVERFIT, "warning"), (SHIFTED, "error")])
+def test_what_is_wrong_comes_with_cause_and_remedy(event, standing):
+    found = verdict(state(event))
+    assert (found.standing, found.sentence, found.cause, found.remedy) == (
+        standing,
+        event.sentence,
+        event.cause,
+        event.remedy,
+    )
+
+
+def test_every_check_of_the_engine_has_words():
+    from burnish_engine.train.guard.findings import CHECKS as ENGINE
+
+    assert set(CHECKS) == set(ENGINE)
+
+
+def test_going_back_is_told_once():
+    troubled = fold_all(RunState(), TRAIN_SCENES["troubled"][1])
+    assert rollback_words(troubled.rollbacks[0]).startswith(
+        "At step 132 the run went back to step 100 and goes on at half the learning rate. 3 of the last 3"
+    )
+    assert bad_steps_words(troubled) == "", "those are the rollback's"
+    back = RolledBack(step=7, to_step=0, factor=0.25, reason="")
+    assert "went back to the beginning and goes on at 0.25 times" in rollback_words(back)
+    alone = fold_all(RunState(), TRAIN_SCENES["bad_loss"][1])
+    assert bad_steps_words(alone).startswith("1 step without a usable gradient (step 132)")
+
+
+def evaluation(step, loss):
+    return EvaluationDone(step=step, loss=loss, tokens=9, seconds=1)
+
+
+def test_stopping_early_is_told_as_it_comes_nearer():
+    patient = Stopping(patience=3)
+    assert stopping_words(state(), Stopping()) == ""
+    assert "once 3 checks in a row bring no lower" in stopping_words(fold(RunState(), evaluation(0, 2.6)), patient)
+    lines = [evaluation(210, 1.3), evaluation(220, 1.31), evaluation(230, 1.32)]
+    assert "1.300 at step 210. It stops early after 3" in stopping_words(state(lines[0]), patient)
+    assert stopping_words(state(*lines), patient).endswith("2 of 3 checks without a better one; then it stops early.")
+    assert best_so_far(state(*lines), Stopping(3, least=0.5))[0] == 100, "what is hardly better is not better"
+    kept = BestKept(step=210, loss=1.3, at_step=240, stopped_early=True)
+    told = stopping_words(state(*lines, kept), patient)
+    assert told.startswith("It stopped early at step 240")
+    assert "that of step 210" in told
+    ended = RunEnded(outcome="finished", exit_code=0, step=240, message="The run stopped early.")
+    assert stopping_words(state(*lines, kept, ended), patient) == "", "it ended with these words"
+    whole = kept.model_copy(update={"stopped_early": False})
+    assert stopping_words(state(*lines, whole), patient).startswith("The result is that of step 210")
+
+
+def test_the_settings_come_from_the_run_s_frozen_recipe(tmp_path):
+    assert read_stopping(str(tmp_path)) == Stopping()
+    (tmp_path / "recipe.toml").write_text("[evaluation]\npatience = 4\nmin_improvement = 0.01\n", encoding="utf-8")
+    assert read_stopping(str(tmp_path)) == Stopping(4, 0.01)
+    (tmp_path / "recipe.toml").write_text("[evaluation", encoding="utf-8")
+    assert read_stopping(str(tmp_path)) == Stopping()

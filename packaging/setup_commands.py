@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 _TEST_DEFAULTS = {"HF_HUB_OFFLINE": "1", "QT_QPA_PLATFORM": "offscreen"}
 _INTERPRETED = {"TRITON_INTERPRET": "1"}
+_MOST_WORKERS = 4
+"""Processes that share the tests; each may hold 3 GB."""
 _OF_KERNELS = ("tests/kernels", "tests/engine/models/test_fused_mlp.py")
 """Run in Triton's interpreter; elsewhere operations run their references, as they do for people without a GPU."""
 
@@ -116,7 +118,7 @@ def run(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Linters, then pytest, whose summary is the last line; stops at the first failure and returns its exit code."""
+    """Linters, of which the first failure ends it, then pytest in its parts; returns the first failure's exit code."""
     python = str(venv_python(VENV))
     env = _TEST_DEFAULTS | child_env(os.environ, VENV)
     setup_code = [f"packaging/{path.name}" for path in sorted((ROOT / "packaging").glob("*.py"))]
@@ -132,6 +134,8 @@ def test(arguments: list[str]) -> int:
         if code:
             return code
     codes = [run_attached([python, "-m", "pytest", *part], extra | env, cwd=ROOT) for part, extra in _parts(arguments)]
+    if any(codes) and len(codes) > 1:
+        print(f"{sum(map(bool, codes))} of {len(codes)} parts of the tests failed.", flush=True)
     return next((code for code in codes if code), 0)
 
 
@@ -142,11 +146,17 @@ def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
     with Triton's interpreter, in which everything else would crawl.
     """
     if arguments:
-        of_kernels = any(argument.startswith(_OF_KERNELS) for argument in arguments) and "gpu" not in arguments
+        paths = [Path(argument.partition("::")[0]).as_posix() for argument in arguments]
+        of_kernels = any(path.startswith(_OF_KERNELS) for path in paths) and "gpu" not in arguments
         return [(arguments, _INTERPRETED if of_kernels else {})]
     apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
+    cores = os.cpu_count() or 1
+    workers = min(cores, _MOST_WORKERS)
+    chosen = ["-m", "not gpu and not long"]
+    shared = [*chosen, "-n", str(workers), "--dist", "worksteal"]
+    threads = {"OMP_NUM_THREADS": str(cores // workers)}  # more than there are cores would wait for each other
     return [
-        (["-m", "not gpu", "tests/app"], {}),
-        (["-m", "not gpu", *_OF_KERNELS], _INTERPRETED),
-        (["-m", "not gpu", *apart], {}),
+        ([*chosen, "tests/app"], {}),  # whose handlers are timed
+        ([*shared, *_OF_KERNELS], threads | _INTERPRETED),
+        ([*shared, *apart], threads),
     ]

@@ -1,5 +1,6 @@
 """The commands: usage, an old Python, errors as paragraphs, the order of linters and tests."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -81,7 +82,12 @@ def test_linters_come_first_and_pytest_last(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     assert setup_commands.test([]) == 0
     assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy"] + ["pytest"] * 3
-    app, kernels, rest = (command[3:] for command in runs.commands[-3:])
+    chosen = ["-m", "not gpu and not long"]
+    shared = [*chosen, "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal"]
+    assert [command[1:][: len(shared)] for command in runs.commands[-2:]] == [shared, shared]
+    assert runs.commands[-3][1:3] == chosen
+    assert all(1 <= int(env["OMP_NUM_THREADS"]) <= (os.cpu_count() or 1) for env in runs.envs[-2:])
+    app, kernels, rest = runs.commands[-3][3:], *(command[1 + len(shared) :] for command in runs.commands[-2:])
     assert app == ["tests/app"]
     assert "tests/kernels" in kernels
     assert sorted(rest) == sorted(f"--ignore={path}" for path in app + kernels), "nothing is run twice or left out"

@@ -55,18 +55,30 @@ def conduct(folder: DuelFolder, audience: Audience) -> DuelState:
         recipes = states.side_recipes(folder, state)
         while (spec := _next(state)) is not None:
             audience.begins(state, spec)
-            outcome = _carried_out(folder, state, recipes[spec.side], spec, audience)
-            outcomes = [*state.outcomes, outcome]
-            checks = check(outcomes, state.sides)
-            state = state.model_copy(update={"outcomes": outcomes, "checks": checks})
-            states.write_state(folder, state)
-            discard_checkpoints(folder.run(spec))
+            outcome = make_run(folder, state, recipes[spec.side], spec, audience)
+            state = record(folder, state, outcome)
             audience.ended(state, outcome)
             if not state.options.anyway:
-                refuse_unlike(checks)
+                refuse_unlike(state.checks)
         verdicts = conclude(state.sides, state.options, state.seed, state.outcomes)
         state = state.model_copy(update={"verdicts": verdicts, "status": "finished"})
         states.write_state(folder, state)
+    return state
+
+
+def record(folder: DuelFolder, state: DuelState, outcome: RunOutcome) -> DuelState:
+    """Write down what a run came to, and delete what only its resuming would need.
+
+    Returns:
+        The duel with it; it is also on disk.
+
+    Raises:
+        NoSpaceError: It cannot be written.
+    """
+    outcomes = [*state.outcomes, outcome]
+    state = state.model_copy(update={"outcomes": outcomes, "checks": check(outcomes, state.sides)})
+    states.write_state(folder, state)
+    discard_checkpoints(folder.run(outcome.spec))
     return state
 
 
@@ -74,7 +86,20 @@ def _next(state: DuelState) -> RunSpec | None:
     return next_run(state.sides, state.options, state.seed, state.scores)
 
 
-def _carried_out(folder: DuelFolder, state: DuelState, recipe: Recipe, spec: RunSpec, audience: Audience) -> RunOutcome:
+def make_run(folder: DuelFolder, state: DuelState, recipe: Recipe, spec: RunSpec, audience: Audience) -> RunOutcome:
+    """Carry out one run, or what is left of it.
+
+    Args:
+        folder: Of the duel.
+        state: Of the duel.
+        recipe: The side's.
+        spec: Which run.
+        audience: Told where it stands.
+
+    Raises:
+        KeyboardInterrupt: The person interrupted; the run was saved.
+        BurnishError: It failed otherwise than by diverging.
+    """
     paths, file = folder.run(spec), folder.run_recipe(spec)
     write_atomic(file, dump_recipe(run_recipe(recipe, spec, every=state.every)))
     with EnergyWatch(meter_for(recipe.devices), folder.energy(spec)):

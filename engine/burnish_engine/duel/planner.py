@@ -21,11 +21,25 @@ def next_run(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Sco
         seed: The first recipe's.
         scores: Of the runs so far.
     """
+    return next(iter(ready_runs(sides, options, seed, scores)), None)
+
+
+def ready_runs(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> list[RunSpec]:
+    """All runs that do not wait for what others come to, in their order: with several devices they can be made at once.
+
+    Args:
+        sides: What is compared.
+        options: How.
+        seed: The first recipe's.
+        scores: Of the runs so far.
+    """
     for phase in (_grid, _extensions, _seeds, _second_looks):
-        for spec in phase(sides, options, seed, scores):
-            if spec not in scores:
-                return spec
-    return None
+        left = [spec for spec in phase(sides, options, seed, scores) if spec not in scores]
+        if phase is _second_looks:  # what one side comes to decides whether the other is looked at again
+            left = [spec for spec in left if spec.side == left[0].side]
+        if left:
+            return left
+    return []
 
 
 def run_counts(options: DuelOptions) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from burnish_engine.duel.planner import grid_scores, next_run, run_counts
+from burnish_engine.duel.planner import grid_scores, next_run, ready_runs, run_counts
 from burnish_engine.duel.rates import beats, chosen_rate, is_better, pair_level, settled_rates, shown_rate
 from burnish_engine.duel.spec import DuelOptions, Side, compared_seeds
 
@@ -19,6 +19,19 @@ def play(loss, sides=SIDES, **options):
         assert spec not in scores
         scores[spec] = loss(spec)
         assert len(scores) <= run_counts(options)[1] * len(sides)
+    return scores
+
+
+def play_at_once(loss, width, sides=SIDES, **options):
+    """The same with up to `width` runs at once, which end in another order."""
+    options, scores, order = DuelOptions(**options), {}, random.Random(3)
+    while ready := ready_runs(sides, options, 7, scores):
+        assert not set(ready) & scores.keys()
+        assert len(set(ready)) == len(ready)
+        assert ready[0] == next_run(sides, options, 7, scores)
+        running = ready[:width]
+        order.shuffle(running)
+        scores |= {spec: loss(spec) for spec in running}
     return scores
 
 
@@ -45,6 +58,18 @@ def test_a_grid_is_extended_where_the_best_is_at_its_edge_and_within_bounds():
     assert list(grid_scores(1, 7, scores)) == pytest.approx([2.7e-4, 9e-4, 3e-3, 1e-2, 3e-2])
     assert chosen_rate(SIDES[0], grid_scores(0, 7, scores)) == pytest.approx(9e-3)
     assert len(play(lambda spec: bowl(spec, best=1e9), extensions=0)) == 12
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("trial", range(12))
+def test_runs_made_at_once_are_those_made_in_turn(trial, width):
+    """With grids that are extended, rates that cannot be told apart, second looks and all."""
+
+    def loss(spec):
+        noise = random.Random(f"{trial}/{spec.id}").gauss(0, 0.05)
+        return bowl(spec, best=[1.0, 9.0, 0.05][trial % 3], steep=0.02 * (trial % 4)) + noise
+
+    assert play_at_once(loss, width) == play(loss)
 
 
 def test_no_rate_above_what_a_recipe_may_have():

@@ -1,0 +1,129 @@
+"""A duel with a run on each GPU at the same time, where `burnish duel` makes them one after another.
+
+    python tests/bench/duel_at_once.py --out FOLDER [--factors 0.3,1,3] [--evaluations N] [--limit-s S] RECIPE...
+
+Goes on with the duel in FOLDER where there is one. The runs are those that `burnish duel` would make; each sees a GPU
+of its own through CUDA_VISIBLE_DEVICES. After `--limit-s` seconds runs are stopped and saved, to go on later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.state import RunStateFile, Standing
+from burnish_engine.duel.conduct import conduct, make_run, record
+from burnish_engine.duel.outcome import RunOutcome
+from burnish_engine.duel.planner import ready_runs
+from burnish_engine.duel.prepare import prospect
+from burnish_engine.duel.report import render
+from burnish_engine.duel.spec import DuelOptions, RunSpec
+from burnish_engine.duel.state import DuelFolder, DuelState, create, open_duel, owned, side_recipes
+
+
+class _Terminal:
+    """Says what ended."""
+
+    def begins(self, state: DuelState, spec: RunSpec) -> None:
+        """See `conduct.Audience`."""
+
+    def goes_on(self, run: RunStateFile, standing: Standing) -> None:
+        """See `conduct.Audience`."""
+
+    def ended(self, state: DuelState, outcome: RunOutcome) -> None:
+        """See `conduct.Audience`."""
+        loss = outcome.held_out_loss
+        print(f"{outcome.spec.id}: {outcome.ended}, held-out loss {loss}, {outcome.training_s:.0f} s", flush=True)
+
+
+def one_run(folder: DuelFolder, state: DuelState, spec: RunSpec) -> None:
+    """Make a run in this process, and leave what it came to beside its recipe."""
+    outcome = make_run(folder, state, side_recipes(folder, state)[spec.side], spec, _Terminal())
+    write_atomic(_outcome_file(folder, spec), outcome.model_dump_json())
+
+
+def at_once(folder: DuelFolder, devices: int, until: float) -> bool:
+    """Make runs until none is left (true) or the time is up."""
+    terminal, running = _Terminal(), dict[int, tuple[RunSpec, subprocess.Popen[bytes]]]()
+    with owned(folder):
+        _, state = open_duel(folder.root)
+        while True:
+            for device, (spec, process) in list(running.items()):
+                if process.poll() is None:
+                    continue
+                del running[device]
+                if process.returncode:
+                    _end(running)
+                    sys.exit(f"{spec.id} ended with exit code {process.returncode}; see {folder.log(spec)}")
+                outcome = RunOutcome.model_validate_json(_outcome_file(folder, spec).read_text(encoding="utf-8"))
+                state = record(folder, state, outcome)
+                terminal.ended(state, outcome)
+            if time.monotonic() > until:
+                _end(running)
+                return False
+            ready = ready_runs(state.sides, state.options, state.seed, state.scores)
+            if not ready:
+                return True
+            begun = {spec for spec, _ in running.values()}
+            free = [device for device in range(devices) if device not in running]
+            for device, spec in zip(free, (spec for spec in ready if spec not in begun), strict=False):
+                running[device] = spec, _begin(folder, spec, device)
+            time.sleep(0.2)
+
+
+def _begin(folder: DuelFolder, spec: RunSpec, device: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, __file__, "--out", str(folder.root), "--spec", spec.model_dump_json()]
+    home = Path(os.environ.get("BURNISH_HOME", folder.root / "home")) / f"gpu{device}"
+    return subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(device), "BURNISH_HOME": str(home)})
+
+
+def _end(running: dict[int, tuple[RunSpec, subprocess.Popen[bytes]]]) -> None:
+    for _, process in running.values():
+        process.send_signal(signal.SIGINT)
+    for _, process in running.values():
+        process.wait()
+
+
+def _outcome_file(folder: DuelFolder, spec: RunSpec) -> Path:
+    return folder.root / "recipes" / f"{spec.id}.outcome.json"
+
+
+def main() -> None:
+    """Begin the duel or go on with it; where all runs are made, say what they come to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--factors", default="0.3,1,3")
+    parser.add_argument("--evaluations", type=int, default=DuelOptions().evaluations)
+    parser.add_argument("--limit-s", type=float, default=float("inf"))
+    parser.add_argument("--devices", type=int, help="runs at once; all GPUs there are")
+    parser.add_argument("--spec", help=argparse.SUPPRESS)
+    parser.add_argument("recipes", nargs="*", type=Path)
+    options = parser.parse_args()
+    until = time.monotonic() + options.limit_s
+    if options.spec:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        one_run(*open_duel(options.out), RunSpec.model_validate_json(options.spec))
+        return
+    if not (options.out / "duel.json").is_file():
+        factors = [float(part) for part in options.factors.split(",")]
+        settings = DuelOptions(factors=factors, evaluations=options.evaluations)
+        found = prospect(options.recipes, settings, " ".join(["duel_at_once.py", *sys.argv[1:]]))
+        create(found.state, found.recipes, options.out)
+    folder, _ = open_duel(options.out)
+    if options.devices is None:
+        import torch
+
+        options.devices = max(torch.cuda.device_count(), 1)
+    if at_once(folder, options.devices, until):
+        conduct(folder, _Terminal())
+    write_atomic(folder.report, render(open_duel(options.out)[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -80,7 +80,9 @@ def at_once(folder: DuelFolder, devices: int, until: float) -> bool:
 def _begin(folder: DuelFolder, spec: RunSpec, device: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, __file__, "--out", str(folder.root), "--spec", spec.model_dump_json()]
     home = Path(os.environ.get("BURNISH_HOME", folder.root / "home")) / f"gpu{device}"
-    return subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(device), "BURNISH_HOME": str(home)})
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    gpu = seen[device] if device < len(seen) and seen[device] else str(device)
+    return subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "BURNISH_HOME": str(home)})
 
 
 def _end(running: dict[int, tuple[RunSpec, subprocess.Popen[bytes]]]) -> None:
@@ -108,7 +110,10 @@ def main() -> None:
     until = time.monotonic() + options.limit_s
     if options.spec:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        one_run(*open_duel(options.out), RunSpec.model_validate_json(options.spec))
+        try:
+            one_run(*open_duel(options.out), RunSpec.model_validate_json(options.spec))
+        except KeyboardInterrupt:
+            sys.exit("stopped; what was trained is saved")
         return
     if not (options.out / "duel.json").is_file():
         factors = [float(part) for part in options.factors.split(",")]

@@ -6,10 +6,11 @@ Writes `NAME.jsonl` (rows) or `NAME.log` (what was printed) into the folder, and
 the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
 its own: several at once, by turns where there are fewer GPUs than jobs.
 
-`scratch` and `lora` are the duels of `tests/bench/duels`. They go on where they were ended after `--limit-s` seconds,
-and leave what they found as `NAME.tgz` (without the runs' folders), which `--given FOLDER` takes back on another
-machine. For `scratch` that folder holds `corpus.jsonl.xz` (see corpus.py; above 64 MiB unpacked, so that its tokens are
-cached) and `tokenizer/` with the embedded model's tokenizer; for `lora` the embedded model has to be installed.
+`scratch` and `lora` are the duels of `tests/bench/duels`, a run on each GPU that this process sees. They go on where
+they were ended after `--limit-s` seconds, and leave what they found as `NAME.tgz` (without the runs' folders), which
+`--given FOLDER` takes back on another machine. For `scratch` that folder holds `corpus.jsonl.xz` (see corpus.py; above
+64 MiB unpacked, so that its tokens are cached) and `tokenizer/` with the embedded model's tokenizer; for `lora` the
+embedded model has to be installed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import json
 import lzma
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -146,7 +146,7 @@ def masking(out: Path) -> None:
 
 
 def scratch(out: Path, given: Path, limit_s: float) -> None:
-    """From scratch on real text: AdamW, AdamW with Magma, Muon; one rate a side, three seeds."""
+    """From scratch on real text: AdamW, AdamW with Magma, Muon."""
     work = Path("/tmp/scratch-duel")
     if not work.exists():
         work.mkdir(parents=True)
@@ -156,11 +156,11 @@ def scratch(out: Path, given: Path, limit_s: float) -> None:
             shutil.copyfileobj(packed, corpus)
         maker = [sys.executable, str(HERE / "random_models.py"), str(work), str(given / "tokenizer"), "llama-55m"]
         subprocess.run(maker, check=True)
-    _duel("scratch", work, ["--factors", "1", "--evaluations", "5"], out, given, limit_s)
+    _duel("scratch", work, ["--evaluations", "5"], out, given, limit_s)
 
 
 def lora(out: Path, given: Path, limit_s: float) -> None:
-    """LoRA on the embedded model with the sample dataset: the same three, with their grids of rates."""
+    """LoRA on the embedded model with the sample dataset: the same three."""
     _duel("lora", HERE / "duels", ["--evaluations", "5"], out, given, limit_s)
 
 
@@ -171,20 +171,12 @@ def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, li
         with tarfile.open(given / f"{name}.tgz") as packed:
             packed.extractall(folder, filter="data")
     files = [str(sides / f"{name}-{side}.toml") for side in ("adamw", "magma", "muon")]
-    asked = ["--resume", str(folder)] if folder.exists() else [*files, "--out", str(folder), *options]
-    command = [sys.executable, "-m", "burnish_engine.cli.main", "duel", *asked]
-    with (out / f"{name}.log").open("a", encoding="utf-8") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # the run under way is saved
-            process.wait()
+    settings = ["--out", str(folder), "--limit-s", str(limit_s), *options]
+    _run([sys.executable, str(HERE / "duel_at_once.py"), *settings, *files], out / f"{name}.log")
     with tarfile.open(out / f"{name}.tgz", "w:gz") as packed:
         for path in sorted(folder.iterdir()):
             if path.name != "runs":
                 packed.add(path, path.name)
-    print(f"{name}: exit {process.returncode}", flush=True)
 
 
 DUELS: dict[str, Callable[[Path, Path, float], None]] = {job.__name__: job for job in (scratch, lora)}
@@ -203,7 +195,9 @@ def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
         while waiting and free:
             gpu = free.pop(0)
             command = [sys.executable, __file__, *options, waiting.pop(0)]
-            running[subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})] = gpu
+            home = Path(os.environ.get("BURNISH_HOME", "/tmp/burnish")) / f"gpu{gpu}"
+            given = {"CUDA_VISIBLE_DEVICES": str(gpu), "BURNISH_HOME": str(home)}
+            running[subprocess.Popen(command, env={**os.environ, **given})] = gpu
         for process in [process for process in running if process.poll() is not None]:
             free.append(running.pop(process))
         time.sleep(0.2)

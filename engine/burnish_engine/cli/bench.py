@@ -186,9 +186,10 @@ def _print_report(report: dict[str, Any], *, json: bool) -> None:
 
 
 def _warn_of_company() -> None:
+    from burnish_engine.hardware.visible import lease_name_of
     from burnish_engine.runs.lease import holder_of
 
-    run = holder_of("cuda-0")
+    run = holder_of(lease_name_of(0))
     if run is not None:
         err.print(f"[yellow]note:[/] the run {escape(run)} is using this GPU, so these times are too long.")
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.paths import safe_name
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def lease_name_of(index: int) -> str:
+    """A GPU's name in leases, the same in processes that see other ones: cuda-1, or cuda-GPU-1b4e... if seen by UUID.
+
+    Args:
+        index: As this process numbers it.
+    """
+    entries = [entry.strip() for entry in os.environ.get(VARIABLE, "").split(",")]
+    entry = entries[index] if index < len(entries) else ""
+    return f"cuda-{safe_name(entry, str(index))}"
 
 
 def only_visible(machine: MachineFacts, setting: str | None) -> MachineFacts:

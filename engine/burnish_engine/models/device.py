@@ -14,6 +14,7 @@ from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.hardware.host_memory import is_wsl
 from burnish_engine.hardware.probe import probe
+from burnish_engine.hardware.visible import lease_name_of
 
 _MIB, _GIB = 2**20, 2**30
 _CONTEXT_BYTES = (
@@ -83,7 +84,7 @@ def choose_device(devices: DevicesSection, machine: MachineFacts | None = None) 
 
 def lease_name(device: torch.device) -> str:
     """The device's name in leases and in the run's state, such as cuda-0 or cpu."""
-    return "cpu" if device.type == "cpu" else f"{device.type}-{device.index or 0}"
+    return "cpu" if device.type == "cpu" else lease_name_of(device.index or 0)
 
 
 def describe(device: torch.device) -> str:

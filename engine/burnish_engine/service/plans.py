@@ -16,6 +16,7 @@ from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.protocol import EstimateRequest, Result
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.hardware.visible import lease_name_of
 from burnish_engine.models.source import opens_without_torch
 from burnish_engine.runs import lease
 from burnish_engine.service.machine import Machine
@@ -120,4 +121,4 @@ class Plans:
 def lease_of(recipe: Recipe, machine: MachineFacts) -> str:
     """The name of the lease that the run will take, as `models.device.lease_name` gives it with torch."""
     device = choose_target(recipe, machine)
-    return f"cuda-{device.index}" if device.cuda else "cpu"
+    return lease_name_of(device.index) if device.cuda else "cpu"

@@ -3,7 +3,7 @@
 import pytest
 
 from burnish_engine.contract.machine import LinkFacts
-from burnish_engine.hardware.visible import only_visible
+from burnish_engine.hardware.visible import VARIABLE, lease_name_of, only_visible
 
 from support.machines import gpu_machine
 
@@ -51,3 +51,20 @@ def test_hiding_all_asks_for_the_cpu(machine):
     hidden = only_visible(machine, "-1")
     assert hidden.gpus == []
     assert hidden.gpu_problem is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        (None, ["cuda-0", "cuda-1"]), ("", ["cuda-0", "cuda-1"]), ("2,0", ["cuda-2", "cuda-0"]),
+        (" 3", ["cuda-3", "cuda-1"]), ("GPU-1b4e28ba,1", ["cuda-GPU-1b4e28ba", "cuda-1"]),
+        ("../x", ["cuda-x", "cuda-1"]),
+    ],
+)  # fmt: skip
+def test_a_gpu_has_one_lease_however_it_is_numbered(monkeypatch, setting, names):
+    """Else two processes, each with a GPU of its own as its first, would wait for each other."""
+    if setting is None:
+        monkeypatch.delenv(VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(VARIABLE, setting)
+    assert [lease_name_of(0), lease_name_of(1)] == names

@@ -64,7 +64,7 @@ def template_warnings(
         added = f"{tokenizer.eos_token} was appended and is learned" if tokenizer.eos_token else "and there is none"
         warnings.append(
             "The chat template puts no end-of-turn token after the last reply of "
-            f"{_rows(found, noticing.OPEN, names)}; {added}. Another data.template may."
+            f"{_rows(found, noticing.OPEN, names)}; {added}. Another data.template may put one."
         )
     if noticing.OTHERWISE in found.noticed.counts:
         warnings.append(

@@ -21,7 +21,11 @@ def next_run(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Sco
         seed: The first recipe's.
         scores: Of the runs so far.
     """
-    return next(iter(ready_runs(sides, options, seed, scores)), None)
+    for phase in (_grid, _extensions, _seeds, _second_looks):
+        for spec in phase(sides, options, seed, scores):
+            if spec not in scores:
+                return spec
+    return None
 
 
 def ready_runs(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> list[RunSpec]:

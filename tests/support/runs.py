@@ -53,6 +53,16 @@ threads = 1
     )
 
 
+def of_kind(paths: RunPaths, kind):
+    """The run's events of a kind, in order."""
+    return [event for event in read_events(paths.events) if isinstance(event, kind)]
+
+
+def trained(paths: RunPaths) -> bytes:
+    """The adapter's file."""
+    return (paths.adapter / "adapter_model.safetensors").read_bytes()
+
+
 def losses(paths: RunPaths) -> dict[int, float]:
     """Loss of every step; where a step was made twice (after a crash), the last one."""
     return {event.step: event.loss for event in read_events(paths.events) if isinstance(event, StepDone)}

@@ -67,8 +67,8 @@ class Rows:
         Args:
             numbers: [k] of the documents.
         """
-        found = zip(self.sources[numbers].tolist(), self.rows[numbers].tolist(), strict=True)
-        return [Place(source, row) for source, row in found]
+        found = (self._find(number) for number in numbers.tolist())
+        return [Place(int(shard.sources[index]), int(shard.rows[index])) for shard, index in found]
 
     @property
     def digests(self) -> Ints:
@@ -83,18 +83,19 @@ class Rows:
 
     def document(self, number: int) -> Document:
         """One document, cut."""
-        at = int(np.searchsorted(self._starts, number, side="right")) - 1
-        shard = self._shards[at]
-        index = number - int(self._starts[at])
+        shard, index = self._find(number)
         return shard.document(index, self._names[int(shard.sources[index])], self._longest)
 
     def ids(self, number: int) -> npt.NDArray[np.int32]:
         """A document's token ids, uncut."""
-        at = int(np.searchsorted(self._starts, number, side="right")) - 1
-        shard = self._shards[at]
-        index = number - int(self._starts[at])
+        shard, index = self._find(number)
         start = int(shard.token_ends[index - 1]) if index else 0
         return shard.tokens[start : int(shard.token_ends[index])]
+
+    def _find(self, number: int) -> tuple[Shard, int]:
+        """The shard that holds a document, and its place in there."""
+        at = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return self._shards[at], number - int(self._starts[at])
 
 
 class Documents(Sequence[Document]):

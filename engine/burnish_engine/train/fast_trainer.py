@@ -143,9 +143,7 @@ class FastTrainer:
     def _update(self, facts: StepFacts) -> None:
         optimizer = self.model.optimizer
         optimizer.set_control(self.model.control(self._section, facts.scalars.learning_rate))
-        if not facts.supervised:
-            pass  # nothing was learned: no moment decays
-        else:
+        if facts.supervised:  # else nothing was learned, and no moment decays
             if self._update_graph is None:
                 self._capture_update()
             if self._update_graph:

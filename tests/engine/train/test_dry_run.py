@@ -16,7 +16,7 @@ from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.run import run_training
 from burnish_kernels.adamw import op as adamw
 
-from support.runs import evaluations, losses, tiny_recipe
+from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
 from support.scarce import scarce
 
 ENGINES = ["fast", "plain"]
@@ -39,20 +39,12 @@ def made(tmp_path, monkeypatch):
     return make
 
 
-def of_kind(paths, kind):
-    return [event for event in read_events(paths.events) if isinstance(event, kind)]
-
-
 def phases(paths):
     return [event.phase for event in of_kind(paths, PhaseChanged)]
 
 
 def norms(paths):
     return {event.step: event.grad_norm for event in of_kind(paths, StepDone)}
-
-
-def trained(paths):
-    return (paths.adapter / "adapter_model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -9,23 +9,14 @@ from burnish_engine.contract.events import BestKept, EvaluationDone, GuardReport
 from burnish_engine.contract.recipe_file import parse_recipe
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
-from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.fast_engine import FastEngine
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
-from support.runs import evaluations, losses, tiny_recipe
+from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
-
-
-def of_kind(paths, kind):
-    return [event for event in read_events(paths.events) if isinstance(event, kind)]
-
-
-def trained(paths):
-    return (paths.adapter / "adapter_model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.events import CheckpointSaved, EvaluationDone, RolledBack, RunStarted, StepDone
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
-from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train.fast_pass import PassProgram
@@ -19,17 +18,9 @@ from burnish_engine.train.run import run_training
 from burnish_engine.train.session import Session
 
 from support import sabotage
-from support.runs import losses, tiny_recipe
+from support.runs import losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
-
-
-def of_kind(paths, kind):
-    return [event for event in read_events(paths.events) if isinstance(event, kind)]
-
-
-def trained(paths):
-    return (paths.adapter / "adapter_model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")

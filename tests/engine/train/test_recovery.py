@@ -11,7 +11,6 @@ from burnish_engine.contract.events import CheckpointSaved, RunStarted, SampleDo
 from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.models.lora_adapter import LoraAdapter
 from burnish_engine.runs.control import send
-from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train import choose_engine, fast_engine, plain_engine, session
@@ -23,7 +22,7 @@ from burnish_engine.train.run import run_training
 from burnish_engine.train.stream import BatchStream
 from burnish_kernels.adamw import op as adamw
 
-from support.runs import WATCHED, evaluations, losses, tiny_recipe
+from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 from support.scarce import counted, scarce
 
 ENGINES = ["fast", "plain"]
@@ -54,10 +53,6 @@ PLACES = {
 ALL_OR_NOTHING = ("before the update", "page-locked memory")  # what comes after them cannot run out of memory
 
 
-def of_kind(paths, kind):
-    return [event for event in read_events(paths.events) if isinstance(event, kind)]
-
-
 def smaller_plans(paths):
     return [event.message for event in of_kind(paths, Warned) if event.code == "smaller_plan"]
 
@@ -68,10 +63,6 @@ def deeds(paths):
     replies = [(event.step, event.reply) for event in of_kind(paths, SampleDone)]
     saved = [event.step for event in of_kind(paths, CheckpointSaved)]
     return steps, evaluations(paths), replies, saved
-
-
-def trained(paths):
-    return (paths.adapter / "adapter_model.safetensors").read_bytes()
 
 
 @pytest.fixture(autouse=True)

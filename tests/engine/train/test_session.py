@@ -30,13 +30,9 @@ from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
-from support.runs import evaluations, losses, tiny_recipe
+from support.runs import evaluations, losses, of_kind, tiny_recipe
 
 ENGINES = [pytest.param('"fast"', id="fast"), pytest.param('"plain"', id="plain")]
-
-
-def of_kind(paths, kind):
-    return [event for event in read_events(paths.events) if isinstance(event, kind)]
 
 
 def commanding(paths, at_step, *names):

@@ -1,12 +1,14 @@
 """Real text for training from scratch: the documentation that Debian packages ship under permissive licenses.
 
     mkdir debs && cd debs && apt-get download rust-doc postgresql-doc-15 nodejs-doc python3.11-doc sqlite3-doc \\
-        cmake-doc libboost1.74-doc erlang-doc golang-1.19-doc apache2-doc
+        cmake-doc libboost1.74-doc erlang-doc golang-1.19-doc apache2-doc llvm-14-doc clang-14-doc python-django-doc \\
+        python-sqlalchemy-doc
     python tests/bench/corpus.py debs corpus.jsonl
 
-Rust: MIT or Apache-2.0. PostgreSQL, Python, Boost: their own, permissive. Node.js: MIT. SQLite: public domain. CMake
-and Go: BSD-3-Clause. Erlang, Apache httpd: Apache-2.0. A paragraph that was met before, to the letter, is left out, so
-that every token counted is a new one; so is everything but English.
+Rust: MIT or Apache-2.0. PostgreSQL, Python, Boost: their own, permissive. Node.js, SQLAlchemy: MIT. SQLite: public
+domain. CMake, Go, Django: BSD-3-Clause. Erlang, Apache httpd: Apache-2.0; LLVM and Clang with its exception. A
+paragraph that was met before, to the letter, is left out, so that every token counted is a new one; so is everything
+but English.
 """
 
 from __future__ import annotations

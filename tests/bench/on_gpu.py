@@ -189,14 +189,15 @@ def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
     """Each job in a process that sees one GPU; the next one begins where one is done."""
     import torch
 
-    free, waiting = list(range(torch.cuda.device_count())), list(names)
-    running: dict[subprocess.Popen[bytes], int] = {}
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    free, waiting = seen.split(","), list(names)
+    running: dict[subprocess.Popen[bytes], str] = {}
     while waiting or running:
         while waiting and free:
             gpu = free.pop(0)
             command = [sys.executable, __file__, *options, waiting.pop(0)]
             home = Path(os.environ.get("BURNISH_HOME", "/tmp/burnish")) / f"gpu{gpu}"
-            given = {"CUDA_VISIBLE_DEVICES": str(gpu), "BURNISH_HOME": str(home)}
+            given = {"CUDA_VISIBLE_DEVICES": gpu, "BURNISH_HOME": str(home)}
             running[subprocess.Popen(command, env={**os.environ, **given})] = gpu
         for process in [process for process in running if process.poll() is not None]:
             free.append(running.pop(process))

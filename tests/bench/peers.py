@@ -155,7 +155,8 @@ def watch(process: subprocess.Popen[str], timeout_s: float) -> int:
     import pynvml
 
     pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu or 0))
     before = peak = pynvml.nvmlDeviceGetMemoryInfo(handle).used
     deadline = time.monotonic() + timeout_s
     while process.poll() is None:

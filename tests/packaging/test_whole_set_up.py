@@ -119,7 +119,7 @@ def test_set_up_run_and_start_again(tmp_path: Path) -> None:
 
     started = time.monotonic()
     second = _run(root, "run", cwd=tmp_path)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20  # a second set-up takes a minute
     assert json.loads(second.stdout)[0] == ["--help"]
     assert second.stderr == ""
 

@@ -19,7 +19,7 @@ def run(*arguments):
 def test_seconds_are_those_of_one_action():
     calls = []
     each = link_check.seconds_each(lambda: (calls.append(1), time.sleep(0.02)), lambda: None, lambda: calls.append(0))
-    assert each == pytest.approx(0.02, rel=0.5)
+    assert 0.019 < each < 0.1
     assert len(calls) > 5
     assert calls.count(0) == 1
 
@@ -31,7 +31,7 @@ def test_work_that_is_only_queued_is_waited_for():
         time.sleep(0.01 * len(waiting))
         waiting.clear()
 
-    assert link_check.seconds_each(lambda: waiting.append(1), finish) == pytest.approx(0.01, rel=0.5)
+    assert 0.0095 < link_check.seconds_each(lambda: waiting.append(1), finish) < 0.05
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -34,7 +34,7 @@ def test_it_says_hello_at_once(burnish_home):
         seconds = time.monotonic() - began
         assert server.hello.protocol == PROTOCOL_VERSION
         assert server.hello.pid == server.process.pid or os.name == "nt"  # there a launcher stands in between
-        assert seconds < 5  # 0.5 s on an idle machine
+        assert seconds < 20  # 0.5 s on an idle machine
 
 
 def test_every_method_has_a_handler():

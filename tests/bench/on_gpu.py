@@ -34,7 +34,7 @@ STEP = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--jso
 # Shape and the card that QLoRA of rank 16 at 2,048 tokens is to fit on, GiB; optimizer.
 CARDS = [
     ("llama-3.2-1b", 2.0, "adamw"),
-    ("qwen3-4b", 3.5, "adamw"),
+    ("qwen3-4b", 3.5, "adamw8bit"),
     ("llama-3.1-8b", 6.0, "adamw"),
     ("qwen3-14b", 9.0, "adamw8bit"),
     ("qwen3-14b", 9.25, "adamw"),

@@ -17,10 +17,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-# CUDA counts the fastest GPU first unless told to count as NVML does. Before torch looks.
-os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-# One process sees every GPU: positions would otherwise not be NVML's.
-os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+if __name__ == "__main__":
+    # CUDA counts the fastest GPU first unless told to count as NVML does. Before torch looks.
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    # One process sees every GPU: positions would otherwise not be NVML's.
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 
 import torch
 

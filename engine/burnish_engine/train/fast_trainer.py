@@ -77,6 +77,8 @@ class FastTrainer:
         self._wants_graphs = graphs and device.type == "cuda"
         self._pool: tuple[int, int] | None = None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self.stream:
+            torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
         self._results = _Readback(device)

@@ -23,6 +23,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe_train import TrainSection
+from burnish_engine.train.muon import BatchedMuon
 
 Named = list[tuple[str, torch.nn.Parameter]]
 RATE = "rate"
@@ -199,12 +200,7 @@ def _adamw(section: TrainSection, trained: Sequence[Trained], *, whole: bool) ->
 
 
 def _muon(section: TrainSection, matrices: Sequence[Trained]) -> torch.optim.Optimizer:
-    return torch.optim.Muon(
-        _groups(section, matrices),
-        lr=section.learning_rate,
-        momentum=section.momentum or MUON_MOMENTUM,
-        adjust_lr_fn="match_rms_adamw",
-    )
+    return BatchedMuon(_groups(section, matrices), lr=section.learning_rate, momentum=section.momentum or MUON_MOMENTUM)
 
 
 def _library(package: str, name: str) -> Any:

@@ -16,7 +16,7 @@ from burnish_engine.train.optimizer import Named, Optimizers, is_averaging
 _STEP, _Y = "step", "y"
 _KEYS = {
     "AdamW": ("exp_avg", "exp_avg_sq"),
-    "Muon": ("momentum_buffer",),
+    "BatchedMuon": ("momentum_buffer",),
     "Lion": ("exp_avg",),
     "Adafactor": ("row_var", "col_var", "variance"),
     "AdamWScheduleFree": ("exp_avg_sq", "z"),

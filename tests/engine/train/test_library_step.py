@@ -327,7 +327,7 @@ def test_another_adapter_s_state_is_refused():
 @pytest.mark.parametrize("masked", [False, True])
 def test_8_bit_steps_on_a_stream_of_ours_come_after_what_is_queued_there(masked):
     """bitsandbytes launches on the usual stream: unordered, it would read gradients that are not clipped yet."""
-    layout = FlatLayout([Segment(4096, 8192, 0, 4096 * 8192)], "cuda")
+    layout = FlatLayout([Segment(4096, 8192, 0, 8192)], "cuda")
     section = TrainSection(optimizer="adamw8bit", learning_rate=1e-3)
     busy = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     moved = []

@@ -348,11 +348,13 @@ def test_a_bug_is_recorded_before_it_is_raised(made, engine):
     def broken():
         raise ZeroDivisionError("oops")
 
+    before = threading.enumerate()  # other tests' too
     with spoiled(engine, broken), pytest.raises(ZeroDivisionError):
         run_training(paths)
     assert read_state(paths).exit_code == ExitCode.BUG
     assert lease.holder_of("cpu") is None
-    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    assert not [thread for thread in left if thread.name == "prefetch"]
 
 
 def test_a_failure_of_the_data_thread_ends_the_run_as_its_own(made):

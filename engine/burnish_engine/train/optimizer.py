@@ -1,6 +1,6 @@
 """The shelf: every optimizer that a recipe can name, from its library, behind one interface for both engines.
 
-AdamW, Muon and Adafactor are torch's; the 8-bit ones are bitsandbytes' (Dettmers et al. 2022): moments in blocks of
+AdamW, Adafactor and (see `muon`) Muon are torch's; the 8-bit ones are bitsandbytes' (Dettmers et al. 2022): moments in blocks of
 256 with one scale each, tensors below 4096 numbers in fp32. Paged ones keep the moments of large tensors in host memory
 that the GPU reads and writes page by page. Lion (Chen et al. 2023, arXiv 2302.06675) is lion-pytorch's, schedule-free
 AdamW (Defazio et al. 2024, arXiv 2405.15682) its authors'. Muon (Jordan 2024) is scaled to AdamW's usual size as in Liu

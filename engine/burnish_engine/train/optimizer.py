@@ -1,11 +1,11 @@
 """The shelf: every optimizer that a recipe can name, from its library, behind one interface for both engines.
 
-AdamW, Adafactor and (see `muon`) Muon are torch's; the 8-bit ones are bitsandbytes' (Dettmers et al. 2022): moments in blocks of
-256 with one scale each, tensors below 4096 numbers in fp32. Paged ones keep the moments of large tensors in host memory
-that the GPU reads and writes page by page. Lion (Chen et al. 2023, arXiv 2302.06675) is lion-pytorch's, schedule-free
-AdamW (Defazio et al. 2024, arXiv 2405.15682) its authors'. Muon (Jordan 2024) is scaled to AdamW's usual size as in Liu
-et al. 2025 (arXiv 2502.16982), so that one learning rate serves its matrices and the rest, which is AdamW's. LoRA+ is
-Hayou et al. 2024 (arXiv 2402.12354): a learning rate of B's own.
+AdamW, Adafactor and (see `muon`) Muon are torch's; the 8-bit ones are bitsandbytes' (Dettmers et al. 2022): moments in
+blocks of 256 with one scale each, tensors below 4096 numbers in fp32. Paged ones keep the moments of large tensors in
+host memory that the GPU reads and writes page by page. Lion (Chen et al. 2023, arXiv 2302.06675) is lion-pytorch's,
+schedule-free AdamW (Defazio et al. 2024, arXiv 2405.15682) its authors'. Muon (Jordan 2024) is scaled to AdamW's usual
+size as in Liu et al. 2025 (arXiv 2502.16982), so that one learning rate serves its matrices and the rest, which is
+AdamW's. LoRA+ is Hayou et al. 2024 (arXiv 2402.12354): a learning rate of B's own.
 
 The fast engine has an AdamW of its own and uses this for all others.
 """

@@ -1,6 +1,6 @@
 """Everything that has to be seen on a GPU, by name, each within ten minutes on one large card.
 
-    python tests/bench/on_gpu.py --out results tests cards contexts context24 grid offload curve masking
+    python tests/bench/on_gpu.py --out results tests cards contexts context24 grid offload curve mixes masking
 
 Writes `NAME.jsonl` (rows) or `NAME.log` (what was printed) into the folder, and goes on after a failure. `tests` share
 the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
@@ -132,6 +132,11 @@ def curve(out: Path) -> None:
             _row(settings, out / "curve.jsonl", shape=shape, budget_gib=budget)
 
 
+def mixes(out: Path) -> None:
+    """The planner's mix beside a dozen others."""
+    _run([sys.executable, str(HERE / "mixes.py"), "--out", str(out / "mixes.jsonl")], out / "mixes.log")
+
+
 def masking(out: Path) -> None:
     """What Magma costs of a step, and what other optimizers do."""
     for optimizer, kind in (
@@ -181,7 +186,7 @@ def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, li
 
 DUELS: dict[str, Callable[[Path, Path, float], None]] = {job.__name__: job for job in (scratch, lora)}
 JOBS: dict[str, Callable[[Path], None]] = {
-    job.__name__: job for job in (tests, cards, contexts, context24, grid, offload, curve, masking)
+    job.__name__: job for job in (tests, cards, contexts, context24, grid, offload, curve, mixes, masking)
 }
 
 

@@ -110,6 +110,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
+    if not shape(options.shape).tied_embeddings:
+        parser.error(f"{options.shape} has a head of its own, which `bench step` cannot move to host memory by itself")
     own = planned(options)
     if own is None:
         sys.exit("No plan fits.")

@@ -155,8 +155,9 @@ def watch(process: subprocess.Popen[str], timeout_s: float) -> int:
     import pynvml
 
     pynvml.nvmlInit()
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu or 0))
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    by_name = pynvml.nvmlDeviceGetHandleByIndex if gpu.isdecimal() else pynvml.nvmlDeviceGetHandleByUUID
+    handle = by_name(int(gpu) if gpu.isdecimal() else gpu)
     before = peak = pynvml.nvmlDeviceGetMemoryInfo(handle).used
     deadline = time.monotonic() + timeout_s
     while process.poll() is None:

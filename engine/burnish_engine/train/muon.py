@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 _BATCH_ELEMENTS = 2**22
-"""Matrices taken together have so many numbers at most, to bound what the work takes beside them: some 50 MB."""
+"""Matrices taken together have so many numbers at most, to bound what the work takes beside them: some 80 MB."""
 _MATCHING_ADAMW = 0.2
 """Times the root of the longer side: the usual size of AdamW's steps (Liu et al. 2025, arXiv 2502.16982)."""
 
@@ -44,7 +44,7 @@ class BatchedMuon(torch.optim.Muon):
         gradients = [matrix.grad for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         directions = torch._foreach_lerp(gradients, momenta, group["momentum"]) if group["nesterov"] else momenta
-        stack_NRC = torch.stack([direction.bfloat16() for direction in directions])
+        stack_NRC = torch.stack(directions).bfloat16()
         moved_NRC = orthogonalized(stack_NRC, group["ns_coefficients"], group["ns_steps"], group["eps"])
         rate = group["lr"] * _MATCHING_ADAMW * math.sqrt(max(matrices[0].shape))
         torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])

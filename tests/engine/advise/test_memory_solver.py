@@ -195,7 +195,7 @@ def test_it_is_quick_for_eighty_layers():
         begun = time.process_time()
         plan = choose_plan(deep, budget_bytes=59 * GIB, host_budget_bytes=64 * GIB)
         taken.append(time.process_time() - begun)
-    assert min(taken) < 0.5  # 0.05 on a core of its own
+    assert min(taken) < 0.2  # 0.05 on a core of its own
     quick = choose_plan(deep, budget_bytes=59 * GIB, host_budget_bytes=64 * GIB, quick=True)
     assert time_of(deep, plan) <= time_of(deep, quick) <= 1.05 * time_of(deep, plan)
 

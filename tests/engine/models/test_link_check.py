@@ -1,6 +1,8 @@
 """The measuring process: it counts right, says why it cannot, and on real GPUs gives rates that can be."""
 
+import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +17,14 @@ from burnish_engine.models import link_check
 def run(*arguments):
     command = [sys.executable, "-m", "burnish_engine.models.link_check", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_only_the_process_that_measures_sees_all_gpus(monkeypatch):
+    """Which module imports it does not matter: a setting that it changed would hold for everything after."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    before = dict(os.environ)
+    importlib.reload(link_check)
+    assert dict(os.environ) == before
 
 
 def test_seconds_are_those_of_one_action():

@@ -151,9 +151,12 @@ def test_a_list_of_many_runs_is_quick(server, finished_run, burnish_home):
         for name in ("recipe.toml", "state.json"):
             shutil.copy(finished_run / name, target / name)
     server.result("runs")
-    began = time.monotonic()
-    assert len(server.result("runs").runs) == 200
-    assert time.monotonic() - began < 10  # 0.1 s on an idle machine
+    taken = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert len(server.result("runs").runs) == 200
+        taken.append(time.monotonic() - began)
+    assert min(taken) < 2  # 0.1 s on an idle machine
 
 
 def job_of(server, run):

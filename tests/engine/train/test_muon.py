@@ -8,6 +8,7 @@ from burnish_engine.train.muon import BatchedMuon, orthogonalized
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPES = [*[(16, 96)] * 5, *[(300, 16)] * 4, (64, 64), (1, 40)]
+WITHIN = {"cpu": 1e-4, "cuda": 3e-3}  # of what is moved; the CPU's products of many matrices mostly have the same bits
 OPTIONS = {"lr": 1e-2, "weight_decay": 0.1, "momentum": 0.9}
 
 
@@ -35,7 +36,7 @@ def test_fifty_steps_are_torch_s_within_rounding(monkeypatch, device, together):
     start = torch.Generator().manual_seed(0)
     for matrix, wanted, momentum, other in zip(ours, theirs, momenta, others, strict=True):
         moved = (wanted - torch.randn(wanted.shape, generator=start).to(device)).norm()
-        assert (matrix - wanted).norm() < 3e-3 * moved
+        assert (matrix - wanted).norm() < WITHIN[device] * moved
         assert torch.allclose(momentum, other, rtol=1e-6, atol=1e-7)
 
 

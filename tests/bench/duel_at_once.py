@@ -1,9 +1,12 @@
 """A duel with a run on each GPU at the same time, where `burnish duel` makes them one after another.
 
-    python tests/bench/duel_at_once.py --out FOLDER [--factors 0.3,1,3] [--evaluations N] [--limit-s S] RECIPE...
+    python tests/bench/duel_at_once.py --out FOLDER [--factors 0.3,1,3] [--evaluations N] [--together N] [--limit-s S]
+        RECIPE...
 
-Goes on with the duel in FOLDER where there is one. The runs are those that `burnish duel` would make; each sees a GPU
-of its own through CUDA_VISIBLE_DEVICES. After `--limit-s` seconds runs are stopped and saved, to go on later.
+Goes on with the duel in FOLDER where there is one. The runs are those that `burnish duel` would make; each sees one GPU
+through CUDA_VISIBLE_DEVICES. Runs that are compared have it to themselves, since their speed, memory and energy are;
+those that only look for a learning rate may share it (`--together`). After `--limit-s` seconds runs are stopped and
+saved, to go on later.
 """
 
 from __future__ import annotations
@@ -48,16 +51,16 @@ def one_run(folder: DuelFolder, state: DuelState, spec: RunSpec) -> None:
     write_atomic(_outcome_file(folder, spec), outcome.model_dump_json())
 
 
-def at_once(folder: DuelFolder, devices: int, until: float) -> bool:
+def at_once(folder: DuelFolder, devices: int, together: int, until: float) -> bool:
     """Make runs until none is left (true) or the time is up."""
     terminal, running = _Terminal(), dict[int, tuple[RunSpec, subprocess.Popen[bytes]]]()
     with owned(folder):
         _, state = open_duel(folder.root)
         while True:
-            for device, (spec, process) in list(running.items()):
+            for place, (spec, process) in list(running.items()):
                 if process.poll() is None:
                     continue
-                del running[device]
+                del running[place]
                 if process.returncode:
                     _end(running)
                     sys.exit(f"{spec.id} ended with exit code {process.returncode}; see {folder.log(spec)}")
@@ -71,15 +74,20 @@ def at_once(folder: DuelFolder, devices: int, until: float) -> bool:
             if not ready:
                 return True
             begun = {spec for spec, _ in running.values()}
-            free = [device for device in range(devices) if device not in running]
-            for device, spec in zip(free, (spec for spec in ready if spec not in begun), strict=False):
-                running[device] = spec, _begin(folder, spec, device)
+            if ready[0].phase == "grid":
+                free = [place for place in range(devices * together) if place not in running]
+            else:
+                busy = {place % devices for place in running}
+                free = [place for place in range(devices) if place not in busy]
+            for place, spec in zip(free, (spec for spec in ready if spec not in begun), strict=False):
+                running[place] = spec, _begin(folder, spec, place, devices)
             time.sleep(0.2)
 
 
-def _begin(folder: DuelFolder, spec: RunSpec, device: int) -> subprocess.Popen[bytes]:
+def _begin(folder: DuelFolder, spec: RunSpec, place: int, devices: int) -> subprocess.Popen[bytes]:
+    device = place % devices
     command = [sys.executable, __file__, "--out", str(folder.root), "--spec", spec.model_dump_json()]
-    home = Path(os.environ.get("BURNISH_HOME", folder.root / "home")) / f"gpu{device}"
+    home = Path(os.environ.get("BURNISH_HOME", folder.root / "home")) / f"place{place}"  # leases are by home
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     gpu = seen[device] if device < len(seen) and seen[device] else str(device)
     return subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "BURNISH_HOME": str(home)})
@@ -104,6 +112,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=DuelOptions().evaluations)
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--devices", type=int, help="runs at once; all GPUs there are")
+    parser.add_argument("--together", type=int, default=1, help="runs on a GPU while learning rates are searched for")
     parser.add_argument("--spec", help=argparse.SUPPRESS)
     parser.add_argument("recipes", nargs="*", type=Path)
     options = parser.parse_args()
@@ -125,7 +134,7 @@ def main() -> None:
         import torch
 
         options.devices = max(torch.cuda.device_count(), 1)
-    if at_once(folder, options.devices, until):
+    if at_once(folder, options.devices, options.together, until):
         conduct(folder, _Terminal())
     write_atomic(folder.report, render(open_duel(options.out)[1]))
 

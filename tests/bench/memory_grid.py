@@ -54,7 +54,7 @@ def measure(point: tuple[str, str, int, int, bool, float]) -> dict[str, Any]:
     """One point's row."""
     shape, method, rank, tokens, whole, budget = point
     command = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape, "--method", method]
-    command += ["--rank", str(rank), "--tokens", str(tokens), "--budget-gib", str(budget), "--steps", "1", "--json"]
+    command += ["--rank", str(rank), "--tokens", str(tokens), "--budget-gib", str(budget), "--steps", "3", "--json"]
     command += ["--warm-up", "3", *(["--one-document"] if whole else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     asked = {"shape": shape, "method": method, "rank": rank, "tokens": tokens, "whole": whole, "budget_gib": budget}

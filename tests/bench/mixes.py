@@ -122,12 +122,13 @@ def main() -> None:
         fastest += sorted(found.values(), key=lambda one: one.seconds)[: options.count // 2]
     taken: dict[str, list[float]] = {"planner": [], "other": []}
     for name, one in [("planner", own), *(("other", one) for one in fastest), ("planner", own)]:
-        row = {"mix": name, "shape": options.shape, "budget_gib": options.budget_gib, "plan": one.plan.text}
+        row = {"mix": name, "shape": options.shape, "budget_gib": options.budget_gib, "plan": one.plan.model_dump() | {"layers": one.plan.text}}
         row |= {"predicted_ms": 1000 * one.seconds, "predicted_gib": one.peak_bytes / GIB} | measure(one.plan, options)
         with options.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         taken[name] += [row["step_ms"]] if "step_ms" in row else []
-        print({key: row[key] for key in ("mix", "plan", "predicted_ms", "step_ms", "error") if key in row}, flush=True)
+        said = {key: row[key] for key in ("mix", "predicted_ms", "step_ms", "error") if key in row}
+        print(one.plan.text, said, flush=True)
     if taken["planner"] and taken["other"]:
         best = min(taken["other"])
         print(f"planner {min(taken['planner']):.1f} ms, best of {len(taken['other'])} others {best:.1f} ms")

@@ -36,6 +36,8 @@ _WIDE_SLOTS_SHARE, _ATTENTION_SLOTS_SHARE = 0.1, 0.5
 # Or, where layers are computed again from their inputs in tiles, as many inputs; and where some of these stay and
 # others move: 250 plans.
 _INPUTS_LOOSE, _MIXED_INPUTS_LOOSE = 1.0, 2.0
+# Inputs' worth of a hole that smaller tensors have taken before a wide one comes: 400 plans that the planner chose.
+_IN_THE_WAY = 1.5
 CONTEXT_BYTES = 760 * MIB
 """What the process holds on a GPU beside torch's tensors."""
 LIBRARIES_BYTES = 600 * MIB
@@ -62,10 +64,12 @@ class Peaks(NamedTuple):
     Attributes:
         activations: What all layers keep on the device, and what lives through a whole pass.
         passing: The most of what layers keep and work with at once, whatever the head takes.
+        topmost: The same while the last layer is differentiated.
     """
 
     activations: Bytes
     passing: Bytes
+    topmost: Bytes
 
 
 class FastMemory:
@@ -115,7 +119,8 @@ class FastMemory:
             forward += starts_leaving(levels) * self._slot_bytes[1]
         backward = below + _of(levels, [one.backward for one in layers]) + self._slots(backward_slots(levels))
         backward += self._inputs + self._on_cpu(mlp_rows)
-        return Peaks(above[:, -1] + self._inputs, np.maximum(forward.max(axis=1), backward.max(axis=1)))
+        passing = np.maximum(forward.max(axis=1), backward.max(axis=1))
+        return Peaks(above[:, -1] + self._inputs, passing, backward[:, -1])
 
     def host_bytes(self, levels: Levels, pieces: Pieces) -> Bytes:
         """Memory of the host that several plans take beside the device's, page-locked where that is possible."""
@@ -203,18 +208,24 @@ class FastMemory:
         """What the allocator does not find room for between slots and what layers keep."""
         if not self.run.cuda:
             return np.zeros(len(levels))
-        slots, (wide_bytes, _, other_bytes) = forward_slots(levels), self._slot_bytes
+        slots, (wide_bytes, one_input, other_bytes) = forward_slots(levels), self._slot_bytes
         wide, other = slots.gate_up * wide_bytes, slots.attention * other_bytes
-        # The forward pass's slots are free when the head is at work, but of no use for wider logits.
-        head = found.activations + self.head_bytes(pieces)
+        # The forward pass's slots are free when the head and the last layer are at work, but smaller tensors stand in
+        # them by then: they are of no use for logits, or for the gradient of gate and up, that would just fit.
+        head, hole = found.activations + self.head_bytes(pieces), wide + other
+        most = np.maximum(head, found.passing)
         logits = pieces.head_rows * self.run.spec.vocab_size * self._width
-        beside = np.where(wide + other < logits, np.clip(head + wide + other - found.passing, 0.0, wide + other), 0.0)
-        found_loose = np.maximum(_WIDE_SLOTS_SHARE * wide + _ATTENTION_SLOTS_SHARE * other, beside)
+        wider = hole < logits + _IN_THE_WAY * one_input
+        beside = np.where(wider, np.clip(head + hole - most, 0.0, hole), 0.0)
+        left = other + one_input  # a layer's input that has left, too
+        wider = (wide == 0) & (other > 0) & (left < (pieces.mlp_rows or self.rows) * wide_bytes / self.rows)
+        above = np.where(wider, np.clip(found.topmost + left - most, 0.0, left), 0.0)
+        found_loose = np.maximum(_WIDE_SLOTS_SHARE * wide + _ATTENTION_SLOTS_SHARE * other, np.maximum(beside, above))
         if not 0 < pieces.mlp_rows < self.rows:
             return found_loose
         attention, host, alone = ((levels == LEVELS.index(one)).any(axis=1) for one in ("attention", "host", "input"))
         inputs = np.where(alone & (attention | host), _MIXED_INPUTS_LOOSE, _INPUTS_LOOSE * (alone | attention))
-        return np.maximum(found_loose, inputs * self._slot_bytes[1])
+        return np.maximum(found_loose, inputs * one_input)
 
     @cached_property
     def _slot_bytes(self) -> tuple[int, ...]:

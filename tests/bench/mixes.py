@@ -122,7 +122,8 @@ def main() -> None:
         fastest += sorted(found.values(), key=lambda one: one.seconds)[: options.count // 2]
     taken: dict[str, list[float]] = {"planner": [], "other": []}
     for name, one in [("planner", own), *(("other", one) for one in fastest), ("planner", own)]:
-        row = {"mix": name, "shape": options.shape, "budget_gib": options.budget_gib, "plan": one.plan.model_dump() | {"layers": one.plan.text}}
+        plan = one.plan.model_dump() | {"layers": one.plan.text}
+        row = {"mix": name, "shape": options.shape, "budget_gib": options.budget_gib, "plan": plan}
         row |= {"predicted_ms": 1000 * one.seconds, "predicted_gib": one.peak_bytes / GIB} | measure(one.plan, options)
         with options.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -1,4 +1,4 @@
-"""Constructed facts for tests and screenshots of Hardware, Model, Data, Recipe, Try it and Export."""
+"""Constructed facts for tests and screenshots of pages; those of machines are in `machine_facts`."""
 
 import re
 
@@ -22,21 +22,9 @@ from burnish_engine.contract.facts import (
     LengthStats,
     QuantFidelity,
 )
-from burnish_engine.contract.machine import (
-    Checkup,
-    GpuFacts,
-    KernelCheck,
-    LinkFacts,
-    LinkMeasurement,
-    MachineFacts,
-    MemoryUser,
-    ParallelSettings,
-    PcieFacts,
-)
 from burnish_engine.contract.protocol import ExportJob
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import dump_recipe
-from burnish_engine.contract.what_fits import ModelReach, Reach, WhatFits
 
 GIB = 2**30
 QUESTION = "<|im_start|>user\nMy parcel has not moved for six days. What can I do?<|im_end|>\n<|im_start|>assistant\n"
@@ -44,80 +32,6 @@ ANSWER = (
     "Cause: It waits at the depot for a customs paper.\nFix: Send the invoice to the carrier and ask for a trace.\n"
     "Check: The status changes within one working day.<|im_end|>"
 )
-
-
-def gpu(index=0, **changes):
-    fields = {
-        "index": index,
-        "name": "NVIDIA GeForce RTX 4090",
-        "compute_capability": (8, 9),
-        "vram_total_bytes": 24 * GIB,
-        "vram_free_bytes": int(21.9 * GIB),
-        "power_w": 31.0,
-        "power_limit_w": 450.0,
-        "temperature_c": 41,
-        "clock_mhz": 210,
-        "best_clock_mhz": 2520,
-        "pcie": PcieFacts(generation=1, width=16, best_generation=4, best_width=16),
-        "users": [
-            MemoryUser(pid=1200, name="Xorg", bytes=700 * 2**20),
-            MemoryUser(pid=2100, name="firefox", bytes=420 * 2**20),
-        ],
-    }
-    return GpuFacts(**{**fields, **changes})
-
-
-def machine(*gpus, **changes):
-    fields = {
-        "os": "Ubuntu 24.04 (Linux 6.8)",
-        "architecture": "x86_64",
-        "python": "3.11.9",
-        "cpu": "AMD Ryzen 9 7950X 16-Core Processor",
-        "cpu_cores": 16,
-        "ram_total_bytes": 64 * GIB,
-        "ram_free_bytes": 48 * GIB,
-        "disk_free_bytes": 412 * GIB,
-        "gpus": list(gpus),
-        "driver": "570.86" if gpus else None,
-        "driver_cuda": "12.8" if gpus else None,
-        "bf16_cpu": True,
-    }
-    return MachineFacts(**{**fields, **changes})
-
-
-def pair():
-    link = LinkFacts(
-        first=0,
-        second=1,
-        common_ancestor="hostbridge",
-        p2p_read=False,
-        p2p_problem="chipset not supported",
-        measured=LinkMeasurement(copy_gb_s=13.4, peer_access=False),
-    )
-    second = gpu(1, vram_free_bytes=int(23.5 * GIB), users=[], temperature_c=88)
-    return machine(gpu(), second, links=[link], all_reduce_gb_s=6.1)
-
-
-def checkup(facts, *, ready=True, problems=(), notes=()):
-    kernels = [KernelCheck(name=name, passed=True) for name in ("matrix product", "rms_norm", "nf4")]
-    if not ready:
-        kernels[1] = KernelCheck(name="rms_norm", passed=False, detail="The largest error was 0.31, allowed is 0.01.")
-    settings = ParallelSettings(
-        strategy="single",
-        gpus=[0] if facts.gpus else [],
-        reasons=["One run uses one GPU: GPU 0 is the faster one to begin with."],
-    )
-    return Checkup(
-        machine=facts,
-        torch="2.9.1",
-        llama_cpp="0.3.16",
-        kernels=kernels,
-        problems=list(problems),
-        ready=ready,
-        summary="every kernel that training needs gave the right numbers" if ready else "training would not work yet",
-        notes=list(notes),
-        settings=settings,
-    )
 
 
 def spec(hidden=1024, layers=28):
@@ -237,88 +151,6 @@ def ranked(row):
 
 def catalog():
     return [ranked(row) for row in _CATALOG]
-
-
-_FITS = (  # title, weights, context, LoRA and QLoRA: longest row, its speed, rows of a pass, its speed
-    ("Qwen3 0.6B", 596e6, 40_960, (40_960, 2309, 39, 18_199), (40_960, 2308, 128, 9_231)),
-    ("Llama 3.2 1B", 1236e6, 131_072, (63_616, 2407, 31, 13_615), (67_584, 2285, 33, 13_599)),
-    ("Qwen3 4B Instruct 2507", 4022e6, 262_144, (20_352, 1396, 9, 3862), (27_072, 1129, 13, 3853)),
-    ("Qwen3 8B", 8191e6, 40_960, (7_296, 1791, 3, 2347), (17_728, 1218, 8, 2331)),
-    ("Qwen3 14B", 14_768e6, 40_960, None, (9_536, 975, 4, 1305)),
-    ("Mistral Small 24B", 23_572e6, 32_768, None, (5_056, 786, 2, 836)),
-    ("Qwen3 32B", 32_762e6, 40_960, None, (640, 502, 0, 0.0)),
-    ("Llama 3.3 70B", 70_554e6, 131_072, None, None),
-)
-_LARGEST = {("Qwen3 8B", "lora"), ("Qwen3 4B", "lora"), ("Mistral Small 24B", "qlora")}
-
-
-def _reach(tokens, rows, speed, limit):
-    memory = int((21.6 if "memory" in limit else 13.2) * GIB)
-    return Reach(
-        tokens=tokens, rows=rows, tokens_per_s=speed, memory_bytes=memory, host_bytes=2 * GIB, limited_by=limit
-    )
-
-
-def _model_reach(title, weights, context, method, found):
-    longest = biggest = None
-    if found is not None:
-        length, row_speed, rows, pass_speed = found
-        longest = _reach(length, 1, row_speed, "context" if length == context else "memory")
-        limit = "search" if rows == 128 else "system memory" if rows > 20 else "memory"
-        biggest = _reach(2048 * rows, rows, pass_speed, limit) if rows else None
-    return ModelReach(
-        name=title,
-        title=title,
-        parameters=int(weights),
-        method=method,
-        max_context=context,
-        largest=(title, method) in _LARGEST,
-        longest=longest,
-        biggest=biggest,
-        problem="" if found else "This run needs more than there is. Choose a smaller model.",
-    )
-
-
-def what_fits(**changes):
-    models = [
-        _model_reach(title, weights, context, method, found)
-        for title, weights, context, *ways in _FITS
-        for method, found in zip(("lora", "qlora"), ways, strict=True)
-    ]
-    fields = {
-        "device": "NVIDIA GeForce RTX 4090",
-        "memory_free_bytes": int(21.9 * GIB),
-        "memory_total_bytes": 24 * GIB,
-        "host_free_bytes": 48 * GIB,
-        "precision": "bf16",
-        "rank": 16,
-        "row_tokens": 2048,
-        "models": models,
-        "speed_source": "estimated from NVIDIA Ada GPU architecture whitepaper, appendix A",
-    }
-    return WhatFits(**{**fields, **changes})
-
-
-def what_fits_nowhere():
-    """Nothing fits."""
-    return what_fits(models=[_model_reach(*one[:3], "lora", None) for one in _FITS[3:]])
-
-
-def what_fits_on_a_processor():
-    """Slow, in 16 bits only."""
-    models = [
-        _model_reach("Qwen3 0.6B", 596e6, 40_960, "lora", (14_912, 19.2, 17, 43.0)),
-        _model_reach("Qwen3 4B", 4022e6, 40_960, "lora", (6_848, 5.9, 4, 7.1)),
-        *(_model_reach(*one[:3], "lora", None) for one in _FITS[4:]),
-    ]
-    return what_fits(
-        device="CPU",
-        models=models,
-        memory_free_bytes=48 * GIB,
-        memory_total_bytes=64 * GIB,
-        speed_source="estimated",
-        notes=["Without an NVIDIA GPU everything is trained by the processor, in system memory."],
-    )
 
 
 DATA_FILE = "/home/ada/data/support.jsonl"

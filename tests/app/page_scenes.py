@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+from app import machine_facts as machines
 from app import page_facts as facts
 from app.scenes import summary
 from app.screenshots import scene, settle
@@ -30,7 +31,7 @@ def hardware_busy(window):
 
 def _hardware(window, checkup, what_fits=None):
     page = window.page("hardware")
-    page._fits_found(result(what_fits=what_fits or facts.what_fits()))
+    page._fits_found(result(what_fits=what_fits or machines.what_fits()))
     page._checked(result(checkup=checkup))
     page._checking.hide()
     page.checkup_file.unlink()
@@ -41,22 +42,22 @@ def _hardware(window, checkup, what_fits=None):
 @scene("hardware-done")
 def hardware_done(window):
     note = "This machine goes to sleep after 30 idle minutes, which interrupts a run."
-    _hardware(window, facts.checkup(facts.machine(facts.gpu()), notes=[note]))
+    _hardware(window, machines.checkup(machines.machine(machines.gpu()), notes=[note]))
 
 
 @scene("hardware-pair")
 def hardware_pair(window):
-    _hardware(window, facts.checkup(facts.pair()))
+    _hardware(window, machines.checkup(machines.pair()))
 
 
 @scene("hardware-cpu")
 def hardware_cpu(window):
-    _hardware(window, facts.checkup(facts.machine()), facts.what_fits_on_a_processor())
+    _hardware(window, machines.checkup(machines.machine()), machines.what_fits_on_a_processor())
 
 
 @scene("hardware-fits")
 def hardware_fits(window):
-    _hardware(window, facts.checkup(facts.machine(facts.gpu())))
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())))
     page = window.page("hardware")
     settle()
     page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
@@ -64,7 +65,7 @@ def hardware_fits(window):
 
 @scene("hardware-fitsnone")
 def hardware_fits_none(window):
-    _hardware(window, facts.checkup(facts.machine(facts.gpu())), facts.what_fits_nowhere())
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())), machines.what_fits_nowhere())
     page = window.page("hardware")
     settle()
     page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
@@ -73,14 +74,14 @@ def hardware_fits_none(window):
 @scene("hardware-fitsbusy")
 def hardware_fits_busy(window):
     page = window.page("hardware")
-    page._found(result(machine=facts.machine(facts.gpu())))
+    page._found(result(machine=machines.machine(machines.gpu())))
     page._fits.set_progress("Qwen3 4B Instruct 2507", 2, 7)
 
 
 @scene("hardware-failed")
 def hardware_failed(window):
     problem = "The NVIDIA driver (525.60) is older than CUDA 12.8 needs (570). Update it, then check again."
-    _hardware(window, facts.checkup(facts.machine(facts.gpu()), ready=False, problems=[problem]))
+    _hardware(window, machines.checkup(machines.machine(machines.gpu()), ready=False, problems=[problem]))
 
 
 # Model

@@ -1,5 +1,5 @@
 import pytest
-from app import page_facts as facts
+from app import machine_facts as machines
 from app.conftest import to_plain
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
@@ -12,7 +12,7 @@ def words(page):
 
 
 def test_the_machine_is_shown_at_once_and_checked_in_the_background(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.set("doctor", {"type": "progress", "what": "Running rms_norm", "done": 1, "total": 4}, {"hold": True})
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "21.9 GiB free of 24.0 GiB" in words(page))
@@ -23,7 +23,7 @@ def test_the_machine_is_shown_at_once_and_checked_in_the_background(qtbot, answe
 
 
 def test_a_good_checkup_is_kept_for_the_next_start(qtbot, answers, window, client, bench):
-    checkup = facts.checkup(facts.machine(facts.gpu()), notes=["It sleeps after 30 minutes."])
+    checkup = machines.checkup(machines.machine(machines.gpu()), notes=["It sleeps after 30 minutes."])
     answers.result("machine", machine=checkup.machine)
     answers.result("doctor", checkup=checkup)
     page = window.page("hardware")
@@ -40,8 +40,10 @@ def test_a_good_checkup_is_kept_for_the_next_start(qtbot, answers, window, clien
 
 
 def test_problems_are_listed_with_what_failed(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    bad = facts.checkup(facts.machine(facts.gpu()), ready=False, problems=["The driver is too old. Update it."])
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    bad = machines.checkup(
+        machines.machine(machines.gpu()), ready=False, problems=["The driver is too old. Update it."]
+    )
     answers.result("doctor", checkup=bad)
     page = window.page("hardware")
     qtbot.waitUntil(lambda: page.status == "attention")
@@ -51,15 +53,15 @@ def test_problems_are_listed_with_what_failed(qtbot, answers, window):
 
 
 def test_without_a_gpu_it_says_what_that_means(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine())
-    answers.result("doctor", checkup=facts.checkup(facts.machine()))
+    answers.result("machine", machine=machines.machine())
+    answers.result("doctor", checkup=machines.checkup(machines.machine()))
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "Training works here, slowly" in words(page))
 
 
 def test_links_between_gpus_are_named(qtbot, answers, window):
-    answers.result("machine", machine=facts.pair())
-    answers.result("doctor", checkup=facts.checkup(facts.pair()))
+    answers.result("machine", machine=machines.pair())
+    answers.result("doctor", checkup=machines.checkup(machines.pair()))
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "no direct copies (chipset not supported)" in words(page))
     assert "GPU 1: NVIDIA GeForce RTX 4090" in words(page)
@@ -85,41 +87,41 @@ def cell(page, title, method, column):
 
 
 def test_what_fits_is_worked_out_in_the_background_and_shown(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.set(
         "what_fits", {"type": "progress", "what": "Qwen3 8B", "done": 3, "total": 6}, {"sleep": 0.3},
-        {"type": "result", "what_fits": facts.what_fits().model_dump(mode="json")},
+        {"type": "result", "what_fits": machines.what_fits().model_dump(mode="json")},
     )  # fmt: skip
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "Working out what fits: Qwen3 8B  50 %" in words(page))
     qtbot.waitUntil(page._fits.table.isVisible)
     assert "Working out" not in words(page)
     assert "With the 21.9 GiB free now on the NVIDIA GeForce RTX 4090 and 48.0 GiB of free" in words(page)
-    assert "Largest as LoRA: 2,347 tokens/s" in words(page)
+    assert "Largest as LoRA: 2,222 tokens/s" in words(page)
     assert "Llama 3.3 70B does not fit." in words(page)
     assert "Predicted, not measured" in words(page)
-    assert cell(page, "Qwen3 8B", "QLoRA", 2).data() == "17,728"
-    assert cell(page, "Qwen3 8B", "QLoRA", 4).data() == "21.6 GiB, memory"
+    assert cell(page, "Qwen3 8B", "QLoRA", 2).data() == "40,960"
+    assert cell(page, "Qwen3 32B", "QLoRA", 4).data() == "21.6 GiB, memory"
 
 
 def test_what_limits_a_row_is_said_in_full_on_hover(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.result("what_fits", what_fits=machines.what_fits())
     page = window.page("hardware")
     qtbot.waitUntil(page._fits.table.isVisible)
     hint = Qt.ItemDataRole.ToolTipRole
     assert cell(page, "Qwen3 0.6B", "LoRA", 2).data(hint).endswith("it was made for 40,960 tokens.")
-    assert "39 rows of 2,048 tokens" in cell(page, "Qwen3 0.6B", "LoRA", 5).data(hint)
-    assert "Limited by system memory." in cell(page, "Qwen3 0.6B", "LoRA", 5).data(hint)
+    assert "78 rows of 2,048 tokens" in cell(page, "Qwen3 8B", "QLoRA", 5).data(hint)
+    assert "Limited by system memory." in cell(page, "Qwen3 8B", "QLoRA", 5).data(hint)
     assert "Larger passes were not looked at" in cell(page, "Qwen3 0.6B", "QLoRA", 5).data(hint)
     assert "Limited by memory." in cell(page, "Qwen3 8B", "LoRA", 5).data(hint)
-    assert cell(page, "Qwen3 32B", "QLoRA", 5).data() == "–"
-    assert "Not even one row" in cell(page, "Qwen3 32B", "QLoRA", 5).data(hint)
+    assert cell(page, "Command R 35B", "QLoRA", 5).data() == "–"
+    assert "Not even one row" in cell(page, "Command R 35B", "QLoRA", 5).data(hint)
 
 
 def test_a_model_s_name_stands_once(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.result("what_fits", what_fits=machines.what_fits())
     page = window.page("hardware")
     qtbot.waitUntil(page._fits.table.isVisible)
     assert cell(page, "Qwen3 0.6B", "LoRA", 0).data() == "Qwen3 0.6B"
@@ -128,8 +130,8 @@ def test_a_model_s_name_stands_once(qtbot, answers, window):
 
 @pytest.mark.parametrize("width_px", [744, 1000, 1280, 1920])
 def test_nothing_of_the_table_is_cut(qtbot, answers, window, width_px):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.result("what_fits", what_fits=machines.what_fits())
     window.resize(width_px, 800)
     page = window.page("hardware")
     qtbot.waitUntil(page._fits.table.isVisible)
@@ -147,33 +149,33 @@ def test_nothing_of_the_table_is_cut(qtbot, answers, window, width_px):
 
 
 def test_a_failure_to_work_it_out_is_told_in_its_card(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
+    answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.failure("what_fits", "The catalog cannot be read.", "Reinstall Burnish.")
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "The catalog cannot be read. Reinstall Burnish." in words(page))
     assert page.shown_banner is None
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("what_fits", what_fits=machines.what_fits())
     page._look()
     qtbot.waitUntil(page._fits.table.isVisible)
     assert "cannot be read" not in words(page)
 
 
 def test_where_nothing_fits_there_is_no_table(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    answers.result("what_fits", what_fits=facts.what_fits_nowhere())
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.result("what_fits", what_fits=machines.what_fits_nowhere())
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "None of the usual models trains with the 21.9 GiB" in words(page))
     assert not page._fits.table.isVisible()
-    assert "Qwen3 8B, Qwen3 14B, Mistral Small 24B, Qwen3 32B and Llama 3.3 70B do not fit." in words(page)
+    assert "Qwen3 8B, Qwen3 14B, Qwen3 32B, Command R 35B and Llama 3.3 70B do not fit." in words(page)
 
 
 def test_looking_again_asks_again_and_keeps_what_is_shown_meanwhile(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.result("what_fits", what_fits=machines.what_fits())
     page = window.page("hardware")
     qtbot.waitUntil(page._fits.table.isVisible)
     answers.set(
-        "what_fits", {"sleep": 0.3}, {"type": "result", "what_fits": to_plain(facts.what_fits_on_a_processor())}
+        "what_fits", {"sleep": 0.3}, {"type": "result", "what_fits": to_plain(machines.what_fits_on_a_processor())}
     )
     page._look()
     qtbot.waitUntil(lambda: page.client.is_open(page._fits_request))

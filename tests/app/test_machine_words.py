@@ -1,4 +1,4 @@
-from app.page_facts import gpu, machine, pair
+from app.machine_facts import gpu, machine, pair
 
 from burnish_app.machine_words import (
     link_in_words,

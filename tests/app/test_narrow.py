@@ -1,6 +1,7 @@
 """A narrow window: rows of figures wrap, texts wrap, and nothing needs more width than there is."""
 
 import pytest
+from app import machine_facts as machines
 from app import page_facts as facts
 from app.scenes import RUNS, TRAIN_SCENES, fold_all, summary, write_run
 from PySide6.QtCore import QPoint
@@ -62,9 +63,9 @@ def test_the_figures_of_a_run_wrap(show):
 
 
 def test_charts_gpus_and_what_fits_find_room(show):
-    machine = facts.machine(facts.gpu())
+    machine = machines.machine(machines.gpu())
     card = WhatFitsCard()
-    card.show_answer(facts.what_fits())
+    card.show_answer(machines.what_fits())
     for widget in (RunCharts(), GpuCard(machine.gpus[0], machine), card):
         show(widget)
         assert widget.minimumSizeHint().width() <= CARD_PX, widget
@@ -97,9 +98,9 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(show):
 
 
 def fill_hardware(qtbot, answers, window):
-    answers.result("machine", machine=facts.machine(facts.gpu()))
-    answers.result("doctor", checkup=facts.checkup(facts.machine(facts.gpu())))
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.result("doctor", checkup=machines.checkup(machines.machine(machines.gpu())))
+    answers.result("what_fits", what_fits=machines.what_fits())
     window.go_to("hardware")
     qtbot.waitUntil(lambda: window.page("hardware")._fits.models.rowCount() > 0)
 

@@ -3,6 +3,7 @@
 from importlib import import_module
 
 import pytest
+from app import machine_facts as machines
 from app import page_facts as facts
 from app.handler_budget import assert_within_budget
 
@@ -18,9 +19,9 @@ VISITED = ("hardware", "model", "data", "recipe", "try_out", "export")
 @pytest.fixture
 def large(answers):
     """The engine's answers, large ones."""
-    answers.result("machine", machine=facts.pair())
-    answers.result("doctor", checkup=facts.checkup(facts.pair()))
-    answers.result("what_fits", what_fits=facts.what_fits())
+    answers.result("machine", machine=machines.pair())
+    answers.result("doctor", checkup=machines.checkup(machines.pair()))
+    answers.result("what_fits", what_fits=machines.what_fits())
     answers.result("model", model=facts.model_facts())
     answers.result("models", models=facts.catalog() * 6)
     long_row = [("word " * 4000, False), ("learned " * 4000, True)]

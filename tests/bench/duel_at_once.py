@@ -5,7 +5,8 @@
 
 Goes on with the duel in FOLDER where there is one. The runs are those that `burnish duel` would make; each sees one GPU
 through CUDA_VISIBLE_DEVICES. Runs that are compared have it to themselves, since their speed, memory and energy are;
-those that only look for a learning rate may share it (`--together`). After `--limit-s` seconds runs are stopped and
+those that only look for a learning rate may share it (`--together`): there each plans with the memory that is free at
+that moment, and places have caches and past runs of their own. After `--limit-s` seconds runs are stopped and
 saved, to go on later.
 """
 
@@ -111,11 +112,13 @@ def main() -> None:
     parser.add_argument("--factors", default="0.3,1,3")
     parser.add_argument("--evaluations", type=int, default=DuelOptions().evaluations)
     parser.add_argument("--limit-s", type=float, default=float("inf"))
-    parser.add_argument("--devices", type=int, help="runs at once; all GPUs there are")
+    parser.add_argument("--devices", type=int, help="GPUs to use; all there are")
     parser.add_argument("--together", type=int, default=1, help="runs on a GPU while learning rates are searched for")
     parser.add_argument("--spec", help=argparse.SUPPRESS)
     parser.add_argument("recipes", nargs="*", type=Path)
     options = parser.parse_args()
+    if options.together < 1 or (options.devices is not None and options.devices < 1):
+        parser.error("--together and --devices have to be 1 or more")
     until = time.monotonic() + options.limit_s
     if options.spec:
         signal.signal(signal.SIGINT, signal.default_int_handler)

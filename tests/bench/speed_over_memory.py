@@ -51,12 +51,13 @@ def drawing(rows: list[dict[str, Any]]) -> str:
     parts = [panel(shape, rows, place * (WIDTH + GAP)) for place, shape in enumerate(TITLES)]
     for side, name in enumerate(ENGINES.values()):
         left = 58 + 260 * side
+        line = [polyline([(left, 15), (left + 42, 15)], side)] if side == 0 else []
         parts += [
-            polyline([(left, 15), (left + 42, 15)], side),
+            *line,
             marker(side, (left + 21, 15)),
             words(left + 52, 19, name, 13),
         ]
-    parts.append(words(58 + 520, 19, "thousand tokens/s, 16,384 tokens a step, one H100; axes are cut", 13))
+    parts.append(words(58 + 520, 19, "thousand tokens/s, 16,384 tokens a step, H100; axes are cut", 13))
     colors = STYLE[: STYLE.index(":root { color-scheme")]
     look = f"{colors}text {{ font-family: system-ui, sans-serif; }}"
     box = f'viewBox="0 0 {width} {TOP + HEIGHT}" width="{width}" role="img" aria-label="Speed over memory"'

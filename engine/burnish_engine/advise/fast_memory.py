@@ -18,7 +18,7 @@ import numpy.typing as npt
 from burnish_engine.advise.copy_slots import Counts, Slots, backward_slots, forward_slots, starts_leaving
 from burnish_engine.advise.fast_layer import LayerBytes, LayerShape, evaluated_bytes, layer_bytes, parked_bytes
 from burnish_engine.advise.fast_shape import frozen_weights
-from burnish_engine.advise.level_mixes import Levels
+from burnish_engine.advise.level_mixes import MOVING, Levels
 from burnish_engine.advise.planned_run import FastRun
 from burnish_engine.advise.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
 from burnish_engine.advise.trained_bytes import OptimizerBytes, flat_optimizer_bytes
@@ -210,16 +210,19 @@ class FastMemory:
             return np.zeros(len(levels))
         slots, (wide_bytes, one_input, other_bytes) = forward_slots(levels), self._slot_bytes
         wide, other = slots.gate_up * wide_bytes, slots.attention * other_bytes
-        # The forward pass's slots are free when the head and the last layer are at work, but smaller tensors stand in
-        # them by then: they are of no use for logits, or for the gradient of gate and up, that would just fit.
         head, hole = found.activations + self.head_bytes(pieces), wide + other
         most = np.maximum(head, found.passing)
+        # The forward pass's slots are free when the head is at work, but smaller tensors stand in them by then: of no
+        # use for logits that would just fit.
         logits = pieces.head_rows * self.run.spec.vocab_size * self._width
-        wider = hole < logits + _IN_THE_WAY * one_input
-        beside = np.where(wider, np.clip(head + hole - most, 0.0, hole), 0.0)
-        left = other + one_input  # a layer's input that has left, too
-        wider = (wide == 0) & (other > 0) & (left < (pieces.mlp_rows or self.rows) * wide_bytes / self.rows)
-        above = np.where(wider, np.clip(found.topmost + left - most, 0.0, left), 0.0)
+        no_room = hole < logits + _IN_THE_WAY * one_input
+        beside = np.where(no_room, np.clip(head + hole - most, 0.0, hole), 0.0)
+        # Nor are slots of attention's output, and of an input that has left, for the gradient of gate and up in a last
+        # layer that stays.
+        left, stays = other + one_input, ~np.isin(levels[:, -1], [LEVELS.index(one) for one in MOVING])
+        gradient = min(pieces.mlp_rows or self.rows, self.rows) * wide_bytes / self.rows
+        no_room = stays & (wide == 0) & (other > 0) & (left < gradient)
+        above = np.where(no_room, np.clip(found.topmost + left - most, 0.0, left), 0.0)
         found_loose = np.maximum(_WIDE_SLOTS_SHARE * wide + _ATTENTION_SLOTS_SHARE * other, np.maximum(beside, above))
         if not 0 < pieces.mlp_rows < self.rows:
             return found_loose

@@ -7,8 +7,8 @@ Rows have engine, shape, tok_s and allocated_gib (torch's peak), such as `on_gpu
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,8 @@ def drawing(rows: list[dict[str, Any]]) -> str:
     parts = [panel(shape, rows, place * (WIDTH + GAP)) for place, shape in enumerate(TITLES)]
     for side, name in enumerate(ENGINES.values()):
         left = 58 + 260 * side
-        line = [polyline([(left, 15), (left + 42, 15)], side)] if side == 0 else []
-        parts += [
-            *line,
-            marker(side, (left + 21, 15)),
-            words(left + 52, 19, name, 13),
-        ]
+        parts += [marker(side, (left + 21, 15)), words(left + 52, 19, name, 13)]
+    parts.append(polyline([(58, 15), (100, 15)], 0))  # only ours is a line
     parts.append(words(58 + 520, 19, "thousand tokens/s, 16,384 tokens a step, H100; axes are cut", 13))
     colors = STYLE[: STYLE.index(":root { color-scheme")]
     look = f"{colors}text {{ font-family: system-ui, sans-serif; }}"
@@ -67,10 +63,20 @@ def drawing(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Read the rows, write the drawing."""
-    source, target = (Path(name) for name in sys.argv[1:3])
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(drawing(rows), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("drawing", type=Path)
+    options = parser.parse_args()
+    if not options.rows.is_file():
+        parser.error(f"there are no rows at {options.rows}")
+    rows = [json.loads(line) for line in options.rows.read_text(encoding="utf-8").splitlines()]
+    unknown = {
+        (row["engine"], row["shape"]) for row in rows if row["engine"] not in ENGINES or row["shape"] not in TITLES
+    }
+    if unknown:
+        parser.error(f"no panel shows {sorted(unknown)}; name them in ENGINES and TITLES")
+    options.drawing.parent.mkdir(parents=True, exist_ok=True)
+    options.drawing.write_text(drawing(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -251,8 +251,13 @@ def test_plans_that_were_measured_are_predicted(row):
     spec, rows = shape(row["shape"]), static_rows(row["tokens"], row["tokens"], packed=True)
     plan = MemoryPlan(**row["plan"] | {"layers": parse_levels(row["plan"]["layers"], spec.num_layers)})
     recipe = Recipe(adapter=AdapterSection(rank=row["rank"], targets=["all-linear"]))
-    found = parts(recipe, spec, Pass(row["tokens"], row["tokens"], rows=rows), plan, nf4=row["nf4"])
+    largest = Pass(row["tokens"], row["tokens"], rows=rows)
+    found = parts(recipe, spec, largest, plan, nf4=row["nf4"])
     assert -0.03 < sum(found.values()) / GIB / row["process_gib"] - 1 < 0.05
+    parked = plan.model_copy(update={"embedding_on_host": False, "head_on_host": False})  # tables were not counted
+    assert host_bytes(run(recipe, spec, largest, nf4=row["nf4"]), parked) / GIB == pytest.approx(
+        row["host_gib"], abs=0.001
+    )
 
 
 NO_TENSORS = {"graph pools", "fragmentation", "CUDA context"}

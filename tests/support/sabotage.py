@@ -8,7 +8,7 @@ import torch
 from burnish_engine.data import pack
 from burnish_engine.data.pack import IGNORED
 from burnish_engine.data.tokenize import Document
-from burnish_engine.models import plain
+from burnish_engine.models import packed_attention, plain
 from burnish_engine.train import fast_engine, materials, packed_batch, plain_engine, plain_step, prefetch, stream
 from burnish_engine.train.fast_engine import FastEngine
 from burnish_engine.train.fast_pass import PassProgram
@@ -421,3 +421,5 @@ def documents_merged_by_the_engine(patch, engine):
     patch.setattr(prefetch, "fill_buffer", lambda batch, layout, buffer: real(_merged(batch), layout, buffer))
     packed = plain_step.packed_inputs
     patch.setattr(plain_step, "packed_inputs", lambda batch, device: packed(_merged(batch), device))
+    within = packed_attention.within
+    patch.setattr(packed_attention, "within", lambda ends: within(None if ends is None else ends[[0, -1]]))

@@ -44,13 +44,14 @@ def plain_memory(
     """
     width = BYTES_OF[precision]
     trained = trained_parameters(spec, recipe.adapter)
-    by_layer = [layer_kept_bytes(recipe, spec, layer, largest.tokens, width) for layer in spec.layers]
+    apart = cuda and attends_apart(recipe, spec)
+    by_layer = [layer_kept_bytes(recipe, spec, layer, largest.tokens, width, apart=apart) for layer in spec.layers]
     kept, head = sum(by_layer), head_bytes(spec, largest.supervised)
     layer_peak = _layer_backward_bytes(spec, largest.tokens, width)
     if recipe.train.recompute:
         kept = len(spec.layers) * largest.tokens * spec.hidden_size * width
         layer_peak += max(by_layer)
-    mask = largest.tokens**2 if recipe.train.pack else 0  # one byte a pair of tokens
+    mask = largest.tokens**2 if recipe.train.pack and not apart else 0  # one byte a pair of tokens
     parts = [MemoryPart(name="base weights", bytes=parameters(spec) * width, note=precision)]
     if recipe.adapter.method == "full":
         outside = largest.tokens * spec.hidden_size * (4 + width) + largest.supervised * spec.hidden_size * width
@@ -77,7 +78,14 @@ def plain_memory(
     return parts
 
 
-def layer_kept_bytes(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, tokens: int, width: int) -> int:
+def attends_apart(recipe: Recipe, spec: DecoderSpec) -> bool:
+    """Whether rows are packed and our attention can keep them apart: see `models.packed_attention`."""
+    return recipe.train.pack and all(layer.kind != "short_convolution" for layer in spec.layers)
+
+
+def layer_kept_bytes(
+    recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, tokens: int, width: int, *, apart: bool = False
+) -> int:
     """What autograd keeps of one layer for the backward pass, bytes.
 
     Args:
@@ -86,6 +94,7 @@ def layer_kept_bytes(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, tokens
         layer: The layer.
         tokens: Tokens of the pass.
         width: Bytes of a base number.
+        apart: Attention is ours, which sees one document at a time; else transformers' under a mask.
     """
     hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     wide = spec.intermediate_size * (spec.experts_per_token if layer.feed_forward == "mixture_of_experts" else 1)
@@ -95,7 +104,8 @@ def layer_kept_bytes(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, tokens
     if layer.kind == "short_convolution":
         numbers += 5 * hidden * width
     else:
-        numbers += 4 * query * width + 4 * spec.num_heads  # q, expanded k and v, output; log-sum-exp
+        # q, k and v (which transformers expands), output; log-sum-exp
+        numbers += 2 * (query + (key if apart else query)) * width + 4 * spec.num_heads
         if spec.qk_norm:
             numbers += (query + key) * 4
             # Their weights' gradients ask for the normalized numbers, and all norms for one factor a row.
@@ -107,7 +117,7 @@ def layer_kept_bytes(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, tokens
         numbers += sum(columns * 5 for columns, _ in targets.values())  # dropped copy in fp32 and its mask
     if recipe.adapter.method == "dora":
         numbers += sum(rows * (4 + width) for _, rows in targets.values())
-    mask = tokens * tokens * width if recipe.train.pack and layer.kind != "short_convolution" else 0
+    mask = tokens * tokens * width if recipe.train.pack and layer.kind != "short_convolution" and not apart else 0
     return tokens * numbers + mask
 
 

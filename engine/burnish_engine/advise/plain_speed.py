@@ -7,6 +7,7 @@ A pass takes the longer of two things: what the host needs to start its kernels,
 
 from __future__ import annotations
 
+from burnish_engine.advise.plain_memory import attends_apart
 from burnish_engine.advise.planned_run import Device
 from burnish_engine.advise.shape import (
     adapted,
@@ -24,8 +25,10 @@ from burnish_engine.hardware.gpu_table import facts_for
 
 _GEMM_SHARE = 0.60  # of the dense tensor peak that cuBLAS reaches on these shapes
 _ATTENTION_SHARE = 0.20  # of that peak: masked attention, all blocks computed
+_DOCUMENTS_SHARE = 0.25  # of it: ours over documents of some hundred tokens, as on the fast engine
 _MEMORY_SHARE = 0.75  # of the memory's peak that elementwise kernels reach
 _HOST_S_PER_LAYER = 0.0081  # forward and backward of a layer with seven adapters: some 350 kernels started from Python
+_HOST_S_PER_WHOLE_LAYER = 0.0040  # of one without adapters
 _HOST_QK_NORM = 1.16
 _HOST_FP32 = 0.5  # no casts around the adapters
 _HOST_S_PER_PASS = 0.035  # embedding, mask, head, loss, clipping, optimizer
@@ -65,13 +68,18 @@ def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Machine
     moved *= _RECOMPUTED_TRAFFIC if recipe.train.recompute else 1.0
     moved += one.supervised * spec.vocab_size * _LOGIT
     moved += _update_traffic(recipe, spec)
-    attention = _attention_operations(recipe, spec, one)
-    busy = operations / (peak * _GEMM_SHARE) + attention / (peak * _ATTENTION_SHARE)
+    busy = operations / (peak * _GEMM_SHARE)
+    if attends_apart(recipe, spec):
+        pairs = (one.span or one.longest or one.tokens) / 2 / one.tokens  # as a share of all
+        busy += pairs * _attention_operations(recipe, spec, one) / (peak * _DOCUMENTS_SHARE)
+    else:
+        busy += _attention_operations(recipe, spec, one) / (peak * _ATTENTION_SHARE)
     busy += moved / (rates.bandwidth_gb_s * 1e9 * _MEMORY_SHARE)
     repeats = 1.4 if recipe.train.recompute else 1.0
     repeats *= _HOST_QK_NORM if spec.qk_norm else 1.0
     repeats *= _HOST_FP32 if device.precision == "fp32" else 1.0
-    host = len(spec.layers) * _HOST_S_PER_LAYER * repeats + _HOST_S_PER_PASS
+    layer_s = _HOST_S_PER_WHOLE_LAYER if recipe.adapter.method == "full" else _HOST_S_PER_LAYER
+    host = len(spec.layers) * layer_s * repeats + _HOST_S_PER_PASS
     return max(busy, host)
 
 

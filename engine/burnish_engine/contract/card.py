@@ -67,7 +67,9 @@ class Circumstances(_Card):
     engine: str = Field(description="fast or plain.")
     precision: str = Field(description="What was computed in.")
     weights: str = Field(description="What the frozen weights were kept in: nf4, or the precision.")
-    layout: str = Field(description="How rows were laid out in a pass: packed or padded.")
+    layout: str = Field(
+        description="How rows were laid out in a pass: packed, padded, or documents: packed, with our own attention."
+    )
     memory_plan: str = Field(description='As the recipe\'s [memory] would pin it; "" where the engine had no choice.')
 
     def flat(self) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ import torch
 
 from burnish_engine.data.pack import epoch_batches
 from burnish_engine.data.tokenize import Document
-from burnish_engine.train.plain_step import Layout, summed_loss
+from burnish_engine.train.plain_step import Layout, apart, summed_loss
 
 
 @torch.no_grad()
@@ -31,7 +31,8 @@ def held_out_loss(
     try:
         for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
             if batch.supervised_tokens:
-                total += float(summed_loss(model, batch, device, layout))
+                with apart(batch, layout):
+                    total += float(summed_loss(model, batch, device, layout))
                 count += batch.supervised_tokens
     finally:
         model.train(was_training)

@@ -12,6 +12,7 @@ from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 from burnish_engine.data.pack import IGNORED, MicroBatch
+from burnish_engine.models import packed_attention
 from burnish_engine.models.plain import attach_adapter
 from burnish_engine.models.source import open_model
 from burnish_engine.models.spec import decoder_spec
@@ -35,7 +36,7 @@ SHAPE = {
 FAMILIES = {"llama": {}, "qwen2": {}, "qwen3": {"head_dim": 96}}
 
 
-def kept_bytes(family, layers, dtype, section):
+def kept_bytes(family, layers, dtype, section, *, apart=False):
     """Bytes of distinct storages that autograd holds after the forward pass, parameters left out."""
     config = AutoConfig.for_model(family, **SHAPE, **FAMILIES[family], num_hidden_layers=layers)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
@@ -51,13 +52,17 @@ def kept_bytes(family, layers, dtype, section):
 
     ids = torch.randint(0, 1200, (1, TOKENS))
     positions = torch.from_numpy(np.concatenate([np.arange(90), np.arange(TOKENS - 90)]))[None]
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    if apart:
+        packed_attention.switch_over(model)
+    ends = np.array([0, 90, TOKENS]) if apart else None
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), packed_attention.within(ends):
         logits = tuned(input_ids=ids, position_ids=positions, use_cache=False).logits[0]
         loss = functional.cross_entropy(logits.float(), ids[0])
     assert loss.requires_grad
     return sum(size for size, _ in storages.values()), decoder_spec(config.to_dict())
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["mask", "apart"])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 @pytest.mark.parametrize(
@@ -65,12 +70,12 @@ def kept_bytes(family, layers, dtype, section):
     [AdapterSection(rank=8), AdapterSection(rank=8, targets=["q_proj", "v_proj"]), AdapterSection(method="full")],
     ids=["all", "query-value", "full"],
 )
-def test_kept_activations_of_a_layer(family, precision, section):
+def test_kept_activations_of_a_layer(family, precision, section, apart):
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    two, _ = kept_bytes(family, 2, dtype, section)
-    three, spec = kept_bytes(family, 3, dtype, section)
-    recipe = Recipe(adapter=section)
-    predicted = layer_kept_bytes(recipe, spec, spec.layers[0], TOKENS, 2 if precision == "bf16" else 4)
+    two, _ = kept_bytes(family, 2, dtype, section, apart=apart)
+    three, spec = kept_bytes(family, 3, dtype, section, apart=apart)
+    recipe, width = Recipe(adapter=section), 2 if precision == "bf16" else 4
+    predicted = layer_kept_bytes(recipe, spec, spec.layers[0], TOKENS, width, apart=apart)
     assert predicted == pytest.approx(three - two, rel=0.005)
 
 

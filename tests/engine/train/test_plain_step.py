@@ -6,9 +6,9 @@ import torch
 
 from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.data.pack import IGNORED, MicroBatch
-from burnish_engine.models import plain
+from burnish_engine.models import packed_attention, plain
 from burnish_engine.models.source import open_model
-from burnish_engine.train.plain_step import choose_layout, summed_loss
+from burnish_engine.train.plain_step import apart, choose_layout, summed_loss
 
 from support.tiny import make_tokenizer
 
@@ -46,22 +46,59 @@ def tuned(tiny_llama):
 def test_packed_equals_padded(tuned, lengths):
     batch = micro_batch(lengths, tuned.config.vocab_size)
     results = {}
-    for layout in ("packed", "padded"):
+    for layout in ("packed", "padded", "documents"):
         tuned.zero_grad()
-        loss = summed_loss(tuned, batch, CPU, layout)
-        if (batch.labels != IGNORED).any():
-            loss.backward()
+        if layout == "documents":
+            packed_attention.switch_over(tuned.get_base_model())
+        with apart(batch, layout):
+            loss = summed_loss(tuned, batch, CPU, layout)
+            if (batch.labels != IGNORED).any():
+                loss.backward()
         results[layout] = [loss.detach()] + [
             value.grad.clone() for _, value in plain.trainable_parameters(tuned) if value.grad is not None
         ]
-    for ours, theirs in zip(results["packed"], results["padded"], strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for layout in ("packed", "documents"):
+        for ours, theirs in zip(results[layout], results["padded"], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_llama_is_packed_and_an_order_not_to_is_honored(tiny_llama):
     model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
     assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
     assert choose_layout(model, model.config.vocab_size, CPU, pack=False) == "padded"
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Our attention is tried here too."""
+    real = packed_attention.can_attend
+    monkeypatch.setattr(packed_attention, "can_attend", lambda model, _: real(model, torch.device("cuda")))
+
+
+def test_where_our_attention_is_worth_it_documents_are_known(tiny_llama, as_on_a_gpu):
+    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
+    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "documents"
+    assert choose_layout(model, model.config.vocab_size, CPU, pack=False) == "padded"
+
+
+@pytest.mark.parametrize("wrong", ["raises", "is off"])
+def test_an_attention_that_ours_is_not_stays_the_model_s_own(tiny_llama, as_on_a_gpu, monkeypatch, wrong):
+    def attention(queries, *_arguments, **_options):
+        if wrong == "raises":
+            raise packed_attention.CannotAttendError("no")
+        return queries
+
+    monkeypatch.setattr(packed_attention, "attention", attention)
+    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
+    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_dropout_within_attention_is_found_before_training(tiny_llama, as_on_a_gpu):
+    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
+    model.model.layers[1].self_attn.attention_dropout = 0.1
+    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
+    assert not model.training
 
 
 class Leaky(torch.nn.Module):

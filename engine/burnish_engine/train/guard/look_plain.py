@@ -36,9 +36,10 @@ class PlainLook:
         put_back = hold_random(engine._device)
         try:
             targets = self._inputs(batch)[1]
-            loss = plain_step.summed_loss(engine.model, batch, engine._device, engine._layout)
-            mean = loss / max(batch.supervised_tokens, 1)
-            mean.backward()
+            with plain_step.apart(batch, engine._layout):
+                loss = plain_step.summed_loss(engine.model, batch, engine._device, engine._layout)
+                mean = loss / max(batch.supervised_tokens, 1)
+                mean.backward()
             parts = {name: _part(name, value) for name, value in self._expected().items()}
         finally:
             engine._drop_gradients()
@@ -53,10 +54,11 @@ class PlainLook:
         was_training = model.training
         model.eval()
         try:
-            logits = model(**inputs, use_cache=False).logits
+            with plain_step.apart(batch, self._engine._layout):
+                logits = model(**inputs, use_cache=False).logits
         finally:
             model.train(was_training)
-        if self._engine.layout == "packed":
+        if self._engine.layout != "padded":
             return logits[0][rows.to(logits.device)].float().cpu()
         places = np.searchsorted(batch.boundaries, rows.numpy(), side="right") - 1
         offsets = rows.numpy() - batch.boundaries[places]
@@ -84,8 +86,7 @@ class PlainLook:
             yield True
 
     def _inputs(self, batch: MicroBatch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        make = plain_step.packed_inputs if self._engine.layout == "packed" else plain_step.padded_inputs
-        return make(batch, self._engine._device)
+        return plain_step.model_inputs(batch, self._engine._device, self._engine._layout)
 
     def _expected(self) -> dict[str, torch.nn.Parameter]:
         """What should have a gradient, also where somebody took it out of training."""

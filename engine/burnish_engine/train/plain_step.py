@@ -3,7 +3,7 @@
 Rows of a micro-batch must not see each other. Three layouts give that:
 
 - documents: one row of T tokens whose positions restart at each document, and attention by our kernels, which see one
-  document at a time. On GPUs; several times faster than
+  document at a time. On GPUs.
 - packed: the same row; transformers then masks across documents.
 - padded: one row a document, padded at the end. Right for every causal model, whatever its layers carry along.
 

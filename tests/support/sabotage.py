@@ -393,7 +393,7 @@ def padding_learned_by_the_engine(patch, engine):
         return inputs, torch.where(inputs["attention_mask"] == 0, 0, labels)
 
     patch.setattr(plain_step, "padded_inputs", padded_inputs)
-    patch.setattr(plain_engine, "choose_layout", lambda *_args: "padded")
+    patch.setattr(plain_engine, "choose_layout", lambda *_args: ("padded", ""))
 
 
 def padding_counted(patch, engine):

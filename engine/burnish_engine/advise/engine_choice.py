@@ -133,9 +133,13 @@ def why_not(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Con
     reason = why_not_fast(dict(config), known, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    reason = why_plain(recipe)
-    if reason or gpu is None:
-        return reason
+    return why_plain(recipe) or device_problem(gpu)
+
+
+def device_problem(gpu: GpuFacts | None) -> str:
+    """Why our kernels do not run there, as the first half of a sentence; empty where they do, or are not needed."""
+    if gpu is None:
+        return ""
     major, minor = gpu.compute_capability or (8, 0)
     if 10 * major + minor < min(CAPABILITIES):
         return f"{gpu.name} is older than Burnish's kernels are made for"

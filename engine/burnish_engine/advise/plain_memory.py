@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 
+from burnish_engine.advise.engine_choice import device_problem
 from burnish_engine.advise.shape import BYTES_OF, MIB, adapted, parameters
 from burnish_engine.advise.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.whole_model_memory import Passing, optimizer_note, whole_model_parts
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.advice import MemoryPart
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.machine import GpuFacts
 from burnish_engine.contract.recipe import Recipe
 
 _GROWING_SEGMENTS_SHARE = 0.19  # of the head's peak: H100, torch 2.11, eight runs, torch's peak against NVML's
@@ -28,9 +30,19 @@ _LIBRARIES_BYTES = 620 * MIB
 # and after about a hundred passes it levels off.
 _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
 
+# Families whose models were seen to attend by our kernels, with the same results.
+_OUR_ATTENTION = {"gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"}
+
 
 def plain_memory(
-    recipe: Recipe, spec: DecoderSpec, largest: Pass, *, cuda: bool, precision: str, passes: int | None = None
+    recipe: Recipe,
+    spec: DecoderSpec,
+    largest: Pass,
+    *,
+    cuda: bool,
+    precision: str,
+    passes: int | None = None,
+    apart: bool = False,
 ) -> list[MemoryPart]:
     """Components of the peak on the training device, which sum up to what the process holds at its worst moment.
 
@@ -41,10 +53,10 @@ def plain_memory(
         cuda: An NVIDIA GPU; else the CPU.
         precision: Of the base weights, "fp32" or "bf16".
         passes: How many passes the run makes; None: many.
+        apart: Attention is ours; see `attends_apart`.
     """
     width = BYTES_OF[precision]
     trained = trained_parameters(spec, recipe.adapter)
-    apart = cuda and attends_apart(recipe, spec)
     by_layer = [layer_kept_bytes(recipe, spec, layer, largest.tokens, width, apart=apart) for layer in spec.layers]
     kept, head = sum(by_layer), head_bytes(spec, largest.supervised)
     layer_peak = _layer_backward_bytes(spec, largest.tokens, width)
@@ -78,9 +90,10 @@ def plain_memory(
     return parts
 
 
-def attends_apart(recipe: Recipe, spec: DecoderSpec) -> bool:
-    """Whether rows are packed and our attention can keep them apart: see `models.packed_attention`."""
-    return recipe.train.pack and all(layer.kind != "short_convolution" for layer in spec.layers)
+def attends_apart(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None) -> bool:
+    """Whether passes will be attended by our kernels (`models.packed_attention`); no where that is not sure."""
+    known = spec.family in _OUR_ATTENTION and spec.attention_softcap is None and 16 <= spec.head_dim <= 256
+    return recipe.train.pack and known and gpu is not None and not device_problem(gpu)
 
 
 def layer_kept_bytes(

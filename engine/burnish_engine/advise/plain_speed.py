@@ -69,7 +69,7 @@ def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Machine
     moved += one.supervised * spec.vocab_size * _LOGIT
     moved += _update_traffic(recipe, spec)
     busy = operations / (peak * _GEMM_SHARE)
-    if attends_apart(recipe, spec):
+    if attends_apart(recipe, spec, gpu):
         pairs = (one.span or one.longest or one.tokens) / 2 / one.tokens  # as a share of all
         busy += pairs * _attention_operations(recipe, spec, one) / (peak * _DOCUMENTS_SHARE)
     else:

@@ -10,7 +10,7 @@ from burnish_engine.advise.engine_choice import Config, choose_engine
 from burnish_engine.advise.fast_parts import memory_parts
 from burnish_engine.advise.fast_speed import fast_seconds
 from burnish_engine.advise.gguf_size import predicted_file_bytes
-from burnish_engine.advise.plain_memory import plain_memory
+from burnish_engine.advise.plain_memory import attends_apart, plain_memory
 from burnish_engine.advise.plain_speed import plain_seconds
 from burnish_engine.advise.plan_words import in_gib, notes_on, problems_of
 from burnish_engine.advise.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
@@ -172,7 +172,8 @@ def _predicted(run: PlannedRun, work: _Work, choice: MemoryChoice | None) -> Cor
     else:
         cuda, precision = run.device.cuda, run.device.precision
         passes = work.steps * recipe.train.accumulation if work.steps is not None else None
-        parts = plain_memory(recipe, spec, work.largest, cuda=cuda, precision=precision, passes=passes)
+        apart = attends_apart(recipe, spec, run.device.gpu(run.machine))
+        parts = plain_memory(recipe, spec, work.largest, cuda=cuda, precision=precision, passes=passes, apart=apart)
         seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
     return corrected(run, parts, average.tokens / seconds)
 

@@ -15,24 +15,42 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from burnish_engine.models.load_fast import device_problem
 from burnish_kernels.attention.op import HEAD_DIMS, Documents, attention, documents, tile_rows
 
 NAME = "burnish_packed"
 """As transformers knows it."""
 
-_UNKNOWN = ("position_bias", "s_aux", "cache")  # what our kernels do not take
+_OWN = "sdpa"  # what is switched over from, and what attends outside `within`
+# What transformers hands its attention: the first three are done, the others change nothing. Anything else is refused.
+_KNOWN = {"is_causal", "sliding_window", "softcap", "position_ids", "cache_position"}
 
 
 class CannotAttendError(Exception):
     """The model asks for something that our attention does not do."""
 
 
+class _Told(torch.Tensor):
+    """Goes through a model in place of a mask, to the attention that the mask was meant for.
+
+    Attributes:
+        window: Keys that a query sees, itself included; 0: all before it.
+    """
+
+    window: int
+
+
 class _Pass:
-    """The documents of one pass, described as each head size wants them."""
+    """The documents of one pass, described as each head size wants them.
+
+    Attributes:
+        calls: How often our attention ran.
+    """
 
     def __init__(self, boundaries: NDArray[np.integer]) -> None:
         self._boundaries = boundaries
         self._made: dict[int, Documents] = {}
+        self.calls = 0
 
     @property
     def rows(self) -> int:
@@ -50,7 +68,7 @@ _now: _Pass | None = None
 
 
 @contextmanager
-def within(boundaries: NDArray[np.integer] | None) -> Iterator[None]:
+def within(boundaries: NDArray[np.integer] | None) -> Iterator[_Pass | None]:
     """Inside, models that were switched over see these documents; the backward pass belongs inside too.
 
     Args:
@@ -59,38 +77,57 @@ def within(boundaries: NDArray[np.integer] | None) -> Iterator[None]:
     global _now  # noqa: PLW0603
     before, _now = _now, _now if boundaries is None else _Pass(boundaries)
     try:
-        yield
+        yield _now
     finally:
         _now = before
 
 
 def can_attend(model: Any, device: torch.device) -> bool:
-    """Whether it is worth trying: on a GPU, where each layer's attention is handed what flash attention needs."""
-    if device.type != "cuda" or not getattr(model, "_supports_flash_attn", False):
+    """Whether it is worth trying: on a GPU of our kernels', where a layer's attention gets what flash attention needs.
+
+    Models of several parts, such as those that see, keep their own.
+    """
+    if device.type != "cuda" or device_problem(device) or not getattr(model, "_supports_flash_attn", False):
         return False
-    config = model.config.get_text_config()
-    return not getattr(config, "attention_dropout", 0.0) and getattr(config, "_attn_implementation", "") == "sdpa"
+    config = model.config
+    if config.get_text_config() is not config or config.sub_configs:
+        return False
+    return not getattr(config, "attention_dropout", 0.0) and getattr(config, "_attn_implementation", "") == _OWN
 
 
 def switch_over(model: Any) -> None:
-    """Have a model of transformers attend by our kernels inside `within`, and as before outside."""
+    """Have a model of transformers attend by our kernels inside `within`, and as before outside.
+
+    Raises:
+        CannotAttendError: It did not take it.
+    """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, _mask)
     model.set_attn_implementation(NAME)
+    if model.config._attn_implementation != NAME:
+        raise CannotAttendError(f"{type(model).__name__} does not take another attention")
 
 
 def switch_back(model: Any) -> None:
     """Undo `switch_over`."""
-    model.set_attn_implementation("sdpa")
+    model.set_attn_implementation(_OWN)
 
 
 def _mask(*arguments: Any, **options: Any) -> torch.Tensor | None:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    return None if _now is not None else ALL_MASK_ATTENTION_FUNCTIONS["sdpa"](*arguments, **options)
+    if _now is None:
+        mask: torch.Tensor | None = ALL_MASK_ATTENTION_FUNCTIONS[_OWN](*arguments, **options)
+        return mask
+    both_ways = "allow_is_bidirectional_skip" in options
+    if arguments or both_ways or options.get("attention_mask") is not None or options.get("use_vmap"):
+        raise CannotAttendError("the model asks for a mask of another kind")
+    told = torch.empty(1, 1, 1, 1).as_subclass(_Told)
+    told.window = int(options.get("local_size") or 0)
+    return told
 
 
 def _attend(
@@ -107,29 +144,51 @@ def _attend(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if _now is None:
+        if isinstance(attention_mask, _Told):
+            raise CannotAttendError(f"{type(module).__name__} uses a mask again that was made for packed documents")
         found: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
         return found
-    _, _, rows, width = query.shape
-    asked = [name for name in _UNKNOWN if options.get(name) is not None]
-    causal = options.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    if asked or attention_mask is not None or dropout or not causal or len(query) != 1 or rows != _now.rows:
-        raise CannotAttendError(f"{type(module).__name__} asks for {', '.join(asked) or 'another kind of attention'}")
-    if not HEAD_DIMS[0] <= width <= HEAD_DIMS[1] or value.shape[-1] != width:
-        raise CannotAttendError(f"{type(module).__name__} has heads of {width} and {value.shape[-1]}")
+    _refuse_others(module, query, value, attention_mask, dropout, options)
+    _now.calls += 1
     q_TND, k_TMD, v_TMD = (_apart(tensor.to(value.dtype)) for tensor in (query, key, value))
     out_TND = attention(
         q_TND,
         k_TMD,
         v_TMD,
-        _now.documents(width, value.dtype, value.device),
-        scale=width**-0.5 if scaling is None else float(scaling),
-        window=options.get("sliding_window"),
+        _now.documents(query.shape[-1], value.dtype, value.device),
+        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        window=options.get("sliding_window") or None,
         softcap=options.get("softcap"),
     )
     return out_TND[None], None
+
+
+def _refuse_others(
+    module: Any,
+    query: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    options: dict[str, Any],
+) -> None:
+    """Raise CannotAttendError unless it is causal attention within this pass's documents."""
+    assert _now is not None
+    name, width = type(module).__name__, query.shape[-1]
+    asked = [key for key, given in options.items() if key not in _KNOWN and given is not None and given is not False]
+    if asked:
+        raise CannotAttendError(f"{name} asks for {', '.join(asked)}")
+    causal = options.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    if dropout or not causal or len(query) != 1 or query.shape[2] != _now.rows:
+        raise CannotAttendError(f"{name} asks for another kind of attention")
+    # Some models leave the window to the mask, others to the attention: only where both say the same is it known.
+    windows = getattr(mask, "window", None), options.get("sliding_window") or 0
+    if windows[0] != windows[1]:
+        raise CannotAttendError(f"{name} has a window of {windows[1]} and a mask of {windows[0]}")
+    if not HEAD_DIMS[0] <= width <= HEAD_DIMS[1] or value.shape[-1] != width:
+        raise CannotAttendError(f"{name} has heads of {width} and {value.shape[-1]}")
 
 
 def _apart(heads: torch.Tensor) -> torch.Tensor:

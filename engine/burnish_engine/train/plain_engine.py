@@ -17,7 +17,7 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_train import idle_note, optimizer_notes
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
-from burnish_engine.models import packed_attention, plain
+from burnish_engine.models import plain
 from burnish_engine.models.generate import generate_replies
 from burnish_engine.models.precision import exact_products
 from burnish_engine.models.sampling import Reply
@@ -27,7 +27,7 @@ from burnish_engine.train.evaluate import held_out_loss
 from burnish_engine.train.masked_step import MaskedStep
 from burnish_engine.train.optimizer import Optimizers, make_optimizer
 from burnish_engine.train.optimizer_state import optimizer_tensors, restore_optimizer
-from burnish_engine.train.plain_step import Layout, apart, choose_layout, summed_loss
+from burnish_engine.train.plain_step import apart, choose_layout, summed_loss
 from burnish_engine.train.random_state import hold_random
 from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream
@@ -78,13 +78,8 @@ class PlainEngine:
         else:
             base = plain.load_base(source, precision, device)
         self._tell_idle_settings(base, recipe)
-        self._layout: Layout = "padded"
-        if layout is None:
-            self._layout = choose_layout(base, base.config.vocab_size, device, recipe.train.pack)
-        elif layout in ("documents", "packed"):
-            self._layout = layout  # type: ignore[assignment]
-        if layout == "documents":
-            packed_attention.switch_over(base)
+        self._layout, note = choose_layout(base, base.config.vocab_size, device, recipe.train.pack, layout)
+        self.notes += [note] if note else []
         if recipe.train.pack and self._layout == "padded":
             self.notes.append("This architecture carries state from one packed row into the next, so rows are padded.")
         if self._whole:

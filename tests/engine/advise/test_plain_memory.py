@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from burnish_engine.advise.plain_memory import head_bytes, layer_kept_bytes, plain_memory
+from burnish_engine.advise.plain_memory import attends_apart, head_bytes, layer_kept_bytes, plain_memory
 from burnish_engine.advise.trained_bytes import optimizer_bytes, tensor_sizes, trained_parameters
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.recipe import Recipe
@@ -22,6 +22,7 @@ from burnish_engine.train.plain_step import summed_loss
 from burnish_engine.train.whole_model import WholeModel
 
 from support.live_bytes import LiveBytes
+from support.machines import gpu_machine
 from support.tiny import make_tokenizer
 
 TOKENS = 160
@@ -226,3 +227,17 @@ def test_masters_are_named_where_the_model_computes_in_bf16():
     assert half["master weights"] == 2 * half["base weights"] == whole["base weights"]
     assert "master weights" not in whole
     assert "adapter" not in half
+
+
+def test_masks_are_planned_for_where_our_attention_is_not_sure():
+    card = gpu_machine("a card", 24 * 2**30).gpus[0]
+    new, old = (card.model_copy(update={"compute_capability": version}) for version in ((9, 0), (7, 5)))
+    llama = spec_of()
+    assert attends_apart(Recipe(), llama, new)
+    assert not attends_apart(Recipe(), llama, None)
+    assert not attends_apart(Recipe(), llama, old)
+    assert not attends_apart(Recipe(train=TrainSection(pack=False)), llama, new)
+    others = {"family": "gpt_oss"}, {"attention_softcap": 50.0}, {"head_dim": 288}
+    assert not any(attends_apart(Recipe(), llama.model_copy(update=one), new) for one in others)
+    kept = [sum(parts(Recipe(), apart=apart).values()) for apart in (True, False)]
+    assert kept[0] < kept[1]

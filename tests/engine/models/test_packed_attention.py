@@ -23,6 +23,8 @@ FAMILIES = {
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 16},
     "olmo2": {},
     "granite": {"attention_multiplier": 0.2},
+    "phi3": {"sliding_window": 7},
+    "smollm3": {"no_rope_layers": [1, 0, 1]},
 }
 
 
@@ -101,18 +103,58 @@ def test_what_our_kernels_do_not_do_is_refused():
     switch_over(model)
     with within(np.array([0, 20])), pytest.raises(CannotAttendError, match="another kind of attention"):
         model(**given, use_cache=False)
+    with within(BOUNDARIES), pytest.raises(CannotAttendError, match="asks for sinks"):
+        model(**given, use_cache=False, sinks=torch.ones(4))
+    with within(BOUNDARIES), pytest.raises(CannotAttendError, match="mask of another kind"):
+        model(**given, use_cache=False, attention_mask=torch.tensor([[1] * 39 + [0]]))
     for layer in model.model.layers:
         layer.self_attn.attention_dropout = 0.1
     with within(BOUNDARIES), pytest.raises(CannotAttendError):
         model(**given, use_cache=False)
 
 
-def test_only_where_it_is_worth_it():
+@pytest.mark.parametrize(("kind", "left"), [("mistral", "the attention"), ("llama", "the mask")])
+def test_a_window_that_only_one_of_mask_and_attention_knows_is_refused(kind, left, monkeypatch):
+    """As of Phi-MoE, whose mask alone has it, and of OLMoE, whose attention alone."""
+    model, given = make(kind), inputs()
+    switch_over(model)
+    for layer in model.model.layers:
+        layer.self_attn.sliding_window = None if left == "the attention" else 7
+    attend = packed_attention._attend
+
+    def told(module, *arguments, **options):
+        return attend(module, *arguments, **options | {"sliding_window": module.sliding_window})
+
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(packed_attention.NAME, told)
+    with within(BOUNDARIES), pytest.raises(CannotAttendError, match="window of"):
+        model(**given, use_cache=False)
+
+
+def test_a_mask_made_for_documents_is_not_used_outside():
+    model, given = make("llama"), inputs()
+    switch_over(model)
+    with within(BOUNDARIES):
+        told = packed_attention._mask(batch_size=1, q_length=40, kv_length=40)
+    with pytest.raises(CannotAttendError, match="made for packed documents"):
+        model(**given, attention_mask={"full_attention": told}["full_attention"], use_cache=False)
+
+
+def test_only_where_it_is_worth_it(monkeypatch):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     gpu = torch.device("cuda")
+    monkeypatch.setattr(packed_attention, "device_problem", lambda _device: "")
     assert can_attend(make("llama"), gpu)
+    several = AutoConfig.for_model("gemma3", text_config=COMMON | {"query_pre_attn_scalar": 16})
+    with torch.device("meta"):
+        assert not can_attend(AutoModelForCausalLM.from_config(several, attn_implementation="sdpa"), gpu)
     assert not can_attend(make("llama"), CPU)
     assert not can_attend(make("llama", attention_dropout=0.1), gpu)
     assert not can_attend(torch.nn.Linear(1, 1), gpu)
+    monkeypatch.setattr(packed_attention, "device_problem", lambda _device: "the card is too old")
+    assert not can_attend(make("llama"), gpu)
 
 
 def test_documents_are_forgotten_when_a_pass_fails():

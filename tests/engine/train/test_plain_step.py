@@ -1,5 +1,7 @@
 """Packed and padded rows give the same loss and gradients, and models that leak across rows are found out."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -50,10 +52,11 @@ def test_packed_equals_padded(tuned, lengths):
         tuned.zero_grad()
         if layout == "documents":
             packed_attention.switch_over(tuned.get_base_model())
-        with apart(batch, layout):
+        with apart(batch, layout) as seen:
             loss = summed_loss(tuned, batch, CPU, layout)
             if (batch.labels != IGNORED).any():
                 loss.backward()
+        assert (seen.calls if seen else 0) == (tuned.config.num_hidden_layers if layout == "documents" else 0)
         results[layout] = [loss.detach()] + [
             value.grad.clone() for _, value in plain.trainable_parameters(tuned) if value.grad is not None
         ]
@@ -62,42 +65,109 @@ def test_packed_equals_padded(tuned, lengths):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def loaded(folder):
+    return plain.load_base(open_model(str(folder)), "fp32", CPU)
+
+
+def chosen(model, before=None, *, pack=True):
+    return choose_layout(model, model.config.vocab_size, CPU, pack, before)
+
+
 def test_llama_is_packed_and_an_order_not_to_is_honored(tiny_llama):
-    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
-    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
-    assert choose_layout(model, model.config.vocab_size, CPU, pack=False) == "padded"
+    model = loaded(tiny_llama)
+    assert chosen(model) == ("packed", "")
+    assert chosen(model, pack=False) == ("padded", "")
 
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Our attention is tried here too."""
     real = packed_attention.can_attend
+    monkeypatch.setattr(packed_attention, "device_problem", lambda _device: "")
     monkeypatch.setattr(packed_attention, "can_attend", lambda model, _: real(model, torch.device("cuda")))
 
 
 def test_where_our_attention_is_worth_it_documents_are_known(tiny_llama, as_on_a_gpu):
-    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
-    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "documents"
-    assert choose_layout(model, model.config.vocab_size, CPU, pack=False) == "padded"
+    model = loaded(tiny_llama)
+    stood = torch.get_rng_state()
+    assert chosen(model) == ("documents", "")
+    assert torch.equal(torch.get_rng_state(), stood)
+    assert not model.training
+    assert chosen(loaded(tiny_llama), pack=False) == ("padded", "")
 
 
-@pytest.mark.parametrize("wrong", ["raises", "is off"])
-def test_an_attention_that_ours_is_not_stays_the_model_s_own(tiny_llama, as_on_a_gpu, monkeypatch, wrong):
+def test_a_run_keeps_its_layout_where_it_can(tiny_llama, as_on_a_gpu, monkeypatch):
+    assert chosen(loaded(tiny_llama), "packed") == ("packed", "")
+    assert chosen(loaded(tiny_llama), "padded") == ("padded", "")
+    assert chosen(loaded(tiny_llama), "documents") == ("documents", "")
+    monkeypatch.setattr(packed_attention, "can_attend", lambda *_: False)
+    layout, note = chosen(loaded(tiny_llama), "documents")
+    assert layout == "packed"
+    assert "goes on with transformers' own" in note
+
+
+FAILURES = {
+    "refuses": packed_attention.CannotAttendError("no"),
+    "lacks Triton": ModuleNotFoundError("No module named 'triton'"),
+    "lacks a compiler": RuntimeError("Failed to find C compiler"),
+    "is off": None,
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_an_attention_that_ours_is_not_stays_the_model_s_own(tiny_llama, as_on_a_gpu, monkeypatch, what):
     def attention(queries, *_arguments, **_options):
-        if wrong == "raises":
-            raise packed_attention.CannotAttendError("no")
+        if FAILURES[what]:
+            raise FAILURES[what]
         return queries
 
     monkeypatch.setattr(packed_attention, "attention", attention)
-    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
-    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
+    model = loaded(tiny_llama)
+    layout, note = chosen(model)
+    assert layout == "packed"
+    assert (str(FAILURES[what]) if FAILURES[what] else "not kept apart") in note
     assert model.config._attn_implementation == "sdpa"
+    assert not model.training
+
+
+def test_a_backward_pass_that_fails_is_found_before_training(tiny_llama, as_on_a_gpu, monkeypatch):
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, queries):
+            return queries.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise RuntimeError("out of registers")
+
+    real = packed_attention.attention
+    monkeypatch.setattr(packed_attention, "attention", lambda *given, **options: Broken.apply(real(*given, **options)))
+    layout, note = chosen(loaded(tiny_llama))
+    assert layout == "packed"
+    assert "out of registers" in note
+
+
+def test_no_memory_for_the_probe_is_no_reason_to_go_on(tiny_llama, as_on_a_gpu, monkeypatch):
+    def attention(*_arguments, **_options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(packed_attention, "attention", attention)
+    with pytest.raises(torch.OutOfMemoryError):
+        chosen(loaded(tiny_llama))
+
+
+def test_a_model_that_attends_in_a_way_of_its_own_is_found_out(tiny_llama, as_on_a_gpu, monkeypatch):
+    """It would give the right numbers, under transformers' masks."""
+    monkeypatch.setattr(packed_attention, "within", lambda _ends: nullcontext())
+    layout, note = chosen(loaded(tiny_llama))
+    assert layout == "packed"
+    assert "a way of its own" in note
 
 
 def test_dropout_within_attention_is_found_before_training(tiny_llama, as_on_a_gpu):
-    model = plain.load_base(open_model(str(tiny_llama)), "fp32", CPU)
+    model = loaded(tiny_llama)
     model.model.layers[1].self_attn.attention_dropout = 0.1
-    assert choose_layout(model, model.config.vocab_size, CPU, pack=True) == "packed"
+    assert chosen(model)[0] == "packed"
     assert not model.training
 
 
@@ -117,7 +187,7 @@ class Leaky(torch.nn.Module):
 
 def test_a_model_that_leaks_across_rows_is_padded():
     torch.manual_seed(0)
-    assert choose_layout(Leaky(), 50, CPU, pack=True) == "padded"
+    assert choose_layout(Leaky(), 50, CPU, pack=True)[0] == "padded"
 
 
 def test_lfm2_trains_whatever_its_convolutions_do(tmp_path):
@@ -133,7 +203,7 @@ def test_lfm2_trains_whatever_its_convolutions_do(tmp_path):
     )  # fmt: skip
     Lfm2ForCausalLM(config).save_pretrained(tmp_path)
     model = plain.load_base(open_model(str(tmp_path)), "fp32", CPU)
-    layout = choose_layout(model, len(tokenizer), CPU, pack=True)
+    layout, _ = choose_layout(model, len(tokenizer), CPU, pack=True)
     batch = micro_batch([9, 14, 4], len(tokenizer))
     loss = summed_loss(model, batch, CPU, layout)
     alone = 0.0

@@ -47,7 +47,7 @@ GRID = [
     ("gemma-3-1b", "lora", 16, 16384, False, 5.0),
     ("gemma-3-1b", "lora", 16, 16384, False, 12.0),
     ("gemma-3-1b", "qlora", 32, 32768, True, 6.0),
-    # Added when the prediction had been mended after those above: none of these had run before.
+    # Added after the prediction had last been changed: none of these had run then.
     ("smollm2-135m", "lora", 16, 8192, False, 2.0),
     ("qwen3-0.6b", "lora", 32, 8192, False, 3.0),
     ("llama-3.2-1b", "qlora", 16, 8192, False, 3.0),

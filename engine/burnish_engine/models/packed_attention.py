@@ -73,6 +73,9 @@ def within(boundaries: NDArray[np.integer] | None) -> Iterator[_Pass | None]:
 
     Args:
         boundaries: First row of each document, then the number of rows; None changes nothing.
+
+    Yields:
+        The pass that holds inside, whose `calls` count how often our attention ran; None outside of any.
     """
     global _now  # noqa: PLW0603
     before, _now = _now, _now if boundaries is None else _Pass(boundaries)

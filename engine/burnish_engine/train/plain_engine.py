@@ -48,7 +48,7 @@ class PlainEngine:
         precision: "fp32" or "bf16".
         device: Where to train.
         adapter: Folder of what was trained so far (the adapter, or the whole model) to go on with; None starts anew.
-        layout: Of the run so far; None finds out.
+        layout: Of the run so far, kept where it can be; None finds out.
         plan: How to use memory; empty for as the recipe says.
     """
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.advise.plain_memory import _OUR_ATTENTION
 from burnish_engine.models import packed_attention
 from burnish_engine.models.packed_attention import CannotAttendError, can_attend, switch_back, switch_over, within
 
@@ -53,6 +54,10 @@ def logits_and_gradients(model, given, boundaries=None):
         torch.manual_seed(2)
         (logits * torch.randn(logits.shape).to(logits.device)).mean().backward()
     return [logits.detach(), *(value.grad.float() for value in model.parameters())]
+
+
+def test_masks_are_left_out_of_predictions_for_families_that_are_tried_here_alone():
+    assert set(FAMILIES) >= _OUR_ATTENTION
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -116,18 +121,14 @@ def test_what_our_kernels_do_not_do_is_refused():
 @pytest.mark.parametrize(("kind", "left"), [("mistral", "the attention"), ("llama", "the mask")])
 def test_a_window_that_only_one_of_mask_and_attention_knows_is_refused(kind, left, monkeypatch):
     """As of Phi-MoE, whose mask alone has it, and of OLMoE, whose attention alone."""
-    model, given = make(kind), inputs()
-    switch_over(model)
-    for layer in model.model.layers:
-        layer.self_attn.sliding_window = None if left == "the attention" else 7
-    attend = packed_attention._attend
+    attend, window = packed_attention._attend, None if left == "the attention" else 7
 
     def told(module, *arguments, **options):
-        return attend(module, *arguments, **options | {"sliding_window": module.sliding_window})
+        return attend(module, *arguments, **options | {"sliding_window": window})
 
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(packed_attention.NAME, told)
+    monkeypatch.setattr(packed_attention, "_attend", told)
+    model, given = make(kind), inputs()
+    switch_over(model)
     with within(BOUNDARIES), pytest.raises(CannotAttendError, match="window of"):
         model(**given, use_cache=False)
 
@@ -138,7 +139,7 @@ def test_a_mask_made_for_documents_is_not_used_outside():
     with within(BOUNDARIES):
         told = packed_attention._mask(batch_size=1, q_length=40, kv_length=40)
     with pytest.raises(CannotAttendError, match="made for packed documents"):
-        model(**given, attention_mask={"full_attention": told}["full_attention"], use_cache=False)
+        model(**given, attention_mask=told, use_cache=False)
 
 
 def test_only_where_it_is_worth_it(monkeypatch):

@@ -1,7 +1,5 @@
 """Packed and padded rows give the same loss and gradients, and models that leak across rows are found out."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 import torch
@@ -158,7 +156,7 @@ def test_no_memory_for_the_probe_is_no_reason_to_go_on(tiny_llama, as_on_a_gpu, 
 
 def test_a_model_that_attends_in_a_way_of_its_own_is_found_out(tiny_llama, as_on_a_gpu, monkeypatch):
     """It would give the right numbers, under transformers' masks."""
-    monkeypatch.setattr(packed_attention, "within", lambda _ends: nullcontext())
+    monkeypatch.setattr(packed_attention, "switch_over", lambda _model: None)
     layout, note = chosen(loaded(tiny_llama))
     assert layout == "packed"
     assert "a way of its own" in note

@@ -79,6 +79,7 @@ LABELS = {
     "masking.start": "Scale at the start",
     "masking.momentum": "Momentum of the step",
     "masking.share": "What sits out together",
+    "masking.blocks": "What may sit out",
     "masking.rate": "Times the learning rate",
     "evaluation.every": "Check every",
     "evaluation.max_rows": "Held-out rows used",

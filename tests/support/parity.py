@@ -113,7 +113,16 @@ class Fast:
 
 
 def fast(
-    folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False, positions=256, section=None, **where
+    folder,
+    adapter=None,
+    *,
+    dtype=torch.float32,
+    device=CPU,
+    quantize=False,
+    positions=256,
+    section=None,
+    masking=None,
+    **where,
 ):
     """Our decoder of a checkpoint, perhaps adapted; section: which optimizer; where: which tables are on the host."""
     source = model_source(folder)
@@ -122,7 +131,7 @@ def fast(
     loaded = load_decoder(source, **options, **where, plan=plan)
     if not adapter:
         return Fast(loaded)
-    model = make_trainable(loaded, section=section)
+    model = make_trainable(loaded, masking, section=section)
     model.adapter.load(adapter)
     model.optimizer.write_shadows()
     return Fast(loaded, model)

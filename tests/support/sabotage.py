@@ -59,6 +59,18 @@ def reported(patch, engine, **changes):
     patch.setattr(owner, "results", results)
 
 
+def counted(patch, **changes):
+    """Where each engine counts the tokens of a step, it counts others: field=function of the right ones."""
+    for module, name in ((prefetch, "StepFacts"), (plain_engine, "StepResult")):
+        real = getattr(module, name)
+
+        def make(*args, real=real, **fields):
+            made = real(*args, **fields)
+            return replace(made, **{field: change(made) for field, change in changes.items()})
+
+        patch.setattr(module, name, make)
+
+
 def after_step(patch, engine, step, action):
     """`action` (engine) is done once, behind a step."""
     owner, real = ENGINES[engine], ENGINES[engine].queue_step
@@ -273,7 +285,24 @@ def zero_loss_in_the_pass(patch, engine):
 
 
 def constant_loss(patch, engine):
-    reported(patch, engine, loss=lambda _result: 3.25)
+    """From the third step on each token's loss is the same, whatever the logits; gradients stay as they are."""
+    from burnish_kernels.cross_entropy import op as cross_entropy
+
+    real, loss = cross_entropy.loss_and_gradient_, plain_step.summed_loss
+
+    def constant(logits, targets, found, *rest, **settings):
+        real(logits, targets, found, *rest, **settings)
+        found.copy_(3.25 * (targets != IGNORED))
+
+    def summed(model, batch, *rest):
+        value = loss(model, batch, *rest)
+        return value - value.detach() + 3.25 * batch.supervised_tokens
+
+    def spoil(_engine):
+        patch.setattr(cross_entropy, "loss_and_gradient_", constant)
+        patch.setattr(plain_engine, "summed_loss", summed)
+
+    after_step(patch, engine, 2, spoil)
 
 
 # Labels
@@ -397,11 +426,11 @@ def padding_learned_by_the_engine(patch, engine):
 
 
 def padding_counted(patch, engine):
-    reported(patch, engine, tokens=lambda result: -(-result.tokens // 64) * 64 + 64)
+    counted(patch, tokens=lambda step: -(-step.tokens // 64) * 64 + 64)
 
 
 def padding_counted_as_learned(patch, engine):
-    reported(patch, engine, supervised=lambda result: result.tokens)
+    counted(patch, supervised=lambda step: step.tokens)
 
 
 # Documents

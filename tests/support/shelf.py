@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 OPTIMIZERS = ["adamw", "adamw8bit", "paged_adamw8bit", "muon", "lion", "adafactor", "schedule_free"]
-COMPOSABLE = OPTIMIZERS[:5]
-NEED_WEIGHTS = OPTIMIZERS[5:]
+AVERAGING = ["schedule_free"]
+"""Whose weights move even where their step sits out: they are an average."""
 RATES = {"lion": 1e-3, "adafactor": 5e-2}
 """Learning rates that suit them where AdamW has 5e-3."""
 
@@ -52,11 +52,11 @@ class NumpyScheduleFree:
     def y(self):
         return (1 - self.beta1) * self.z + self.beta1 * self.x
 
-    def step(self, gradient, rate):
+    def step(self, gradient, rate, way=1.0):
         self.t += 1
         self.v = self.beta2 * self.v + (1 - self.beta2) * gradient**2
         root = np.sqrt(self.v / (1 - self.beta2**self.t)) + self.eps
-        self.z = self.z - rate * (gradient / root + self.decay * self.y)
+        self.z = self.z - way * rate * (gradient / root + self.decay * self.y)
         self.largest = max(self.largest, rate)
         self.total += self.largest**2
         share = self.largest**2 / self.total

@@ -170,7 +170,7 @@ class FastMemory:
     def optimizer(self) -> OptimizerBytes:
         """State of the optimizer."""
         recipe = self.run.recipe
-        masked = recipe.masking.kind != "off"
+        masked = recipe.masking.acts
         return flat_optimizer_bytes(
             self.run.spec, recipe.adapter, recipe.train.optimizer, cuda=self.run.cuda, masked=masked
         )

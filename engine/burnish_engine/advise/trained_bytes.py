@@ -17,6 +17,11 @@ _LEAST_PAGED = 100_000
 _FP32_MOMENTS = 8
 _EACH = {"adamw": _FP32_MOMENTS, "lion": 4, "schedule_free": _FP32_MOMENTS + 4}
 """Bytes of state a weight."""
+_BUFFERS = {
+    "lion": (1, 0), "muon": (1, 0), "adamw8bit": (0, 2), "paged_adamw8bit": (0, 2), "adafactor": (0, 2),
+    "schedule_free": (0, 1),
+}  # fmt: skip
+"""Flat buffers beside the state, and more of them with masking."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,15 @@ def flat_optimizer_bytes(
         adapter: What is trained.
         optimizer: The recipe's.
         cuda: An NVIDIA GPU; else the CPU.
-        masked: Whether matrices sit out steps: then 8-bit AdamW's way and unpacked momentum are kept too.
+        masked: Whether matrices sit out steps: then 8-bit AdamW's and Adafactor's way and a momentum are kept too.
     """
     state = optimizer_bytes(spec, adapter, optimizer, cuda=cuda)
     apart = 0
     if optimizer == "muon":  # it has no momentum of these, but the flat buffer has their places
         shapes = tensor_shapes(spec, adapter)
         apart = sum(math.prod(one) for one in shapes if len(one) != 2 or one[0] == spec.vocab_size)
-    buffers = {"lion": 1, "muon": 1, "adamw8bit": 2 * masked, "paged_adamw8bit": 2 * masked}.get(optimizer, 0)
+    always, if_masked = _BUFFERS.get(optimizer, (0, 0))
+    buffers = always + if_masked * masked
     return replace(state, device=state.device + 4 * (apart + buffers * trained_parameters(spec, adapter)))
 
 

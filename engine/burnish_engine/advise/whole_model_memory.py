@@ -73,7 +73,7 @@ def whole_model_parts(
     """
     weights, width = parameters(spec), BYTES_OF[precision]
     what = (spec, recipe.adapter, recipe.train.optimizer)
-    if recipe.masking.kind == "off":
+    if not recipe.masking.acts:
         state = optimizer_bytes(*what, cuda=cuda)
     else:
         state = flat_optimizer_bytes(*what, cuda=cuda, masked=True)
@@ -105,7 +105,7 @@ def _moments(recipe: Recipe, spec: DecoderSpec, passing: Passing, width: int, *,
     top = "head and loss" if passing.head >= passing.layer_peak else "backward pass of a layer"
     # A gradient comes in the numbers that are computed with, and is there beside the sum that it is added to. That of
     # tied embeddings is kept so from the head to the very end, where it meets the embedding's.
-    summed = recipe.train.accumulation > 1 or recipe.masking.kind != "off"  # the latter has one buffer for all
+    summed = recipe.train.accumulation > 1 or recipe.masking.acts  # the latter has one buffer for all
     at_top = weights * 4 if summed else 0
     in_first_layer = int(layers * (1 - 1 / spec.num_layers)) * 4 + (table if spec.tied_embeddings else embedding * 4)
     if summed:
@@ -115,7 +115,7 @@ def _moments(recipe: Recipe, spec: DecoderSpec, passing: Passing, width: int, *,
     if not cuda and recipe.train.optimizer.endswith("adamw8bit"):
         scratch = _CPU_8_BIT_SCRATCH * max(tensor_sizes(spec, recipe.adapter))
     gathering = []
-    if recipe.masking.kind != "off":
+    if recipe.masking.acts:
         gathering = [_Moment(weights * 4, 0, "workspace", weights * 4, _MOVING)]
     return [
         *gathering,

@@ -14,7 +14,7 @@ from burnish_engine.contract.memory_plan import AUTO, parse_levels
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe_section import Section, setting
-from burnish_engine.contract.recipe_train import NEED_WEIGHTS, AdapterSection, MaskingSection, TrainSection
+from burnish_engine.contract.recipe_train import AdapterSection, MaskingSection, TrainSection
 
 RECIPE_VERSION = 1
 
@@ -185,16 +185,6 @@ class Recipe(Section):
             raise ValueError(
                 f'adapter.method = "full" trains every weight, which cannot be done with model.quantize = '
                 f'"{self.model.quantize}": set that to "none", or adapter.method to "lora"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _optimizer_can_be_masked(self) -> Recipe:
-        if self.masking.kind != "off" and self.train.optimizer in NEED_WEIGHTS:
-            raise ValueError(
-                f'masking.kind = "{self.masking.kind}" scales what an optimizer would move, which cannot be done with '
-                f'train.optimizer = "{self.train.optimizer}", whose step depends on the weights: set masking.kind to '
-                '"off", or train.optimizer to "adamw", "adamw8bit", "paged_adamw8bit", "muon" or "lion"'
             )
         return self
 

@@ -149,6 +149,7 @@ _LATER = {
     "train": ("momentum", "lora_plus_ratio"),
     "evaluation": ("patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
+    "masking": ("blocks",),
     "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
 }  # fmt: skip
 """Keys that came after runs had been started. At their defaults they are left out of the hash, so that those go on."""

@@ -12,8 +12,6 @@ ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "d
 
 Optimizer = Literal["adamw", "adamw8bit", "paged_adamw8bit", "muon", "lion", "adafactor", "schedule_free"]
 Masking = Literal["off", "magma", "skip_update"]
-NEED_WEIGHTS: tuple[Optimizer, ...] = ("adafactor", "schedule_free")
-"""Optimizers whose step depends on the weights themselves, so that it cannot be scaled matrix by matrix afterwards."""
 _ADAM = ("beta1", "beta2", "epsilon")
 OPTIMIZER_USES: dict[Optimizer, tuple[str, ...]] = {
     "adamw": _ADAM, "adamw8bit": _ADAM, "paged_adamw8bit": _ADAM, "muon": ("momentum", *_ADAM),
@@ -153,8 +151,8 @@ class MaskingSection(Section):
         "off",
         "magma: what a matrix would move in a step is scaled by how its momentum and gradient have agreed, and half of "
         "the matrices, drawn anew for each step, do not move. skip_update: those that move go the further for it. "
-        "Moments are updated all the same. Embeddings, head and vectors always move. Published for pretraining; "
-        "nothing is known of fine-tuning.",
+        "Moments are updated all the same; adafactor and schedule_free, which have no momentum, get a running mean of "
+        "the gradient (0.9) for it, 4 bytes a weight. Published for pretraining; nothing is known of fine-tuning.",
     )
     probability: float = setting(0.5, "Chance of a matrix to move in a step.", ge=1e-3, le=1.0)
     temperature: float = setting(2.0, "Magma: the cosine of momentum and gradient is divided by it.", ge=1e-3, le=1e3)
@@ -166,9 +164,21 @@ class MaskingSection(Section):
     share: Literal["matrix", "pair"] = setting(
         "matrix", "What sits out together: every matrix for itself, or the two of a module's adapter."
     )
+    blocks: Literal["layers", "all"] = setting(
+        "layers",
+        "What may sit out. layers: matrices of attention and feed-forward, as in the paper, and their adapters; "
+        "routers, convolutions, embeddings, head and vectors always move. all: every tensor.",
+    )
     rate: float = setting(
         1.0, "Times the learning rate: in the mean, matrices move 0.25 to 0.31 of the way with magma.", gt=0.0, le=100.0
     )
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything can move otherwise than with the optimizer alone, which else takes the steps."""
+        always = self.probability == self.rate == 1.0
+        wholly = self.kind == "skip_update" or self.start == self.decay == 1.0
+        return self.kind != "off" and not (always and wholly)
 
 
 def idle_note(adapter: AdapterSection) -> str:

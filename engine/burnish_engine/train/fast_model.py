@@ -62,7 +62,7 @@ class TrainableDecoder:
         """
         restore_flat(self.optimizer, list(self.adapter.named()), tensors)
 
-    def averaged(self) -> AbstractContextManager[None]:
+    def averaged(self) -> AbstractContextManager[bool | None]:
         """Inside, masters and shadows are what shall be used, evaluated and saved; see `Optimizers.averaged`."""
         return self.optimizer.averaged() if isinstance(self.optimizer, LibraryStep) else nullcontext()
 
@@ -82,8 +82,7 @@ def make_trainable(
         section: Which optimizer; None: AdamW.
 
     Raises:
-        UsageError: The optimizer cannot be masked.
-        SetupError: Its library does not run here.
+        SetupError: The optimizer's library does not run here.
     """
     device = loaded.decoder.device
     layout = FlatLayout(loaded.segments, device)
@@ -92,10 +91,11 @@ def make_trainable(
     rates = [1.0, section.lora_plus_ratio] * (len(layout.segments) // 2)
     names = [name for adapted in loaded.plan.modules for name in adapted.names]
     scale = FIRST_LOSS_SCALE if loaded.arena.dtype == torch.float16 else 1.0
-    masked = masking.kind != "off"
+    masked = masking.acts
     optimizer = make_flat_step(section, layout, loaded.arena, names, rates, masked=masked, loss_scale=scale)
     draws = [index // 2 if masking.share == "pair" else index for index in range(len(names))]
-    mask(optimizer, masking, seed, draws)
+    if masked:
+        mask(optimizer, masking, seed, draws)
     adapter = LoraAdapter(loaded.plan, layout.views(optimizer.param))
     dropout_seed = torch.zeros(1, dtype=torch.int64, device=device)
     gradients = layout.views(optimizer.grad)

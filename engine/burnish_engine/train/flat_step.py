@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe_train import NEED_WEIGHTS, MaskingSection, TrainSection
+from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
 from burnish_engine.train.library_step import LibraryStep
 from burnish_kernels.adamw.op import AdamW, Control, FlatLayout, FlatOptimizer
 from burnish_kernels.magma.op import Magma, Options
@@ -21,6 +20,7 @@ def make_flat_step(
     rates: Sequence[float],
     *,
     apart: Collection[int] = (),
+    shapes: Sequence[tuple[int, ...]] | None = None,
     masked: bool = False,
     loss_scale: float = 1.0,
 ) -> FlatOptimizer:
@@ -33,20 +33,17 @@ def make_flat_step(
         names: Of the segments.
         rates: Of the segments, times the learning rate.
         apart: Segments that are no maps between hidden states: vectors, embeddings, head.
+        shapes: Of the segments, where they are others than rows and columns.
         masked: Whether `mask` will be called.
         loss_scale: To begin with.
 
     Raises:
-        UsageError: The optimizer cannot be masked.
         SetupError: Its library does not run here.
     """
-    if masked and section.optimizer in NEED_WEIGHTS:
-        raise UsageError(
-            f'train.optimizer = "{section.optimizer}" cannot be masked: its step depends on the weights.',
-            'Set masking.kind to "off", or train.optimizer to "adamw".',
-        )
     if section.optimizer != "adamw":
-        return LibraryStep(layout, arena, section, names, rates, apart=apart, masked=masked, loss_scale=loss_scale)
+        return LibraryStep(
+            *(layout, arena, section, names, rates), apart=apart, shapes=shapes, masked=masked, loss_scale=loss_scale
+        )
     optimizer = AdamW(layout, arena, loss_scale=loss_scale)
     if any(rate != 1.0 for rate in rates):
         optimizer.rates = torch.tensor(rates, dtype=torch.float32).to(optimizer.param.device)

@@ -1,7 +1,6 @@
 """The plain engine's step where matrices sit out steps: the fast engine's flat step, on the parameters themselves.
 
-Parameters and gradients move into flat buffers, of which they are views from then on: nothing is copied in a step. Only
-matrices between hidden states are masked; vectors, embeddings and the head always move, as in the paper.
+Parameters and gradients move into flat buffers, of which they are views from then on: nothing is copied in a step.
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ import torch
 
 from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
 from burnish_engine.train.flat_step import control_of, flat_tensors, make_flat_step, mask, restore_flat
+from burnish_engine.train.library_step import LibraryStep
 from burnish_engine.train.optimizer import Named, rate_of
 from burnish_kernels.adamw.layout import own_segments
 from burnish_kernels.adamw.op import FlatLayout
 from burnish_kernels.magma.op import NEVER
+
+_ROUTERS = {"router", "gate", "router_gate", "shared_expert_gate"}  # what transformers calls a mixture's
 
 
 class MaskedStep:
@@ -29,8 +31,7 @@ class MaskedStep:
         tables: Names of embeddings and head.
 
     Raises:
-        UsageError: The optimizer cannot be masked.
-        SetupError: Its library does not run here.
+        SetupError: The optimizer's library does not run here.
     """
 
     def __init__(
@@ -41,10 +42,11 @@ class MaskedStep:
         values = [value for _, value in parameters]
         shapes = [(value.shape[0], value[0].numel()) if value.ndim >= 2 else (1, value.numel()) for value in values]
         layout = FlatLayout(own_segments(shapes, [value.ndim >= 2 for value in values]), values[0].device)
-        apart = {index for index, (name, value) in enumerate(parameters) if value.ndim < 2 or name in tables}
+        apart = {index for index, (name, value) in enumerate(parameters) if value.ndim != 2 or name in tables}
         rates = [rate_of(section, name) for name in self._names]
-        self._flat = make_flat_step(section, layout, None, self._names, rates, apart=apart, masked=True)
-        mask(self._flat, masking, section.seed, self._draws(masking, apart))
+        own = [tuple(value.shape) for value in values]
+        self._flat = make_flat_step(section, layout, None, self._names, rates, apart=apart, shapes=own, masked=True)
+        mask(self._flat, masking, section.seed, self._draws(masking, tables))
         self._gradients = [
             view.view(value.shape) for view, value in zip(layout.views(self._flat.grad), values, strict=True)
         ]
@@ -70,8 +72,12 @@ class MaskedStep:
 
     @contextmanager
     def averaged(self) -> Iterator[bool]:
-        """See `Optimizers`. No optimizer that averages can be masked."""
-        yield False
+        """See `Optimizers`."""
+        if not isinstance(self._flat, LibraryStep):
+            yield False
+            return
+        with self._flat.averaged() as others:
+            yield others
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name, on the CPU."""
@@ -85,11 +91,23 @@ class MaskedStep:
         """
         restore_flat(self._flat, self._names, tensors)
 
-    def _draws(self, masking: MaskingSection, apart: Collection[int]) -> list[int]:
+    def _draws(self, masking: MaskingSection, tables: Collection[str]) -> list[int]:
         """Each matrix for itself, or all of one module."""
         owners: dict[str, int] = {}
         found = []
-        for index, name in enumerate(self._names):
+        for name, value in self._parameters:
             owner = name.partition(".lora_")[0] if masking.share == "pair" else name
-            found.append(NEVER if index in apart else owners.setdefault(owner, len(owners)))
+            sits_out = masking.blocks == "all" or (name not in tables and is_layer_matrix(name, value.ndim))
+            found.append(owners.setdefault(owner, len(owners)) if sits_out else NEVER)
         return found
+
+
+def is_layer_matrix(name: str, dimensions: int) -> bool:
+    """Whether a parameter of transformers or PEFT is a matrix of attention or feed-forward, or an adapter of one.
+
+    Args:
+        name: Of the parameter.
+        dimensions: Of its shape; all experts of a layer may be one tensor of three.
+    """
+    parts = name.split(".")
+    return dimensions >= 2 and not any(part in _ROUTERS or "conv" in part or "embed" in part for part in parts)

@@ -145,6 +145,7 @@ class PlainEngine:
     def state_bytes(self) -> int:
         """See `Engine`."""
         copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
+        copies += self._recipe.masking.acts  # Adafactor's and schedule-free training's means for the masks
         return copies * sum(value.nbytes for _, value in self._parameters)
 
     def snapshot(self) -> Callable[[], None]:
@@ -258,7 +259,7 @@ class PlainEngine:
 
     def _new_optimizer(self, recipe: Recipe) -> Optimizers | MaskedStep:
         tables = _tables(self.model)
-        if recipe.masking.kind != "off":
+        if recipe.masking.acts:
             return MaskedStep(recipe.train, recipe.masking, self._parameters, tables)
         return make_optimizer(recipe.train, self._parameters, whole=self._whole is not None, tables=tables)
 

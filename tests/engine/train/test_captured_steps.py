@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.recipe_train import MaskingSection
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.keep import KEEP_LEVELS
@@ -85,6 +86,9 @@ GPU_KINDS = {
     "tiling on the host": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["host"], "mlp_rows": 40},
     "input alone": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["input"]},
     "input alone, in tiles": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["input"], "mlp_rows": 40},
+    "Magma": {"dtype": torch.bfloat16, "masking": MaskingSection(kind="magma")},
+    "Magma after the step": {"dtype": torch.float32, "masking": MaskingSection(kind="magma", momentum="after")},
+    "SkipUpdate": {"dtype": torch.bfloat16, "masking": MaskingSection(kind="skip_update")},
 }
 
 

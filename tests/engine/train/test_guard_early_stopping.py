@@ -1,6 +1,7 @@
 """Early stopping: the run ends where the held-out loss does not improve, and its result is the best evaluation's."""
 
 import json
+import random
 
 import pytest
 
@@ -15,6 +16,7 @@ from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
 from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
+from support.tiny import write_jsonl
 
 ENGINES = ["fast", "plain"]
 
@@ -196,6 +198,35 @@ def test_a_rising_held_out_loss_is_told_once(made, held_out, engine):
     assert (found[0].step, found[0].when, found[0].verdict) == (12, "training", "suspicious")
     assert found[0].sentence.startswith("The held-out loss rises (5.000 to 5.400) while the training loss falls (")
     assert [event.when for event in found] == ["training", "end"]
+
+
+def noise(rows, seed):
+    """Conversations of which nothing can be learned but each by heart."""
+    letters = random.Random(seed)
+
+    def text(length):
+        return "".join(letters.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(length))
+
+    return [
+        {"messages": [{"role": "user", "content": text(12)}, {"role": "assistant", "content": text(60)}]}
+        for _ in range(rows)
+    ]
+
+
+def test_rows_learned_by_heart_are_told(tmp_path):
+    """A real run on a few rows of noise: its own loss falls, that of other noise rises."""
+    extra = "[evaluation]\nevery = 10\n"
+    recipe = tiny_recipe(tmp_path, epochs=60.0, engine='"plain"', learning_rate=1e-2, extra=extra)
+    write_jsonl(tmp_path / "train.jsonl", noise(4, 1))
+    write_jsonl(tmp_path / "held.jsonl", noise(8, 2))
+    whole = recipe.adapter.model_copy(update={"method": "full"})
+    paths = create_run(recipe.model_copy(update={"adapter": whole}), tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    held, own = list(evaluations(paths).values()), list(losses(paths).values())
+    assert own[-1] < 0.5 * own[0]
+    assert held[-1] > min(held) + 0.5
+    found = [event for event in of_kind(paths, GuardReported) if event.check == "overfitting"]
+    assert [event.verdict for event in found][:1] == ["suspicious"]
 
 
 def test_patience_without_evaluations_is_refused():

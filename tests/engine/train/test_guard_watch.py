@@ -80,6 +80,8 @@ def test_spikes_stand_far_out():
         ([result(1), *(result(n, learning_rate=0.0, loss=n) for n in (2, 3, 4, 5))], (200, 100), None),
         ([result(n) for n in range(1, 9)], (200, 100), "constant_loss"),
         ([result(n) for n in range(1, 8)], (200, 100), None),
+        ([result(n, loss=3.0 + (n % 2) * 5e-7) for n in range(1, 9)], (200, 100), "constant_loss"),
+        ([result(n, loss=3.0 - n * 1e-6) for n in range(1, 30)], (200, 100), None),  # it learns, if slowly
         ([skipped(n) for n in range(1, 12)], (200, 100), None),
         ([result(1)], (190, 100), "padding"),
         ([result(1)], (200, 99), "padding"),

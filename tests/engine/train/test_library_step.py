@@ -12,10 +12,9 @@ from burnish_kernels.adamw import op
 from burnish_kernels.adamw.op import Control, FlatLayout, Segment
 from burnish_kernels.magma.op import NEVER, Magma, Options
 
-from support.shelf import COMPOSABLE, NEED_WEIGHTS, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
+from support.shelf import AVERAGING, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
 
 LIBRARIES = OPTIMIZERS[1:]
-BASES = COMPOSABLE[1:]
 NAMES = [f"layer.{index}.{letter}" for index in range(3) for letter in "AB"]
 SEGMENTS = (  # two of neighbors that are large, one that is small, one without decay
     Segment(16, 300, 0, 320), Segment(301, 16, 8192, 16, 2.0),
@@ -82,7 +81,9 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 2.0])
-@pytest.mark.parametrize(("name", "masked"), [*((name, False) for name in LIBRARIES), ("adamw8bit", True)])
+@pytest.mark.parametrize(
+    ("name", "masked"), [*((name, False) for name in LIBRARIES), ("adamw8bit", True), ("adafactor", True)]
+)
 def test_fifty_steps_are_the_library_s(name, masked, max_norm, device):
     """Clipped before the moments see it, under a learning rate that rises and falls, with weight decay."""
     one = made(name, device, masked=masked)
@@ -116,7 +117,7 @@ def test_fifty_steps_are_the_library_s(name, masked, max_norm, device):
     assert not one.grad.any()
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_what_it_moves_is_the_library_s_to_the_bit(name):
     """Without clipping and decay; from weights of 0 nothing is rounded once more."""
     one = made(name, masked=True)
@@ -162,10 +163,9 @@ def test_schedule_free_is_the_paper_s():
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_skipped_step_advances_nothing(name, bad, device):
     """The same bits as a run that never had it; of the counters only the one of skipped steps differs."""
-    one, other = (made(name, device, masked=name in BASES) for _ in range(2))
-    if name in BASES:
-        for each in (one, other):
-            each.modifier = Magma(each.layout, range(6), seed=3)
+    one, other = (made(name, device, masked=True) for _ in range(2))
+    for each in (one, other):
+        each.modifier = Magma(each.layout, range(6), seed=3)
     for step in range(3):
         take(one, step)
         take(other, step)
@@ -196,16 +196,16 @@ def test_an_overflow_halves_the_scale_and_advances_nothing(name):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_always_and_all_the_way_is_the_base_to_the_bit(name, after, device):
-    """With a learning rate of B's own too. 8-bit AdamW alone changes the weights itself, and rounds once less."""
+    """With a learning rate of B's own too. Alone, 8-bit AdamW and Adafactor change the weights and round once less."""
     plain, masked = (made(name, device, ratio=2.0, masked=one) for one in (False, True))
     options = Options(probability=1.0, start=1.0, decay=1.0, momentum_after=after)
     masked.modifier = Magma(masked.layout, range(6), seed=1, options=options)
     for step in range(8):
         take(plain, step, max_norm=2.0)
         take(masked, step, max_norm=2.0)
-        if name.endswith("8bit"):
+        if name.endswith("8bit") or name == "adafactor":
             # On a GPU bitsandbytes decays the weights after the step, ours before it.
             torch.testing.assert_close(masked.param, plain.param, rtol=1e-6, atol=1e-7 if device == "cpu" else 2e-4)
             continue
@@ -215,7 +215,7 @@ def test_always_and_all_the_way_is_the_base_to_the_bit(name, after, device):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", [name for name in LIBRARIES if name not in AVERAGING])
 def test_masks_scale_what_the_base_moves(name, after):
     """The library's state is the base's; alignments are cosines with its own momentum, before or after the step."""
     base, masked = made(name, masked=True), made(name, masked=True)
@@ -248,10 +248,35 @@ def test_masks_scale_what_the_base_moves(name, after):
     assert all((row[0] == 0.0) == (row[1] == 0.0) for row in lengths)
 
 
-@pytest.mark.parametrize("name", NEED_WEIGHTS)
-def test_optimizers_that_change_the_weights_have_no_momentum_to_mask_by(name):
-    with pytest.raises(ValueError, match="cannot be masked"):
-        made(name, masked=True)
+def test_masked_schedule_free_training_is_the_paper_s_with_shorter_steps_of_z():
+    """In NumPy: z goes the way that the mask says, the average of all z goes on, and gradients are taken between."""
+    one = made("schedule_free", masked=True)
+    one.modifier = Magma(one.layout, range(6), seed=5)
+    exact = [
+        NumpyScheduleFree(view.numpy().copy(), decay=0.1 if segment.decay else 0.0)
+        for segment, view in zip(SEGMENTS, one.layout.views(one.param), strict=True)
+    ]
+    means = [np.zeros((segment.rows, segment.columns)) for segment in SEGMENTS]
+    aligned, seen = [0.5] * 6, set()
+    for step in range(STEPS):
+        rate = 1e-2 * min(1.0, (step + 1) / 10)
+        take(one, step, rate)
+        ways = one.modifier.last.tolist()
+        for index, (each, gradient) in enumerate(zip(exact, gradients(step), strict=True)):
+            g = gradient.double().numpy()
+            norms = np.linalg.norm(means[index]) * np.linalg.norm(g)
+            cosine = (means[index] * g).sum() / norms if norms else 0.0
+            aligned[index] = 0.9 * aligned[index] + 0.1 / (1 + math.exp(-cosine / 2))
+            assert ways[index] == 0.0 or ways[index] == pytest.approx(aligned[index], rel=1e-5)
+            seen.add(ways[index] == 0.0)
+            means[index] = 0.9 * means[index] + 0.1 * g
+            each.step(g, rate, way=ways[index])
+    assert seen == {True, False}
+    for view, each in zip(one.layout.views(one.param), exact, strict=True):
+        np.testing.assert_allclose(view, each.y, rtol=0, atol=2e-6)
+    with one.averaged():
+        for view, each in zip(one.layout.views(one.param), exact, strict=True):
+            np.testing.assert_allclose(view, each.x, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["adamw", *LIBRARIES])
@@ -286,8 +311,6 @@ def test_only_some_segments_decay(name):
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_resumed_step_is_the_uninterrupted_one_to_the_bit(name, masked, device):
     """From plain tensors, in the middle of warmup, with masks; into state that has gone on meanwhile too."""
-    if masked and name not in BASES:
-        pytest.skip("cannot be masked")
     one = made(name, device, loss_scale=4.0, masked=masked)
     resumed, fresh = made(name, device, masked=masked), made(name, device, masked=masked)
     if masked:

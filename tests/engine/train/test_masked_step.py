@@ -8,7 +8,7 @@ from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
 from burnish_engine.train.masked_step import MaskedStep
 from burnish_engine.train.optimizer import make_optimizer
 
-from support.shelf import COMPOSABLE
+from support.shelf import AVERAGING, OPTIMIZERS
 
 STEPS, RATE, DECAY = 50, 1e-2, 0.1
 SHAPES = {"embed": (40, 8), "layer.q": (24, 8), "layer.norm": (8,), "layer.down": (8, 17)}
@@ -80,7 +80,7 @@ def test_magma_is_what_the_paper_says(momentum):
         assert np.abs(value.detach().numpy() - theta[name]).max() < 2e-5, name
 
 
-@pytest.mark.parametrize("name", COMPOSABLE)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_always_and_all_the_way_is_the_optimizer_alone(name):
     optimizer, named = masked(MaskingSection(kind="skip_update", probability=1.0), name)
     alone = weights()
@@ -93,17 +93,79 @@ def test_always_and_all_the_way_is_the_optimizer_alone(name):
         assert far < 1e-4, (key, far)
 
 
-@pytest.mark.parametrize("name", COMPOSABLE)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_who_sits_out_stays_to_the_bit(name):
+    """Of schedule-free training that is z; the average of all z goes on."""
     optimizer, named = masked(MaskingSection(kind="magma"), name)
     seen = set()
     for step in range(12):
-        before = {key: value.detach().clone() for key, value in named}
+        before = {key: value.detach().clone() for key, value in positions(optimizer, named, name)}
         take(optimizer, named, step)
-        for (key, value), length in zip(named, optimizer._flat.modifier.last.tolist(), strict=True):
-            assert torch.equal(value, before[key]) == (length == 0.0), (step, key)
+        after = dict(positions(optimizer, named, name))
+        for key, length in zip(SHAPES, optimizer._flat.modifier.last.tolist(), strict=True):
+            assert torch.equal(after[key], before[key]) == (length == 0.0), (step, key)
             seen.add((key, length == 0.0))
     assert seen == {(key, False) for key in SHAPES} | {(key, True) for key in SHAPES if key not in FREE}
+
+
+def positions(optimizer, named, name):
+    """What steps move, by name."""
+    if name not in AVERAGING:
+        return named
+    [part] = optimizer._flat._library.parts
+    return [(key, part.state[value].get("z", value)) for key, value in optimizer._flat._named]
+
+
+@pytest.mark.parametrize("name", ["muon", "adafactor"])
+def test_tensors_that_are_no_matrices_keep_their_shape(name):
+    """Experts in one tensor of three dimensions: AdamW's to Muon, and factored one by one by Adafactor."""
+    start = torch.randn(3, 6, 10, generator=torch.Generator().manual_seed(2))
+    found = []
+    for sits_out in (True, False):
+        value = torch.nn.Parameter(start.clone())
+        named = [("layer.experts", value)]
+        if sits_out:
+            one = MaskedStep(section(name), MaskingSection(kind="skip_update", probability=1.0), named, ())
+        else:
+            one = make_optimizer(section(name), named, whole=True)
+        for step in range(10):
+            one.zero_grad()
+            gradient = torch.randn(start.shape, generator=torch.Generator().manual_seed(step))
+            value.grad = gradient if value.grad is None else value.grad.add_(gradient)
+            one.set_rate(RATE)
+            one.step()
+        found.append(value.detach() - start)
+    assert (found[0] - found[1]).norm() < 1e-4 * found[1].norm()
+
+
+BLOCKS = {
+    "model.embed_tokens.weight": False, "model.layers.0.self_attn.q_proj.weight": True,
+    "model.layers.0.mlp.gate_proj.weight": True, "model.layers.0.mlp.gate.weight": False,
+    "model.layers.0.block_sparse_moe.router.layer.weight": False, "model.layers.0.mlp.experts.gate_up_proj": True,
+    "model.layers.0.conv.conv.weight": False, "model.layers.0.input_layernorm.weight": False, "lm_head.weight": False,
+    "base.layers.0.mlp.up_proj.lora_A.default.weight": True, "base.embed_tokens.lora_embedding_A.default": False,
+}  # fmt: skip
+"""Names of transformers and PEFT, and whether they are matrices of attention or feed-forward."""
+
+
+@pytest.mark.parametrize("blocks", ["layers", "all"])
+def test_only_what_is_asked_for_sits_out(blocks):
+    def value(name):
+        shape = (6,) if "norm" in name else (2, 4, 6) if "experts" in name else (4, 6)
+        return torch.nn.Parameter(torch.ones(shape))
+
+    named = [(name, value(name)) for name in BLOCKS]
+    masking = MaskingSection(kind="skip_update", probability=0.3, blocks=blocks)
+    optimizer = MaskedStep(section(), masking, named, {"model.embed_tokens.weight", "lm_head.weight"})
+    slept = set()
+    for _ in range(30):
+        optimizer.zero_grad()
+        for _, each in named:
+            each.grad += 1.0
+        optimizer.set_rate(RATE)
+        optimizer.step()
+        slept |= {name for name, way in zip(BLOCKS, optimizer._flat.modifier.last.tolist(), strict=True) if way == 0.0}
+    assert slept == {name for name, layer in BLOCKS.items() if layer or blocks == "all"}
 
 
 def test_pairs_of_an_adapter_sit_out_together():

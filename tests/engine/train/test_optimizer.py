@@ -10,7 +10,7 @@ from burnish_engine.train import optimizer as shelf
 from burnish_engine.train.optimizer import make_optimizer
 from burnish_engine.train.optimizer_state import optimizer_tensors, restore_optimizer
 
-from support.shelf import NEED_WEIGHTS, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
+from support.shelf import AVERAGING, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
 
 SHAPES = {"first": (96, 70), "small": (8, 8), "embed": (50, 40), "norm": (70,)}
 TABLES = {"embed"}
@@ -161,7 +161,7 @@ def test_the_state_is_plain_tensors_and_comes_back_to_the_bit(name, tmp_path):
         give_gradients(values, step)
         values["small"].grad = None if step < 3 else values["small"].grad  # as an expert's that no token has visited
         one.step()
-    if name in NEED_WEIGHTS:
+    if name in AVERAGING:
         with one.averaged():
             saved_weights = {key: value.detach().clone() for key, value in values.items()}
     else:

@@ -25,7 +25,7 @@ from burnish_engine.train.stream import BatchStream
 
 from support import parity
 from support.runs import tiny_recipe
-from support.shelf import COMPOSABLE, NEED_WEIGHTS, OPTIMIZERS, rate_of, straight
+from support.shelf import AVERAGING, OPTIMIZERS, rate_of, straight
 from support.steps import PASSES, train, trainer
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -203,11 +203,11 @@ def state_of(one):
 MAGMA = {"masking": {"kind": "magma"}}
 KINDS = [
     *(pytest.param(name, engine, {}, "fp32", id=f"{name}-{engine}") for name in OPTIMIZERS for engine in ENGINES),
-    *(pytest.param(name, "fast", MAGMA, "fp32", id=f"{name}-magma") for name in COMPOSABLE),
-    *(pytest.param(name, "plain", MAGMA, "fp32", id=f"{name}-plain-magma") for name in COMPOSABLE),
+    *(pytest.param(name, "fast", MAGMA, "fp32", id=f"{name}-magma") for name in OPTIMIZERS),
+    *(pytest.param(name, "plain", MAGMA, "fp32", id=f"{name}-plain-magma") for name in OPTIMIZERS),
     *(
         pytest.param(name, "plain", {**MAGMA, "adapter": {"method": "full"}}, "bf16", id=f"{name}-full-magma")
-        for name in COMPOSABLE
+        for name in OPTIMIZERS
     ),
     *(pytest.param(name, "fast", {}, "fp16", id=f"{name}-fp16") for name in OPTIMIZERS),
     *(pytest.param(name, "plain", {"adapter": {"method": "full"}}, "bf16", id=f"{name}-full") for name in OPTIMIZERS),
@@ -289,7 +289,7 @@ def test_muon_leaves_embeddings_and_vectors_to_adamw(run):
 
 
 @pytest.mark.parametrize(
-    ("name", "masked"), [*((name, False) for name in OPTIMIZERS), *((name, True) for name in COMPOSABLE)]
+    ("name", "masked"), [*((name, False) for name in OPTIMIZERS), *((name, True) for name in OPTIMIZERS)]
 )
 def test_what_the_fast_engine_holds_is_predicted_byte_for_byte(run, name, masked):
     one = run(name, adapter={"rank": 64}, **(MAGMA if masked else {}))  # no matrix of it is padded
@@ -298,7 +298,7 @@ def test_what_the_fast_engine_holds_is_predicted_byte_for_byte(run, name, masked
     held = sum(flat.nbytes for flat in optimizer.flat_state.values())
     if name != "adamw":
         in_8_bits = "8bit" in name
-        direct = name in NEED_WEIGHTS or (in_8_bits and not masked)
+        direct = name in AVERAGING or ((in_8_bits or name == "adafactor") and not masked)
         left = [] if direct else [optimizer._target]
         left += [optimizer._momentum] if in_8_bits and masked else []
         library = optimizer.library_tensors()
@@ -316,15 +316,29 @@ def recipe(text):
     return parse_recipe(f"[data]\nfiles = ['x.jsonl']\n{text}")
 
 
-@pytest.mark.parametrize("name", NEED_WEIGHTS)
-@pytest.mark.parametrize("kind", ["magma", "skip_update"])
-def test_masking_is_refused_where_the_step_needs_the_weights(run, name, kind):
-    with pytest.raises(UsageError, match="depends on the weights: set masking"):
-        recipe(f'[train]\noptimizer = "{name}"\n[masking]\nkind = "{kind}"')
-    with pytest.raises(UsageError, match="depends on the weights"):
-        run(name, masking={"kind": kind})
-    for other in COMPOSABLE:
-        assert recipe(f'[train]\noptimizer = "{other}"\n[masking]\nkind = "{kind}"').masking.kind == kind
+IDLE = [
+    {"kind": "skip_update", "probability": 1.0},
+    {"kind": "magma", "probability": 1.0, "start": 1.0, "decay": 1.0},
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_masks_that_let_everything_go_all_the_way_are_the_optimizer_alone_to_the_bit(run, name, engine):
+    one = run(name, engine)
+    expected, state = one.steps(4), state_of(one)
+    for masking in IDLE:
+        other = run(name, engine, masking=masking)
+        assert other.steps(4) == expected
+        found = state_of(other)
+        assert found.keys() == state.keys()
+        assert all(torch.equal(value, found[key]) for key, value in state.items())
+
+
+@pytest.mark.parametrize("changed", [{"rate": 2.0}, {"probability": 0.5}, {"kind": "magma"}])
+def test_other_masks_are_not(run, changed):
+    one, other = run("adamw"), run("adamw", masking={**IDLE[0], **changed})
+    assert one.steps(6) != other.steps(6)
 
 
 def test_settings_that_cannot_be_are_refused():
@@ -412,7 +426,7 @@ def test_a_run_on_a_gpu_resumes_to_the_bit(run, tmp_path, name, engine, monkeypa
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", COMPOSABLE)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_masked_steps_on_a_gpu_move_some_and_not_all(run, name):
     one = run(name, precision="bf16", device=CUDA, **MAGMA)
     one.steps(4)
@@ -425,7 +439,7 @@ def test_masked_steps_on_a_gpu_move_some_and_not_all(run, name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("masking", [{}, MAGMA], ids=["plain", "magma"])
-@pytest.mark.parametrize("name", COMPOSABLE)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_whole_models_on_a_gpu_train_as_on_the_cpu(run, tmp_path, name, masking):
     sections = {"adapter": {"method": "full"}, "precision": "fp32", "train": HALF_WARM, **masking}
     here, there = run(name, "plain", **sections), run(name, "plain", device=CUDA, **sections)

@@ -2,6 +2,9 @@
 
 import math
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,6 +180,48 @@ def test_draws_are_even_and_their_own(device):
         assert 0.3 < one[:, [0, 2]].float().mean() < 0.7
         assert not torch.equal(one[:, 0], one[:, 2])
     assert not torch.equal(lengths[0][:, 0], lengths[1][:, 0])
+
+
+_A_RANK = """
+import os, sys, torch
+sys.path.insert(0, sys.argv[1])
+import test_op
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=ranks)
+torch.manual_seed(rank)  # what ranks have of their own
+made, ways = test_op.optimizer("cpu"), []
+for step in range(40):
+    torch.rand(rank + 1)
+    for view, full in zip(made.layout.views(made.grad), test_op.gradients(step), strict=True):
+        share = full * (2.0 if rank else 0.0)  # other rows than its neighbor's
+        torch.distributed.all_reduce(share)
+        view.copy_(share / ranks)
+    made.step()
+    ways.append(made.modifier.last.clone())
+torch.save({"ways": torch.stack(ways), "param": made.param}, sys.argv[3] + str(rank))
+"""
+
+
+def test_every_rank_lets_the_same_sit_out(tmp_path):
+    """Two processes that share gradients, as data-parallel ranks do, and have random states of their own."""
+    command = [
+        sys.executable,
+        "-c",
+        _A_RANK,
+        str(Path(__file__).parent),
+        str(tmp_path / "meet"),
+        str(tmp_path / "rank"),
+    ]
+    ranks = [subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
+    assert [process.wait(timeout=120) for process in ranks] == [0, 0]
+    one, other = (torch.load(tmp_path / f"rank{rank}", weights_only=True) for rank in range(2))
+    assert torch.equal(one["ways"], other["ways"])
+    assert torch.equal(one["param"], other["param"])
+    alone = optimizer("cpu")
+    for step in range(40):
+        take(alone, step)
+    assert torch.equal(alone.param, one["param"])
+    assert (one["ways"] == 0.0).any()
 
 
 @pytest.mark.gpu

@@ -245,7 +245,7 @@ def constant_loss(loss: float, steps: int) -> Finding:
     """Nothing moves."""
     return Finding(
         "constant_loss",
-        f"The loss was {loss:.6g} to the last digit in {steps} steps in a row.",
+        f"The loss was {loss:.6g}, to six digits, in {steps} steps in a row.",
         "The steps do not see the rows, or change nothing.",
         "Raise train.learning_rate; if it is no smaller than usual, report it with the run's folder.",
     )

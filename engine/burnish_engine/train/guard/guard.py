@@ -242,7 +242,7 @@ class Guard:
     def _unchanged(self, engine: Engine, step: int) -> list[Finding]:
         look = look_into(engine)
         still, of = probes.unmoved_groups(look, self._trained, checksums(look.trained()))
-        partly = engine.trains == "adapter" and self._facts.recipe.masking.kind == "off"
+        partly = engine.trains == "adapter" and not self._facts.recipe.masking.acts
         if partly and len(still) < of:
             still = [name for name in still if "expert" not in name]  # one that no token was sent to stays as it is
         if not still or (len(still) < of and not partly):

@@ -24,6 +24,7 @@ from burnish_engine.train.guard.findings import Check, Finding
 KEPT, LEAST = 50, 10
 _DEVIATIONS, _SHARE, _NATS, _NORMAL = 8.0, 0.5, 1.0, 1.4826
 _ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
+_SAME = 1e-6  # as a share: sums of some thousand numbers in fp32 differ by less
 _RISES = 2  # of the held-out loss in a row
 _RISE = 0.01  # share of its best value that it lies above that
 
@@ -197,9 +198,12 @@ class Watch:
         state.zero_losses = state.zero_losses + 1 if result.loss == 0.0 else 0
         if state.zero_losses >= _ZERO_LOSSES:
             found.append(findings.zero_loss(f"in {state.zero_losses} steps in a row"))
-        same = result.loss == state.last_loss and result.loss != 0.0
-        state.same_losses = state.same_losses + 1 if same else 1
-        state.last_loss = result.loss if math.isfinite(result.loss) else None
+        # Passes of other sizes round the same loss otherwise; against the first of them, so that it cannot drift away.
+        same = state.last_loss is not None and math.isclose(result.loss, state.last_loss, rel_tol=_SAME)
+        if same and result.loss != 0.0:
+            state.same_losses += 1
+        else:
+            state.same_losses, state.last_loss = 1, result.loss if math.isfinite(result.loss) else None
         if state.same_losses >= _SAME_LOSSES:
             found.append(findings.constant_loss(result.loss, state.same_losses))
         return found

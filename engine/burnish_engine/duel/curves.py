@@ -8,31 +8,70 @@ from collections.abc import Callable, Iterator, Sequence
 
 from burnish_engine.duel.conclude import MEASURES
 from burnish_engine.duel.figures import compared_runs, runs_in_turns
-from burnish_engine.duel.outcome import Point, RunOutcome
+from burnish_engine.duel.outcome import Point, RunOutcome, Stretch
 from burnish_engine.duel.planner import grid_scores
 from burnish_engine.duel.plots import Frame, Line, Span, curve_plot, interval_plot
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.svg import Spot
 from burnish_engine.duel.verdict import Verdict
 
-_AXES: tuple[tuple[str, Callable[[Point], float]], ...] = (
+Place = Point | Stretch
+_AXES: tuple[tuple[str, Callable[[Place], float]], ...] = (
     ("optimizer steps", lambda point: point.step),
     ("tokens", lambda point: point.tokens),
     ("seconds of training", lambda point: point.seconds),
+)
+_COURSES: tuple[tuple[str, Callable[[Stretch], float | None]], ...] = (
+    ("Speed, tokens/s", lambda at: at.tokens_per_s),
+    ("Peak memory so far, GB", lambda at: None if at.memory_bytes is None else at.memory_bytes / 1e9),
+    ("Energy so far, kJ", lambda at: None if at.joules is None else at.joules / 1e3),
+    ("Instability events so far", lambda at: at.events),
 )
 _SETTLED = 0.2
 """Share of the steps after which the axis covers all losses: the fall at the beginning would flatten the rest."""
 
 
 def held_out_plots(state: DuelState) -> list[tuple[str, str]]:
-    """(title, plot) of the held-out loss over steps, over tokens and over training time."""
+    """(title, plot) of the held-out loss over steps, over tokens and over training time, then of the perplexity."""
     most = _height(run.evaluations for side in range(len(state.sides)) for run in compared_runs(state, side))
     found = []
-    for label, at in _AXES:
-        lines = [line for side in range(len(state.sides)) for line in _side(compared_runs(state, side), side, at)]
-        title = f"Held-out loss over {label}"
-        found.append((title, curve_plot(lines, Frame(title, label, most=most))))
+    for what, value in (("loss", float), ("perplexity", _perplexity)):
+        for label, at in _AXES:
+            lines = [
+                line
+                for side, runs in _sides(state)
+                for line in _side([[(one, value(one.loss)) for one in run.evaluations] for run in runs], side, at)
+            ]
+            title = f"Held-out {what} over {label}"
+            found.append((title, curve_plot(lines, Frame(title, label, most=None if most is None else value(most)))))
     return found
+
+
+def course_plots(state: DuelState) -> list[tuple[str, str]]:
+    """(title, plot) of speed, memory, energy and events over steps, tokens and training time, where measured."""
+    found = []
+    for what, value in _COURSES:
+        for label, at in _AXES:
+            lines = [
+                line
+                for side, runs in _sides(state)
+                for line in _side([_measured(run, value) for run in runs], side, at, marked=False)
+            ]
+            title = f"{what}, over {label}"
+            found.append((title, curve_plot(lines, Frame(title, label))))
+    return [(title, plot) for title, plot in found if plot]
+
+
+def _measured(run: RunOutcome, value: Callable[[Stretch], float | None]) -> list[tuple[Place, float]]:
+    return [(one, known) for one in run.course if (known := value(one)) is not None]
+
+
+def _sides(state: DuelState) -> Iterator[tuple[int, list[RunOutcome]]]:
+    return ((side, list(compared_runs(state, side))) for side in range(len(state.sides)))
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))  # more is no number
 
 
 def training_plot(state: DuelState) -> tuple[str, str]:
@@ -100,20 +139,22 @@ def _loss_differences(state: DuelState, verdict: Verdict) -> list[float]:
     return [both[0][seed] - both[1][seed] for seed in both[0] if seed in both[1]]
 
 
-def _side(runs: Sequence[RunOutcome], side: int, at: Callable[[Point], float]) -> Iterator[Line]:
-    """Each run thinly, and their mean."""
+def _side(
+    runs: Sequence[Sequence[tuple[Place, float]]], side: int, at: Callable[[Place], float], *, marked: bool = True
+) -> Iterator[Line]:
+    """Each run's values thinly, and their mean."""
+    by_step: dict[int, list[Spot]] = {}
     for run in runs:
-        yield Line(side, [(at(point), point.loss) for point in run.evaluations], thin=True)
-    by_step: dict[int, list[Point]] = {}
-    for run in runs:
-        for point in run.evaluations:
-            by_step.setdefault(point.step, []).append(point)
+        spots = [(at(place), value) for place, value in run]
+        yield Line(side, spots, thin=True)
+        for (place, _), spot in zip(run, spots, strict=True):
+            by_step.setdefault(place.step, []).append(spot)
     means: list[Spot] = [
-        (statistics.fmean(map(at, points)), statistics.fmean(point.loss for point in points))
-        for _, points in sorted(by_step.items())
-        if len(points) == len(runs)
+        (statistics.fmean(x for x, _ in spots), statistics.fmean(y for _, y in spots))
+        for _, spots in sorted(by_step.items())
+        if len(spots) == len(runs)
     ]
-    yield Line(side, means, marked=True)
+    yield Line(side, means, marked=marked)
 
 
 def _height(runs: Iterator[Sequence[Point]]) -> float | None:

@@ -128,14 +128,24 @@ def energy_of(path: Path, windows: Sequence[Window]) -> float | None:
     Returns:
         None where there are no samples, or not of every window.
     """
-    pieces = _pieces(path)
-    total = 0.0
+    along = energy_along(path, windows)
+    return along[-1] if along else None
+
+
+def energy_along(path: Path, windows: Sequence[Window]) -> list[float | None]:
+    """Joules up to each window's end, within the windows; None from the first on that has no samples.
+
+    Args:
+        path: A file of samples.
+        windows: As for `energy_of`.
+    """
+    pieces, found = _pieces(path), list[float | None]()
+    total: float | None = 0.0
     for window in windows:
-        found = next((joules for piece in pieces if (joules := _within(piece, window)) is not None), None)
-        if found is None:
-            return None
-        total += found
-    return total if windows else None
+        used = next((joules for piece in pieces if (joules := _within(piece, window)) is not None), None)
+        total = None if total is None or used is None else total + used
+        found.append(total)
+    return found
 
 
 def _pieces(path: Path) -> list[list[Sample]]:

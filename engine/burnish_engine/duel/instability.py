@@ -75,6 +75,16 @@ def judge(losses: Sequence[float], gradient_norms: Sequence[float], *, broke_off
     )
 
 
+def event_places(losses: Sequence[float], gradient_norms: Sequence[float]) -> list[int]:
+    """Where the events of a run are, as places in the sequences, ascending; as `judge` counts them."""
+    bad = [
+        place
+        for place, pair in enumerate(zip(losses, gradient_norms, strict=True))
+        if not all(math.isfinite(value) for value in pair)
+    ]
+    return sorted([*bad, *loss_spikes(losses), *gradient_spikes(gradient_norms)])
+
+
 def loss_spikes(losses: Iterable[float]) -> list[int]:
     """Where an excursion of the loss begins, as places in the sequence."""
     return _excursions(losses, lambda median: _LOSS_SHARE * abs(median))

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -17,8 +18,8 @@ from burnish_engine.contract.card import RunCard
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.events import EvaluationDone, Event, Number, RunStarted, StepDone
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.duel.energy import energy_of
-from burnish_engine.duel.instability import Instability, judge
+from burnish_engine.duel.energy import energy_along
+from burnish_engine.duel.instability import Instability, event_places, judge
 from burnish_engine.duel.spec import RunSpec
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
@@ -28,6 +29,7 @@ WARM_UP_STEPS = 3
 """Of each process: kernels are compiled and graphs captured. They do not count for the speed."""
 
 _MOST_POINTS = 160
+_MOST_STRETCHES = 40
 
 
 class _Kept(BaseModel):
@@ -48,6 +50,28 @@ class Point(_Kept):
     tokens: int
     seconds: float
     loss: Number
+
+
+class Stretch(_Kept):
+    """Some steps in a row: how they went, and what all had taken until their end. None: not measured.
+
+    Attributes:
+        step: The last one.
+        tokens: Real tokens trained on until then.
+        seconds: Time spent in steps until then.
+        tokens_per_s: Of these steps.
+        memory_bytes: Most that was held until then.
+        joules: Of the GPU until then, while steps were made.
+        events: Spikes, skipped steps and losses that are no numbers, until then.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    tokens_per_s: float | None
+    memory_bytes: int | None
+    joules: float | None
+    events: int
 
 
 class Conditions(_Kept):
@@ -92,6 +116,7 @@ class RunOutcome(_Kept):
         tokens: Real tokens trained on.
         resumes: How often another process went on with it.
         engine: fast or plain, with the layout of rows and the memory plan.
+        course: How it went, in stretches of as many steps.
     """
 
     spec: RunSpec
@@ -109,6 +134,7 @@ class RunOutcome(_Kept):
     engine: str = ""
     training: list[Point] = []
     evaluations: list[Point] = []
+    course: list[Stretch] = []
     conditions: Conditions = Conditions()
 
     @property
@@ -134,6 +160,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
     broke_off = state.exit_code == ExitCode.DIVERGED
     diverged = broke_off or (last is not None and not math.isfinite(last))
     card = read_card(paths)
+    joules = energy_along(energy, [(step.t - step.step_s, step.t) for step in steps])
     return RunOutcome(
         spec=spec,
         ended="diverged" if diverged else "finished",
@@ -144,7 +171,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
         tokens_per_s=_speed(events),
         memory_bytes=max((step.held_bytes for step in steps), default=0) or None,
         training_s=points[-1].seconds if points else 0.0,
-        joules=energy_of(energy, [(step.t - step.step_s, step.t) for step in steps]),
+        joules=joules[-1] if joules else None,
         instability=judge(
             [step.loss for step in steps],
             [step.grad_norm for step in steps],
@@ -154,6 +181,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
         engine=_engine(events, card),
         training=_thinned(points),
         evaluations=evaluations,
+        course=_course(steps, points, joules),
         conditions=_conditions(spec, card, steps, events, whole=not broke_off),
     )
 
@@ -202,6 +230,29 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     size = max(1, math.ceil(len(points) / _MOST_POINTS))
     groups = [points[start : start + size] for start in range(0, len(points), size)]
     return [group[-1].model_copy(update={"loss": _median([point.loss for point in group])}) for group in groups]
+
+
+def _course(steps: Sequence[StepDone], points: Sequence[Point], joules: Sequence[float | None]) -> list[Stretch]:
+    events = event_places([step.loss for step in steps], [step.grad_norm for step in steps])
+    size = max(1, math.ceil(len(steps) / _MOST_STRETCHES))
+    found, most = list[Stretch](), 0
+    for first in range(0, len(steps), size):
+        last = min(first + size, len(steps)) - 1
+        these = steps[first : last + 1]
+        seconds = sum(step.step_s for step in these)
+        most = max(most, *(step.held_bytes for step in these))
+        found.append(
+            Stretch(
+                step=points[last].step,
+                tokens=points[last].tokens,
+                seconds=points[last].seconds,
+                tokens_per_s=sum(step.tokens for step in these) / seconds if seconds > 0 else None,
+                memory_bytes=most or None,
+                joules=joules[last],
+                events=bisect_right(events, last),
+            )
+        )
+    return found
 
 
 def _median(losses: Sequence[float]) -> float:

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from burnish_engine.duel.conclude import joules_per_1000
-from burnish_engine.duel.curves import grid_plot, held_out_plots, loss_intervals, share_intervals, training_plot
+from burnish_engine.duel.curves import (
+    course_plots,
+    grid_plot,
+    held_out_plots,
+    loss_intervals,
+    share_intervals,
+    training_plot,
+)
 from burnish_engine.duel.differences import shown
 from burnish_engine.duel.figures import figures
 from burnish_engine.duel.instability import RULE
@@ -89,8 +96,14 @@ def _curves(state: DuelState) -> str:
     cards = "".join(_card(title, plot) for title, plot in plots)
     return (
         f'<h2>Curves</h2>{_legend(state)}<div class="plots">{cards}</div>{_card(*training_plot(state))}'
-        f'<p class="dim small">{_text(CURVES)}</p>\n'
+        f'<p class="dim small">{_text(CURVES)}</p>{_courses(state)}\n'
     )
+
+
+def _courses(state: DuelState) -> str:
+    cards = "".join(_card(title, plot) for title, plot in course_plots(state))
+    what = "Speed, memory, energy and instability events over steps, tokens and time"
+    return f'<details><summary>{what}</summary><div class="plots">{cards}</div></details>' if cards else ""
 
 
 def _rates(state: DuelState) -> str:

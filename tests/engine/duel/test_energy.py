@@ -7,7 +7,7 @@ import time
 import pytest
 
 from burnish_engine.contract.recipe import DevicesSection
-from burnish_engine.duel.energy import LONGEST_GAP_S, EnergyWatch, GpuMeter, energy_of, meter_for
+from burnish_engine.duel.energy import LONGEST_GAP_S, EnergyWatch, GpuMeter, energy_along, energy_of, meter_for
 
 
 class FakeNvml:
@@ -66,6 +66,14 @@ def test_energy_is_summed_over_steps_and_what_lies_between_is_left_out(tmp_path)
     assert energy_of(path, [(10.0, 12.0), (50.0, 50.5)]) == pytest.approx(250.0)
     assert energy_of(path, []) is None
     assert energy_of(tmp_path / "none.jsonl", [(1.0, 2.0)]) is None
+
+
+def test_energy_is_told_along_the_way(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write(path, [[t / 4, 100.0 * t / 4] for t in range(401)])
+    assert energy_along(path, [(10.0, 12.0), (50.0, 50.5)]) == [pytest.approx(200.0), pytest.approx(250.0)]
+    assert energy_along(path, [(10.0, 12.0), (150.0, 151.0), (20.0, 21.0)]) == [pytest.approx(200.0), None, None]
+    assert energy_along(path, []) == []
 
 
 def test_steps_that_nobody_watched_make_it_not_measured(tmp_path):

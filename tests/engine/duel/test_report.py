@@ -7,7 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from burnish_engine.duel.curves import course_plots
 from burnish_engine.duel.differences import DuelDifference
+from burnish_engine.duel.outcome import Stretch
 from burnish_engine.duel.report import render
 from burnish_engine.duel.svg import cut_above, short, ticks
 
@@ -65,8 +67,28 @@ def test_a_whole_page_says_everything():
         assert words in page
     drawings = [attributes for tag, attributes in tags if tag == "svg"]
     assert all(one.get("aria-hidden") or (one["role"] == "img" and one["aria-label"]) for one in drawings)
-    assert len([one for one in drawings if "role" in one]) == 7
+    assert len([one for one in drawings if "role" in one]) == 10
     assert all(attributes.get("scope") in ("col", "row") for tag, attributes in tags if tag == "th")
+
+
+def test_the_course_of_runs_is_shown_over_steps_tokens_and_time_as_far_as_measured():
+    def course(joules):
+        return [
+            Stretch(step=step, tokens=100 * step, seconds=2.0 * step, tokens_per_s=50.0 + step, memory_bytes=2 * 10**9,
+                    joules=joules and 30.0 * step, events=step // 4)
+            for step in range(2, 11, 2)
+        ]  # fmt: skip
+
+    whats = ("Speed, tokens/s", "Peak memory so far, GB", "Energy so far, kJ", "Instability events so far")
+    for joules, shown in ((True, whats), (None, (*whats[:2], whats[3]))):
+        state = duel_of(pairs([2.0, 2.1, 2.2], [2.3, 2.4, 2.5], course=course(joules)))
+        plots = course_plots(state)
+        axes = ("optimizer steps", "tokens", "seconds of training")
+        assert [title for title, _ in plots] == [f"{what}, over {axis}" for what in shown for axis in axes]
+        page = render(state)
+        parsed(page)
+        assert all(title in page for title, _ in plots)
+    assert course_plots(whole_duel()) == []  # duels of before
 
 
 def test_nothing_is_loaded_from_anywhere():

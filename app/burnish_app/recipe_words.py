@@ -133,6 +133,7 @@ CHOICES: dict[str, dict[str, str]] = {
         "schedule_free": "AdamW, schedule-free",
     },
     "masking.kind": {"off": "off", "magma": "Magma", "skip_update": "SkipUpdate"},
+    "masking.blocks": {"layers": "attention and feed-forward", "all": "everything"},
     "export.merge_onto": {"base": "the 16-bit base", "dequantized": "the 4-bit weights it trained on"},
 }
 """Key to value to what it is called where it is chosen; other choices are called by their value."""
@@ -147,8 +148,8 @@ NOTES: dict[tuple[str, Any], str] = {
         "adafactor",
     ): "Nearly no memory. Its learning rate is a share of a weight's size: usually 0.01.",
     ("train.optimizer", "schedule_free"): "Needs no schedule. Takes 1 to 10 times the learning rate, and more memory.",
-    ("masking.kind", "magma"): "Experimental: published for pretraining; a duel shows whether it helps here.",
-    ("masking.kind", "skip_update"): "Experimental: published for pretraining; a duel shows whether it helps here.",
+    ("masking.kind", "magma"): "Experimental. It helped in our two small duels; only one of your own shows it here.",
+    ("masking.kind", "skip_update"): "Experimental: published for pretraining. A duel shows whether it helps here.",
     ("guard.action", "warn"): "A run that does not train will use the machine to its end.",
     ("guard.action", "off"): "Nothing will tell a run that trains from one that does not.",
 }

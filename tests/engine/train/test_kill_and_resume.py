@@ -31,6 +31,7 @@ A_HUNDRED = [
 ]  # fmt: skip
 assert sum(case[-1] for case in A_HUNDRED) == 100
 _IN_SAVES = 0.3  # of the kills, in the middle of writing a checkpoint
+_IN_STEPS = 0.4  # after some step; the others at any time, which mostly is while modules and model are loaded
 
 
 @pytest.fixture
@@ -98,8 +99,11 @@ def kill_and_resume(folder, server, recipe, engine, kills):
     while number < kills:
         paths = create_run(recipe, folder / f"killed {number} {chance.random()}")
         pid = server.start(paths)
-        if chance.random() < _IN_SAVES:
+        where = chance.random()
+        if where < _IN_SAVES:
             wait_for_save(paths, skip=chance.randrange(4), delay_s=chance.random() * 0.01)
+        elif where < _IN_SAVES + _IN_STEPS:
+            wait_for_step(paths, chance.randrange(len(expected[0])), delay_s=chance.random() * 0.05)
         else:
             time.sleep(chance.random() * duration)
         with suppress(ProcessLookupError):  # it may have finished just now
@@ -129,6 +133,16 @@ def found_in(paths):
 def engines(paths):
     """Which engines trained a run."""
     return {event.engine for event in read_events(paths.events) if isinstance(event, RunStarted)}
+
+
+def wait_for_step(paths, steps, *, delay_s):
+    """Return so long after this many steps, or when the run is over."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(losses(paths)) < steps:
+        if read_state(paths).status in ("finished", "failed"):
+            return
+        time.sleep(0.005)
+    time.sleep(delay_s)
 
 
 def wait_for_save(paths, *, skip, delay_s):

@@ -54,8 +54,8 @@ def course_plots(state: DuelState) -> list[tuple[str, str]]:
         for label, at in _AXES:
             lines = [
                 line
-                for side, runs in _sides(state)
-                for line in _side([_measured(run, value) for run in runs], side, at, marked=False)
+                for side in range(len(state.sides))
+                for line in _side([_measured(run, value) for run in runs_in_turns(state, side)], side, at, marked=False)
             ]
             title = f"{what}, over {label}"
             found.append((title, curve_plot(lines, Frame(title, label))))
@@ -71,7 +71,7 @@ def _sides(state: DuelState) -> Iterator[tuple[int, list[RunOutcome]]]:
 
 
 def _perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700.0))  # more is no number
+    return math.exp(loss) if loss < 700 else math.inf
 
 
 def training_plot(state: DuelState) -> tuple[str, str]:

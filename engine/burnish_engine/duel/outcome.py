@@ -280,7 +280,7 @@ def _conditions(
         evaluated = ", ".join(map(str, sorted(held_out)))
         known = {
             "data": card.data.tokens_sha256,
-            "held_out": f"{card.data.held_out_rows} rows held out, {evaluated} learned tokens of them evaluated",
+            "held_out": f"{card.data.held_out_rows} rows, {evaluated} learned tokens evaluated",
             "precision": facts.precision,
             "device": f"{facts.device}, {facts.memory_bytes / 2**30:.1f} GiB, {facts.threads} threads",
             "base": _digest(weights) if all(weights) else "",

@@ -216,8 +216,8 @@ class LibraryStep(FlatOptimizer):
         return {self._moment_name: self._momentum} if self._moment_name and self._momentum is not None else {}
 
     def library_tensors(self) -> dict[str, torch.Tensor]:
-        """What else of the library's state a resumed run needs, by name, on the CPU."""
-        return optimizer_tensors(self._elsewhere, self._named)
+        """What else of the library's state a resumed run needs, by name, on the CPU; tensors of their own."""
+        return optimizer_tensors(self._elsewhere, self._named, copy=True)
 
     def restore_library(self, tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `library_tensors`; shadows too.

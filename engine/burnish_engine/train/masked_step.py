@@ -18,6 +18,7 @@ from burnish_kernels.adamw.layout import own_segments
 from burnish_kernels.adamw.op import FlatLayout
 from burnish_kernels.magma.op import NEVER
 
+_STATE = {"A_log", "D"}  # of state-space layers
 _ROUTERS = {"router", "gate", "router_gate", "shared_expert_gate"}  # what transformers calls a mixture's
 
 
@@ -110,4 +111,6 @@ def is_layer_matrix(name: str, dimensions: int) -> bool:
         dimensions: Of its shape; all experts of a layer may be one tensor of three.
     """
     parts = name.split(".")
-    return dimensions >= 2 and not any(part in _ROUTERS or "conv" in part or "embed" in part for part in parts)
+    if dimensions < 2 or parts[-1].endswith("bias") or parts[-1] in _STATE:  # experts' biases are one tensor
+        return False
+    return not any(part in _ROUTERS or "conv" in part or "embed" in part for part in parts)

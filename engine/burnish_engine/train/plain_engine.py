@@ -145,7 +145,7 @@ class PlainEngine:
     def state_bytes(self) -> int:
         """See `Engine`."""
         copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
-        copies += self._recipe.masking.acts  # Adafactor's and schedule-free training's means for the masks
+        copies += self._recipe.masking.acts  # a mean for the masks, where the optimizer has none
         return copies * sum(value.nbytes for _, value in self._parameters)
 
     def snapshot(self) -> Callable[[], None]:

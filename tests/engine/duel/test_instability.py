@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from burnish_engine.duel.instability import LEAST_STEPS, gradient_spikes, judge, loss_spikes
+from burnish_engine.duel.instability import LEAST_STEPS, event_places, gradient_spikes, judge, loss_spikes
 
 
 def healthy(steps, seed, noise=0.05):
@@ -64,3 +64,12 @@ def test_values_that_are_not_finite_are_counted_and_judge_nothing():
     found = judge(losses, norms, broke_off=True)
     assert (found.non_finite, found.skipped_steps, found.loss_spikes, found.gradient_spikes) == (2, 1, 0, 0)
     assert judge([], []).total == 0
+    assert event_places(losses, norms) == [30, 50]
+
+
+def test_places_are_those_of_all_that_is_counted():
+    losses, norms = healthy(200, 6)
+    losses[80], norms[120], losses[150], norms[170] = 9.0, 1e3, math.inf, math.nan
+    places = event_places(losses, norms)
+    assert places == [80, 120, 150, 170]
+    assert len(places) == judge(losses, norms).total

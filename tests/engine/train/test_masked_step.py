@@ -142,6 +142,7 @@ BLOCKS = {
     "model.embed_tokens.weight": False, "model.layers.0.self_attn.q_proj.weight": True,
     "model.layers.0.mlp.gate_proj.weight": True, "model.layers.0.mlp.gate.weight": False,
     "model.layers.0.block_sparse_moe.router.layer.weight": False, "model.layers.0.mlp.experts.gate_up_proj": True,
+    "model.layers.0.mlp.experts.gate_up_proj_bias": False, "model.layers.0.mixer.A_log": False,
     "model.layers.0.conv.conv.weight": False, "model.layers.0.input_layernorm.weight": False, "lm_head.weight": False,
     "base.layers.0.mlp.up_proj.lora_A.default.weight": True, "base.embed_tokens.lora_embedding_A.default": False,
 }  # fmt: skip

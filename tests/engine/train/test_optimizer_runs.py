@@ -242,26 +242,30 @@ def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engi
     assert files[0] == files[1]
 
 
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_snapshot_undoes_the_first_steps(run, name, engine):
-    """As the dry run before training: everything is as if nothing had been trained."""
-    quiet, busy = run(name, engine), run(name, engine)
+def test_a_snapshot_undoes_the_steps_after_it(run, name, engine, masked, before):
+    """As the dry run before training, or before a resumed run's: everything is as if they had never been made."""
+    options = {**(MAGMA if masked else {}), **NO_DROPOUT}
+    quiet, busy = run(name, engine, **options), run(name, engine, **options)
+    assert quiet.steps(before) == busy.steps(before)
     put_back = busy.engine.snapshot()
-    torch.manual_seed(1)
     busy.steps(2)
     put_back()
-    busy.engine.start(0, TOTAL, TOTAL)
-    torch.manual_seed(5)
-    found = busy.steps(3)
-    torch.manual_seed(5)
-    assert quiet.steps(3) == found
+    busy.engine.start(before, TOTAL, TOTAL)
+    assert quiet.steps(3) == busy.steps(3)
+    first, second = state_of(quiet), state_of(busy)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_schedule_free_evaluates_and_saves_the_average(run, tmp_path, engine):
+def test_schedule_free_evaluates_and_saves_the_average(run, tmp_path, engine, masked):
     """What is saved is what was evaluated, and not what is trained on."""
-    one = run("schedule_free", engine, **NO_DROPOUT)
+    one = run("schedule_free", engine, **NO_DROPOUT, **(MAGMA if masked else {}))
     one.steps(6)
     loss = one.held_out()
     one.engine.save_adapter(tmp_path / "saved")

@@ -44,6 +44,7 @@ class WatchState(BaseModel):
     no_targets: int = 0
     same_losses: int = 0
     last_loss: float | None = None
+    last_supervised: int = 0
     sum_losses: float = 0.0
     number_losses: int = 0
     evaluations: list[tuple[float, float]] = []
@@ -183,6 +184,17 @@ class Watch:
             found.append(findings.fewer_tokens(result.supervised, supervised, result.step))
         return found
 
+    def _same_loss(self, result: StepResult) -> bool:
+        """Whether it is the loss of the first of these steps, to the last digit.
+
+        A constant summed over another number of tokens is rounded otherwise. Over as many it is not: there the loss of
+        rows that are nearly learned by heart changes by as little, and must not be taken for one that does not change.
+        """
+        if result.loss == 0.0 or self.state.last_loss is None:
+            return False
+        tolerance = _SAME if result.supervised != self.state.last_supervised else 0.0
+        return math.isclose(result.loss, self.state.last_loss, rel_tol=tolerance)
+
     def _runs(self, result: StepResult) -> list[Finding]:
         """Values that are the same in one step after the other."""
         state, found = self.state, []
@@ -198,12 +210,11 @@ class Watch:
         state.zero_losses = state.zero_losses + 1 if result.loss == 0.0 else 0
         if state.zero_losses >= _ZERO_LOSSES:
             found.append(findings.zero_loss(f"in {state.zero_losses} steps in a row"))
-        # Passes of other sizes round the same loss otherwise; against the first of them, so that it cannot drift away.
-        same = state.last_loss is not None and math.isclose(result.loss, state.last_loss, rel_tol=_SAME)
-        if same and result.loss != 0.0:
+        if self._same_loss(result):
             state.same_losses += 1
         else:
-            state.same_losses, state.last_loss = 1, result.loss if math.isfinite(result.loss) else None
+            state.same_losses, state.last_supervised = 1, result.supervised
+            state.last_loss = result.loss if math.isfinite(result.loss) else None
         if state.same_losses >= _SAME_LOSSES:
             found.append(findings.constant_loss(result.loss, state.same_losses))
         return found

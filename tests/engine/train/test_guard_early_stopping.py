@@ -216,7 +216,7 @@ def noise(rows, seed):
 def test_rows_learned_by_heart_are_told(tmp_path):
     """A real run on a few rows of noise: its own loss falls, that of other noise rises."""
     extra = "[evaluation]\nevery = 10\n"
-    recipe = tiny_recipe(tmp_path, epochs=60.0, engine='"plain"', learning_rate=1e-2, extra=extra)
+    recipe = tiny_recipe(tmp_path, epochs=40.0, engine='"plain"', learning_rate=1e-2, extra=extra)
     write_jsonl(tmp_path / "train.jsonl", noise(4, 1))
     write_jsonl(tmp_path / "held.jsonl", noise(8, 2))
     whole = recipe.adapter.model_copy(update={"method": "full"})

@@ -242,8 +242,7 @@ def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engi
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize("before", [0, 2])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("masked", "before"), [(False, 0), (True, 2)])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_snapshot_undoes_the_steps_after_it(run, name, engine, masked, before):
@@ -320,28 +319,25 @@ def recipe(text):
     return parse_recipe(f"[data]\nfiles = ['x.jsonl']\n{text}")
 
 
-IDLE = [
-    {"kind": "skip_update", "probability": 1.0},
-    {"kind": "magma", "probability": 1.0, "start": 1.0, "decay": 1.0},
-]
+IDLE = {
+    "fast": {"kind": "skip_update", "probability": 1.0},
+    "plain": {"kind": "magma", "probability": 1.0, "start": 1.0, "decay": 1.0},
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_masks_that_let_everything_go_all_the_way_are_the_optimizer_alone_to_the_bit(run, name, engine):
-    one = run(name, engine)
-    expected, state = one.steps(4), state_of(one)
-    for masking in IDLE:
-        other = run(name, engine, masking=masking)
-        assert other.steps(4) == expected
-        found = state_of(other)
-        assert found.keys() == state.keys()
-        assert all(torch.equal(value, found[key]) for key, value in state.items())
+    one, other = run(name, engine), run(name, engine, masking=IDLE[engine])
+    assert one.steps(3) == other.steps(3)
+    state, found = state_of(one), state_of(other)
+    assert found.keys() == state.keys()
+    assert all(torch.equal(value, found[key]) for key, value in state.items())
 
 
 @pytest.mark.parametrize("changed", [{"rate": 2.0}, {"probability": 0.5}, {"kind": "magma"}])
 def test_other_masks_are_not(run, changed):
-    one, other = run("adamw"), run("adamw", masking={**IDLE[0], **changed})
+    one, other = run("adamw"), run("adamw", masking={**IDLE["fast"], **changed})
     assert one.steps(6) != other.steps(6)
 
 

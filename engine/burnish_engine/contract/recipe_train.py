@@ -152,7 +152,7 @@ class MaskingSection(Section):
         "magma: what a matrix would move in a step is scaled by how its momentum and gradient have agreed, and half of "
         "the matrices, drawn anew for each step, do not move. skip_update: those that move go the further for it. "
         "Moments are updated all the same; adafactor and schedule_free, which have no momentum, get a running mean of "
-        "the gradient (0.9) for it, 4 bytes a weight. Published for pretraining; nothing is known of fine-tuning.",
+        "the gradient (0.9) for it, 4 bytes a weight. Published for pretraining; a duel shows whether it helps here.",
     )
     probability: float = setting(0.5, "Chance of a matrix to move in a step.", ge=1e-3, le=1.0)
     temperature: float = setting(2.0, "Magma: the cosine of momentum and gradient is divided by it.", ge=1e-3, le=1e3)

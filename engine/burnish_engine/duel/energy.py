@@ -118,26 +118,12 @@ class EnergyWatch:
             return  # a full disk: then there is no figure
 
 
-def energy_of(path: Path, windows: Sequence[Window]) -> float | None:
-    """Joules within the windows.
-
-    Args:
-        path: A file of samples.
-        windows: (begin, end) of each step that counts, wall-clock seconds.
-
-    Returns:
-        None where there are no samples, or not of every window.
-    """
-    along = energy_along(path, windows)
-    return along[-1] if along else None
-
-
 def energy_along(path: Path, windows: Sequence[Window]) -> list[float | None]:
-    """Joules up to each window's end, within the windows; None from the first on that has no samples.
+    """Joules within the windows, up to the end of each; None from the first on that has no samples.
 
     Args:
-        path: A file of samples.
-        windows: As for `energy_of`.
+        path: A file of samples; it may be missing.
+        windows: (begin, end) of each step that counts, wall-clock seconds.
     """
     pieces, found = _pieces(path), list[float | None]()
     total: float | None = 0.0

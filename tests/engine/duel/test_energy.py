@@ -7,7 +7,7 @@ import time
 import pytest
 
 from burnish_engine.contract.recipe import DevicesSection
-from burnish_engine.duel.energy import LONGEST_GAP_S, EnergyWatch, GpuMeter, energy_along, energy_of, meter_for
+from burnish_engine.duel.energy import LONGEST_GAP_S, EnergyWatch, GpuMeter, energy_along, meter_for
 
 
 class FakeNvml:
@@ -58,6 +58,12 @@ def test_a_card_that_tells_nothing_is_not_measured():
 
 def write(path, samples):
     path.write_text("".join(json.dumps(sample) + "\n" for sample in samples), encoding="ascii")
+
+
+def energy_of(path, windows):
+    """All of it."""
+    along = energy_along(path, windows)
+    return along[-1] if along else None
 
 
 def test_energy_is_summed_over_steps_and_what_lies_between_is_left_out(tmp_path):

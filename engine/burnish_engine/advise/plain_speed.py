@@ -28,10 +28,11 @@ _ATTENTION_SHARE = 0.20  # of that peak: masked attention, all blocks computed
 _DOCUMENTS_SHARE = 0.25  # of it: ours over documents of some hundred tokens; measured on the fast engine alone
 _MEMORY_SHARE = 0.75  # of the memory's peak that elementwise kernels reach
 _HOST_S_PER_LAYER = 0.0081  # forward and backward of a layer with seven adapters: some 350 kernels started from Python
-_HOST_S_PER_WHOLE_LAYER = 0.0040  # of one without adapters: a 55M's first runs on an H100; later ones took 3/4
+_HOST_S_PER_WHOLE_LAYER = 0.0036  # of one without: Llama 55M and Qwen3-0.6B, each alone on a host with an H100
 _HOST_QK_NORM = 1.16
 _HOST_FP32 = 0.5  # no casts around the adapters
 _HOST_S_PER_PASS = 0.035  # embedding, mask, head, loss, clipping, optimizer
+_HOST_S_PER_WHOLE_PASS = 0.020  # of these two models
 _RECOMPUTED_TRAFFIC = 1.4
 # Bytes moved forward and backward for one number of each kind, a token: an adapted map's inputs and outputs (its fp32
 # branch and the casts around it), hidden states (norms, residuals), rotated heads without and with their norms, the
@@ -78,8 +79,9 @@ def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Machine
     repeats = 1.4 if recipe.train.recompute else 1.0
     repeats *= _HOST_QK_NORM if spec.qk_norm else 1.0
     repeats *= _HOST_FP32 if device.precision == "fp32" else 1.0
-    layer_s = _HOST_S_PER_WHOLE_LAYER if recipe.adapter.method == "full" else _HOST_S_PER_LAYER
-    host = len(spec.layers) * layer_s * repeats + _HOST_S_PER_PASS
+    whole = recipe.adapter.method == "full"
+    layer_s = _HOST_S_PER_WHOLE_LAYER if whole else _HOST_S_PER_LAYER
+    host = len(spec.layers) * layer_s * repeats + (_HOST_S_PER_WHOLE_PASS if whole else _HOST_S_PER_PASS)
     return max(busy, host)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
+from burnish_engine.train.flat_muon import FlatMuon
 from burnish_engine.train.library_step import LibraryStep
 from burnish_kernels.adamw.op import AdamW, Control, FlatLayout, FlatOptimizer
 from burnish_kernels.magma.op import Magma, Options
@@ -40,6 +41,8 @@ def make_flat_step(
     Raises:
         SetupError: Its library does not run here.
     """
+    if section.optimizer == "muon" and not apart:
+        return FlatMuon(layout, arena, section, rates, loss_scale=loss_scale)
     if section.optimizer != "adamw":
         return LibraryStep(
             *(layout, arena, section, names, rates), apart=apart, shapes=shapes, masked=masked, loss_scale=loss_scale

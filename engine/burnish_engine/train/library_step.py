@@ -13,8 +13,9 @@ What masking needs of Adafactor and schedule-free training: neither has a moment
 kept for the masks alone. Adafactor's step grows with the size of the weights, which it is told. Schedule-free steps are
 taken by `schedule_free`, as what sits out there is the step of z, not that of the weights, which go on being averaged.
 
-Such a step is never captured, and reads once whether it is to be taken, which waits for the device: in a step that is
-not (a gradient that is not finite, an overflow in fp16) nothing advances, neither counters nor the library's state.
+Muon for matrices alone is `flat_muon`'s. A step here is never captured, and reads once whether it is to be taken, which
+waits for the device: in a step that is not (a gradient that is not finite, an overflow in fp16) nothing advances,
+neither counters nor the library's state.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ class BatchedMuon(torch.optim.Muon):
         if closure is not None:
             raise ValueError("a step takes the gradients that there are, and no closure")
         for group in self.param_groups:
-            for matrices in _batches(group["params"]):
-                self._step(matrices, group)
+            moving = [matrix for matrix in group["params"] if matrix.grad is not None]
+            for batch in batches([matrix.shape for matrix in moving]):
+                self._step([moving[index] for index in batch], group)
 
     def _step(self, matrices: list[torch.Tensor], group: dict[str, Any]) -> None:
         """One for matrices of one shape."""
@@ -46,7 +47,7 @@ class BatchedMuon(torch.optim.Muon):
         directions = torch._foreach_lerp(gradients, momenta, group["momentum"]) if group["nesterov"] else momenta
         stack_NRC = torch.stack(directions).bfloat16()
         moved_NRC = orthogonalized(stack_NRC, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        rate = group["lr"] * _MATCHING_ADAMW * math.sqrt(max(matrices[0].shape))
+        rate = group["lr"] * size_of_step(matrices[0].shape)
         torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(matrices, list(moved_NRC.to(matrices[0].dtype).unbind()), alpha=-rate)
 
@@ -79,12 +80,16 @@ def orthogonalized(
     return found if wide else found.mT
 
 
-def _batches(matrices: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Those with a gradient, by shape, as many together as shall be."""
+def size_of_step(shape: Sequence[int]) -> float:
+    """Times the learning rate, of a matrix of this shape."""
+    return _MATCHING_ADAMW * math.sqrt(max(shape))
+
+
+def batches(shapes: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Which matrices go together, by their numbers: those of one shape, as many as shall be."""
     by_shape = defaultdict(list)
-    for matrix in matrices:
-        if matrix.grad is not None:
-            by_shape[matrix.shape].append(matrix)
+    for index, shape in enumerate(shapes):
+        by_shape[tuple(shape)].append(index)
     for shape, alike in by_shape.items():
-        count = max(1, _BATCH_ELEMENTS // shape.numel())
+        count = max(1, _BATCH_ELEMENTS // math.prod(shape))
         yield from (alike[first : first + count] for first in range(0, len(alike), count))

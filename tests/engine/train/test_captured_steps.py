@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.contract.recipe_train import MaskingSection
+from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.keep import KEEP_LEVELS
@@ -88,6 +88,12 @@ GPU_KINDS = {
     "input alone, in tiles": {"dtype": torch.bfloat16, "keep": KEEP_LEVELS["input"], "mlp_rows": 40},
     "Magma": {"dtype": torch.bfloat16, "masking": MaskingSection(kind="magma")},
     "Magma after the step": {"dtype": torch.float32, "masking": MaskingSection(kind="magma", momentum="after")},
+    "Muon": {"dtype": torch.float16, "section": TrainSection(optimizer="muon")},
+    "Muon with Magma": {
+        "dtype": torch.bfloat16,
+        "section": TrainSection(optimizer="muon"),
+        "masking": MaskingSection(kind="magma"),
+    },
     "SkipUpdate": {"dtype": torch.bfloat16, "masking": MaskingSection(kind="skip_update")},
 }
 
@@ -125,6 +131,17 @@ def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(adapted_llama, kind, ml
     for results, param in found[1:]:
         assert results == found[0][0]
         assert torch.equal(param, found[0][1])
+
+
+@pytest.mark.gpu
+def test_the_first_pass_leaves_nothing_in_the_way_of_others(adapted_llama):
+    """Not even cuBLAS's workspace, which is taken before it."""
+    trained = gpu_trainer(adapted_llama, dtype=torch.bfloat16)
+    before = torch.cuda.memory_allocated()
+    with prefetcher(trained, PASSES[:1]) as ring:
+        trained.step(ring)
+        list(trained.results(wait=True))
+    assert torch.cuda.memory_allocated() - before < 2**20
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from burnish_engine.contract.recipe_train import TrainSection
+from burnish_engine.train.flat_step import flat_tensors, make_flat_step, restore_flat
 from burnish_engine.train.library_step import LibraryStep
 from burnish_kernels.adamw import op
 from burnish_kernels.adamw.op import Control, FlatLayout, Segment
@@ -34,11 +35,11 @@ def device(request):
     return request.param
 
 
-def made(name, device="cpu", *, dtype=torch.float32, loss_scale=1.0, ratio=1.0, masked=False, **settings):
+def made(name, device="cpu", *, kind=make_flat_step, loss_scale=1.0, ratio=1.0, masked=False, **settings):
     layout = FlatLayout(SEGMENTS, device)
-    arena = torch.zeros(layout.shadow_end, dtype=dtype, device=device)
+    arena = torch.zeros(layout.shadow_end, device=device)
     section = TrainSection(**{"optimizer": name, "learning_rate": rate_of(name), "weight_decay": 0.1, **settings})
-    one = LibraryStep(layout, arena, section, NAMES, [1.0, ratio] * 3, masked=masked, loss_scale=loss_scale)
+    one = kind(*(section, layout, arena), NAMES, [1.0, ratio] * 3, masked=masked, loss_scale=loss_scale)
     generator = torch.Generator().manual_seed(0)
     for view in layout.views(one.param):
         view.copy_(torch.randn(view.shape, generator=generator))
@@ -68,12 +69,7 @@ def take(one, step, rate=None, *, scale=1.0, **options):
 
 def everything(one):
     """All that steps change, by name."""
-    found = {name: getattr(one, name).clone() for name in ("param", "arena", "counters", "loss_scale")}
-    found |= {name: flat.clone() for name, flat in one.flat_state.items()}
-    found |= {name: value.clone() for name, value in one.library_tensors().items()}
-    if one.modifier:
-        found["alignment"] = one.modifier.alignment.clone()
-    return found
+    return {"param": one.param.clone(), "arena": one.arena.clone(), **flat_tensors(one, NAMES)}
 
 
 def same(one, other):
@@ -183,6 +179,23 @@ def test_a_skipped_step_advances_nothing(name, bad, device):
     assert torch.equal(one.param, other.param)
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_muon_for_matrices_alone_has_the_bits_of_the_one_that_leaves_others_to_adamw(after, device):
+    """The one that a CUDA graph can hold beside the library's, with masks, clipping and a rate of B's own."""
+
+    def on_the_library(section, layout, arena, *rest, **options):
+        return LibraryStep(layout, arena, section, *rest, **options)
+
+    ours, other = (made("muon", device, kind=kind, ratio=2.0, masked=True) for kind in (make_flat_step, on_the_library))
+    assert (ours.capturable, other.capturable) == (True, False)
+    for each in (ours, other):
+        each.modifier = Magma(each.layout, range(6), seed=3, options=Options(momentum_after=after))
+    for step in range(8):
+        for each in (ours, other):
+            take(each, step, scale=math.inf if step == 4 else 1.0, max_norm=2.0)
+        assert same(everything(ours), everything(other))
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_an_overflow_halves_the_scale_and_advances_nothing(name):
     one, other = made(name, loss_scale=2.0**14), made(name)
@@ -235,8 +248,9 @@ def test_masks_scale_what_the_base_moves(name, after):
             cosine = float((momentum * gradient).sum()) / norms if norms else 0.0
             expected[index] = 0.5 * expected[index] + 0.5 / (1 + math.exp(-cosine / 0.5))
         assert masked.modifier.alignment[:5].tolist() == pytest.approx(expected[:5], rel=1e-4)
-        assert same(base.flat_state, masked.flat_state)
-        assert same(base.library_tensors(), masked.library_tensors())
+        wanted, found = flat_tensors(base, NAMES), flat_tensors(masked, NAMES)
+        del found["alignment"]
+        assert same(wanted, found)
         lengths.append(masked.modifier.last.tolist())
         views = (one.layout.views(flat) for one, flat in (
             (base, base.param - way), (masked, masked.param - before),
@@ -319,16 +333,10 @@ def test_a_resumed_step_is_the_uninterrupted_one_to_the_bit(name, masked, device
     for step in range(3):
         take(one, step, scale=4.0)
     take(resumed, 17)
-    flat = {name: value.clone() for name, value in one.flat_state.items()}
-    saved = {name: value.clone() for name, value in one.library_tensors().items()}
+    saved = flat_tensors(one, NAMES)
     for each in (resumed, fresh):
-        for buffer in ("param", "counters", "loss_scale"):
-            getattr(each, buffer).copy_(getattr(one, buffer))
-        for kind, value in flat.items():
-            each.flat_state[kind].copy_(value)
-        each.restore_library(saved)
-        if masked:
-            each.modifier.alignment.copy_(one.modifier.alignment)
+        each.param.copy_(one.param)
+        restore_flat(each, NAMES, saved)
     for step in range(3, 9):
         for each in (one, resumed, fresh):
             take(each, step, scale=4.0)

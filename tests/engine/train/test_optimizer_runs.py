@@ -19,6 +19,7 @@ from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train import plain_engine
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast_pass import PassProgram
+from burnish_engine.train.library_step import LibraryStep
 from burnish_engine.train.optimizer import RATE
 from burnish_engine.train.schedule import learning_rate, warmup_steps
 from burnish_engine.train.stream import BatchStream
@@ -304,7 +305,7 @@ def test_what_the_fast_engine_holds_is_predicted_byte_for_byte(run, name, masked
         direct = name in AVERAGING or ((in_8_bits or name == "adafactor") and not masked)
         left = [] if direct else [optimizer._target]
         left += [optimizer._momentum] if in_8_bits and masked else []
-        library = optimizer.library_tensors()
+        library = optimizer.library_tensors() if isinstance(optimizer, LibraryStep) else {}
         skipped = ("dynamic", "udynamic", "group/")
         left += [value for key, value in library.items() if not key.startswith(skipped) and not key.endswith("/step")]
         held += sum(value.nbytes for value in left)
@@ -387,14 +388,14 @@ def test_runs_from_before_the_shelf_go_on():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_captured_passes_and_an_eager_update_are_all_eager_steps(adapted_llama, name, dtype):
+def test_captured_passes_and_updates_are_all_eager_steps(adapted_llama, name, dtype):
     section = TrainSection(optimizer=name, learning_rate=rate_of(name), weight_decay=0.01, lora_plus_ratio=2.0)
     found = []
     for graphs in (True, False):
         one = trainer(*adapted_llama[:2], section=section, dtype=dtype, device=CUDA, graphs=graphs)
         results, param = train(one, PASSES * 5, 2)
         assert any(program.captured for program in one._programs.values()) == graphs
-        assert (one._update_graph is not None) == (graphs and name == "adamw")
+        assert (one._update_graph is not None) == (graphs and name in ("adamw", "muon"))
         assert one.problem == ""
         found.append(([(result.loss, result.grad_norm, result.taken) for result in results], param))
     assert found[0][0] == found[1][0]
@@ -448,5 +449,6 @@ def test_whole_models_on_a_gpu_train_as_on_the_cpu(run, tmp_path, name, masking)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     there.engine.save_adapter(tmp_path / "model")
-    weights = sum(value.numel() for _, value in there.engine._parameters)
-    assert torch.cuda.max_memory_allocated() - before < 2 * weights  # of 4 bytes each: none is cloned on the card
+    weights = sum(value.nbytes for _, value in there.engine._parameters)
+    held = name in AVERAGING  # to go back to the bit from the average, which is saved; counted in the estimate
+    assert torch.cuda.max_memory_allocated() - before < (held + 0.5) * weights  # nothing else is cloned on the card

@@ -112,8 +112,8 @@ class TrainSection(Section):
         "lion-pytorch), 4 bytes; wants a 3 to 10 times lower learning rate. adafactor: a mean square of each row and "
         "column (Shazeer and Stern 2018, torch), nearly nothing; the learning rate is a share of a matrix's own size, "
         "usually 1e-2. schedule_free: AdamW that averages its weights (Defazio et al. 2024, schedulefree), 12 bytes; "
-        'made for schedule = "constant" and 1 to 10 times the learning rate. On the fast engine all but adamw wait '
-        "for the GPU once a step, the 8-bit ones twice, adafactor for each matrix.",
+        'made for schedule = "constant" and 1 to 10 times the learning rate. On the fast engine all but adamw and muon '
+        "wait for the GPU once a step, the 8-bit ones twice, adafactor for each matrix.",
     )
     lora_plus_ratio: float = setting(
         1.0,

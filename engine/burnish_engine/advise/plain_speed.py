@@ -28,7 +28,7 @@ _ATTENTION_SHARE = 0.20  # of that peak: masked attention, all blocks computed
 _DOCUMENTS_SHARE = 0.25  # of it: ours over documents of some hundred tokens; measured on the fast engine alone
 _MEMORY_SHARE = 0.75  # of the memory's peak that elementwise kernels reach
 _HOST_S_PER_LAYER = 0.0081  # forward and backward of a layer with seven adapters: some 350 kernels started from Python
-_HOST_S_PER_WHOLE_LAYER = 0.0036  # of one without: Llama 55M and Qwen3-0.6B, each alone on a host with an H100
+_HOST_S_PER_WHOLE_LAYER = 0.0036  # of one without: set on a Llama 55M and a Qwen3-0.6B, each alone on its H100
 _HOST_QK_NORM = 1.16
 _HOST_FP32 = 0.5  # no casts around the adapters
 _HOST_S_PER_PASS = 0.035  # embedding, mask, head, loss, clipping, optimizer
@@ -78,8 +78,8 @@ def plain_seconds(recipe: Recipe, spec: DecoderSpec, one: Pass, machine: Machine
     busy += moved / (rates.bandwidth_gb_s * 1e9 * _MEMORY_SHARE)
     repeats = 1.4 if recipe.train.recompute else 1.0
     repeats *= _HOST_QK_NORM if spec.qk_norm else 1.0
-    repeats *= _HOST_FP32 if device.precision == "fp32" else 1.0
     whole = recipe.adapter.method == "full"
+    repeats *= _HOST_FP32 if device.precision == "fp32" and not whole else 1.0
     layer_s = _HOST_S_PER_WHOLE_LAYER if whole else _HOST_S_PER_LAYER
     host = len(spec.layers) * layer_s * repeats + (_HOST_S_PER_WHOLE_PASS if whole else _HOST_S_PER_PASS)
     return max(busy, host)

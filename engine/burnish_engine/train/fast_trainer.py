@@ -79,8 +79,6 @@ class FastTrainer:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream:
             torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
-            with self.on_stream():
-                _take_workspace(device)
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
         self._results = _Readback(device)
@@ -100,6 +98,8 @@ class FastTrainer:
         if self.stream:  # what was loaded or evaluated on the usual stream comes first
             self.stream.wait_stream(torch.cuda.current_stream(self.model.device))
         with self.on_stream():
+            if self.stream and not self._ran:
+                _take_workspace(self.model.device)
             self._results.begin()
             while True:
                 batch = prefetcher.next()

@@ -73,17 +73,18 @@ class FlatMuon(FlatOptimizer):
         self.advanced = self.modifier is not None and self.modifier.momentum_after
         lengths = None if self.advanced else self.lengths()
         self._momentum.lerp_(self.grad, taken * (1 - self._decay))
-        self._move(torch.lerp(self.grad, self._momentum, self._decay))  # Nesterov's
+        torch.lerp(self.grad, self._momentum, self._decay, out=self._target)  # Nesterov's
+        self._move()
         if self.advanced:
             lengths = self.lengths()
         where = (self._factors, self.arena, self._ones if lengths is None else lengths)
         displace_(self.layout, self.param, self.grad, self._target, *where)
 
-    def _move(self, directions: torch.Tensor) -> None:
-        """Leave in `_target` how far everything goes."""
-        views, ways = self.layout.views(directions), self.layout.views(self._target)
+    def _move(self) -> None:
+        """Make of the directions in `_target` how far everything goes."""
+        views = self.layout.views(self._target)
         rates = (self.control[_RATE] * self._sizes).float().neg()
         for batch, rate in zip(self._batches, rates.unbind(), strict=True):
             stack_NRC = torch.stack([views[index] for index in batch]).bfloat16()
             moved_NRC = orthogonalized(stack_NRC, _COEFFICIENTS, _ITERATIONS, _EPSILON).float().mul_(rate)
-            torch._foreach_copy_([ways[index] for index in batch], list(moved_NRC.unbind()))
+            torch._foreach_copy_([views[index] for index in batch], list(moved_NRC.unbind()))

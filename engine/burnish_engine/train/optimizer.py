@@ -7,7 +7,7 @@ schedule-free AdamW (Defazio et al. 2024, arXiv 2405.15682) its authors'. Muon (
 size as in Liu et al. 2025 (arXiv 2502.16982), so that one learning rate serves its matrices and the rest, which is
 AdamW's. LoRA+ is Hayou et al. 2024 (arXiv 2402.12354): a learning rate of B's own.
 
-The fast engine has an AdamW of its own and uses this for all others.
+The fast engine has an AdamW and, for matrices alone, a Muon (`flat_muon`) of its own and uses this for all others.
 """
 
 from __future__ import annotations

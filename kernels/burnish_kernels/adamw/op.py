@@ -4,6 +4,7 @@ Three launches and no word from the host between them: sum of squares, decision,
 captured in a CUDA graph; learning rate and the like change through `control`, which a captured step reads anew.
 
 Another optimizer shares all but the update: it says by how much it would move what is trained, and `displace_` does so.
+Its step can be captured too where it does not ask the host.
 """
 
 from __future__ import annotations

@@ -6,13 +6,9 @@ would take longer over its several hundred launches than the GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.train.muon import batches, orthogonalized, size_of_step
-from burnish_engine.train.optimizer import MUON_MOMENTUM
 from burnish_kernels.adamw.op import GRADIENT_FACTOR, TAKEN, FlatLayout, FlatOptimizer, displace_
 
 _COEFFICIENTS, _ITERATIONS, _EPSILON = (3.4445, -4.775, 2.0315), 5, 1e-7  # Jordan 2024, and torch.optim.Muon's defaults
@@ -25,8 +21,7 @@ class FlatMuon(FlatOptimizer):
     Args:
         layout: Of the flat buffers.
         arena: See `FlatOptimizer`.
-        section: The optimizer's settings.
-        rates: Of the segments, times the learning rate.
+        momentum_decay: Of its momentum.
         loss_scale: To begin with.
 
     Raises:
@@ -37,22 +32,18 @@ class FlatMuon(FlatOptimizer):
         self,
         layout: FlatLayout,
         arena: torch.Tensor | None,
-        section: TrainSection,
-        rates: Sequence[float],
+        momentum_decay: float,
         *,
         loss_scale: float = 1.0,
     ) -> None:
         super().__init__(layout, arena, loss_scale=loss_scale)
-        device = self.param.device
-        self._decay = section.momentum or MUON_MOMENTUM
+        self._decay = momentum_decay
         self._momentum, self._target = self.new_flat(), self.new_flat()
         self._ones = torch.ones_like(self._lengths)
         shapes = [(segment.rows, segment.columns) for segment in layout.segments]
         self._batches = list(batches(shapes))
         sizes = [size_of_step(shapes[batch[0]]) for batch in self._batches]
-        self._sizes = torch.tensor(sizes, dtype=torch.float64).to(device)
-        if any(rate != 1.0 for rate in rates):
-            self.rates = torch.tensor(rates, dtype=torch.float32).to(device)
+        self._sizes = torch.tensor(sizes, dtype=torch.float64).to(self.param.device)
 
     @property
     def momentum(self) -> torch.Tensor:

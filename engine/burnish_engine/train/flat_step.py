@@ -9,6 +9,7 @@ import torch
 from burnish_engine.contract.recipe_train import MaskingSection, TrainSection
 from burnish_engine.train.flat_muon import FlatMuon
 from burnish_engine.train.library_step import LibraryStep
+from burnish_engine.train.optimizer import MUON_MOMENTUM
 from burnish_kernels.adamw.op import AdamW, Control, FlatLayout, FlatOptimizer
 from burnish_kernels.magma.op import Magma, Options
 
@@ -41,13 +42,15 @@ def make_flat_step(
     Raises:
         SetupError: Its library does not run here.
     """
-    if section.optimizer == "muon" and not apart:
-        return FlatMuon(layout, arena, section, rates, loss_scale=loss_scale)
-    if section.optimizer != "adamw":
+    optimizer: FlatOptimizer
+    if section.optimizer == "adamw":
+        optimizer = AdamW(layout, arena, loss_scale=loss_scale)
+    elif section.optimizer == "muon" and not apart:
+        optimizer = FlatMuon(layout, arena, section.momentum or MUON_MOMENTUM, loss_scale=loss_scale)
+    else:
         return LibraryStep(
             *(layout, arena, section, names, rates), apart=apart, shapes=shapes, masked=masked, loss_scale=loss_scale
         )
-    optimizer = AdamW(layout, arena, loss_scale=loss_scale)
     if any(rate != 1.0 for rate in rates):
         optimizer.rates = torch.tensor(rates, dtype=torch.float32).to(optimizer.param.device)
     return optimizer

@@ -13,7 +13,7 @@ from burnish_engine.models import decoder_load
 from burnish_engine.models.lora_adapter import LoraAdapter
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
-from burnish_engine.train import fast_engine, recovery, session
+from burnish_engine.train import fast_engine, fast_trainer, recovery, session
 from burnish_engine.train.fast_engine import FastEngine
 from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.fast_trainer import FastTrainer
@@ -29,6 +29,7 @@ STEPS, INJECTIONS = 8, 50
 PLACES = {
     "loading": (decoder_load, "build_decoder"),
     "the trainer, its page-locked memory too": (fast_engine, "FastTrainer"),
+    "the first step, cuBLAS's memory": (fast_trainer, "_take_workspace"),
     "a pass": (FastTrainer, "_pass"),
     "a capture": (FastTrainer, "_capture"),
     "the head, eager or captured": (PassProgram, "_head_chunk"),

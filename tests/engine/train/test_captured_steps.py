@@ -133,9 +133,16 @@ def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(adapted_llama, kind, ml
         assert torch.equal(param, found[0][1])
 
 
+def release_all_unused() -> None:
+    """The allocator's, and cuBLAS's workspaces: a new trainer's stream may be that of another one, long gone."""
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+
+
 @pytest.mark.gpu
 def test_the_first_pass_leaves_nothing_in_the_way_of_others(adapted_llama, monkeypatch):
     """Not even cuBLAS's workspace, which is taken before it."""
+    release_all_unused()
     trained, before = gpu_trainer(adapted_llama, dtype=torch.bfloat16), []
 
     def first(self, *rest):
@@ -157,7 +164,7 @@ def test_further_buckets_take_no_memory_of_their_own(adapted_llama):
     largest, medium, small = 16384, 8192, 4096
     peaks = []
     for order in ([largest] * 4, [largest, largest, medium, medium, small, small, medium, largest, small]):
-        torch.cuda.empty_cache()
+        release_all_unused()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_reserved()
         trained = gpu_trainer(adapted_llama, dtype=torch.bfloat16, rows=sorted(passes))

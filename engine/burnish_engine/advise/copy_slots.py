@@ -64,7 +64,7 @@ def _parked_before(levels: Levels) -> tuple[Levels, Levels]:
     The second is -1 too where the last one parked two tensors, behind which nothing else is on its way.
     """
     numbers = np.arange(levels.shape[1])
-    parks = np.isin(levels, (_OFFLOADED, _HOST, _INPUT))
+    parks = (levels == _OFFLOADED) | (levels == _HOST) | (levels == _INPUT)
     latest = np.maximum.accumulate(np.where(parks, numbers, -1), axis=1)
     nothing = np.full((len(levels), 1), -1)
     before = np.concatenate([nothing, latest[:, :-1]], axis=1)

@@ -216,7 +216,7 @@ def _take_workspace(device: torch.device) -> None:
     """Have cuBLAS take the memory that it keeps for the current stream.
 
     In the middle of the first pass it would come to lie in a hole that the largest tensors need: of 139,264 tokens of
-    an 8B, 32 MiB there cost 1.7 GiB.
+    an 8B, 32 MiB there cost 1.6 GiB.
     """
     one = torch.zeros(16, 16, device=device)
     torch.mm(one, one)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from burnish_kernels.philox import philox
@@ -59,13 +60,10 @@ def threshold(probability: float) -> int:
 
 def kept(rows: int, columns: int, seed: torch.Tensor, stream: int, probability: float) -> torch.Tensor:
     """What stays, `[rows, columns]` bool: the counter is (column / 4, row, stream, 0), the word is column modulo 4."""
-    where = seed.device
-    groups = torch.arange(-(columns // -4), device=where)
-    row = torch.arange(rows, device=where).unsqueeze(1)
-    zero = torch.zeros((), dtype=torch.int64, device=where)
-    words = torch.broadcast_tensors(*philox(seed.reshape(()), [groups, row, zero + stream, zero]))
-    draws = torch.stack(words, dim=-1).reshape(rows, -1)[:, :columns]
-    return (draws >> 1) >= threshold(probability)
+    words = philox(int(seed), [np.arange(-(columns // -4)), np.arange(rows)[:, None], stream, 0])
+    least = np.uint32(2 * threshold(probability))  # of 32 bits, whose lowest does not count
+    kept_RC = np.stack([word >= least for word in words], axis=-1).reshape(rows, -1)[:, :columns]
+    return torch.from_numpy(kept_RC).to(seed.device)
 
 
 def dropout(x_TK: torch.Tensor, seed: torch.Tensor, stream: int, probability: float) -> torch.Tensor:

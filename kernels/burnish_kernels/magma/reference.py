@@ -93,9 +93,8 @@ def decide(
     masked = draws_S != NEVER
     fresh = options.decay * alignment_S.double() + (1.0 - options.decay) * (cosine / options.temperature).sigmoid()
     alignment_S.copy_(torch.where(masked, fresh, alignment_S.double()))
-    zero = torch.zeros((), dtype=torch.int64, device=draws_S.device)
-    words = philox(seed.reshape(()), [zero + step.reshape(()), draws_S.long(), zero + DOMAIN, zero])
-    goes = (words[0] >> 1) < options.threshold
+    words = philox(int(seed), [int(step), draws_S.cpu().numpy(), DOMAIN, 0])
+    goes = torch.from_numpy(words[0] >> 1 < options.threshold).to(draws_S.device)
     length = torch.full_like(fresh, 1.0 / options.probability) if options.skip else alignment_S.double()
     displacement_S.copy_(torch.where(masked, options.rate * length * goes, torch.ones_like(fresh)))
 

@@ -7,6 +7,7 @@ reads PEFT adapters reads ours.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import re
@@ -27,6 +28,12 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
+_PLAIN_LORA: dict[str, Any] = {
+    "alpha_pattern": {}, "auto_mapping": None, "bias": "none", "fan_in_fan_out": False, "init_lora_weights": True,
+    "layers_pattern": None, "layers_to_transform": None, "modules_to_save": None, "peft_type": "LORA",
+    "rank_pattern": {}, "revision": None, "use_dora": False, "use_rslora": False,
+}  # fmt: skip
+"""Keys of adapter_config.json as peft.LoraConfig writes them for LoRA on linear layers. Others have PEFT's defaults."""
 _OTHER_KINDS = {
     "use_dora": "is a DoRA adapter",
     "use_qalora": "is a QA-LoRA adapter",
@@ -206,19 +213,20 @@ class LoraAdapter:
                 matrix.copy_(file.get_tensor(name))
 
     def save(self, folder: Path, base: str) -> None:
-        """Write PEFT's two files into a folder that exists.
+        """Write PEFT's two files into a folder that exists. PEFT itself takes seconds to import, so it is not asked.
 
         Args:
             folder: Where to.
             base: Path or name of the base model, for the config.
         """
-        from peft import LoraConfig
-
-        known = LoraConfig.__dataclass_fields__.keys() - {"peft_version"}
-        written = {key: value for key, value in self.plan.config.items() if key in known}
-        config = LoraConfig(**{**written, "task_type": "CAUSAL_LM", "inference_mode": True})
-        config.base_model_name_or_path = base
-        config.save_pretrained(str(folder))
+        said = {
+            "base_model_name_or_path": base,
+            "inference_mode": True,
+            "peft_version": importlib.metadata.version("peft"),
+            "task_type": "CAUSAL_LM",
+        }
+        config = _PLAIN_LORA | self.plan.config | said
+        (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
         tensors = {name: matrix.detach().cpu().contiguous() for name, matrix in self.named().items()}
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 

@@ -51,6 +51,8 @@ def test_a_new_adapter_starts_with_pefts_numbers(bases, name, targets):
 @pytest.mark.parametrize("method", ["lora", "rslora"])
 @pytest.mark.parametrize("name", ["llama", "phi3", "gemma3"])
 def test_peft_reads_what_we_write(bases, tmp_path, name, method):
+    from peft import LoraConfig
+
     base = bases(name)
     section = AdapterSection(rank=3, alpha=7.0, dropout=0.25, method=method, targets=["all-linear"])
     model = new(base, section)
@@ -70,6 +72,12 @@ def test_peft_reads_what_we_write(bases, tmp_path, name, method):
     assert parity.same_logits(parity.Fast(model.loaded, model).logits(BATCH), theirs)
     assert parity.distance(theirs, parity.peft_logits(parity.peft(base), BATCH)) > 0.01
     assert parity.same_logits(parity.fast(base, folder).logits(BATCH), theirs)
+    written_by_peft = tmp_path / "written by peft"
+    LoraConfig.from_pretrained(folder).save_pretrained(str(written_by_peft))
+    reference = json.loads((written_by_peft / CONFIG_FILE).read_text())
+    assert config.keys() <= reference.keys()
+    assert {key: reference[key] for key in config} | {"target_modules": 0} == config | {"target_modules": 0}
+    assert sorted(reference["target_modules"]) == sorted(config["target_modules"])
 
 
 PATTERNS = {

@@ -26,6 +26,7 @@ def no_interpreter(monkeypatch):
 @pytest.fixture
 def fused_rows(monkeypatch):
     """Lengths of the documents whose output was fused."""
+    assert processor._available()  # the try-out, once a process, is no document
     seen, fused = [], processor._fused
 
     def watched(inputs, *others):

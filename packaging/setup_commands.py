@@ -142,9 +142,8 @@ def test(arguments: list[str]) -> int:
 def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
     """Arguments of each pytest process and what its environment has besides.
 
-    The app's tests get two of their own, in which they show that nothing of theirs loads torch: first those that hold
-    handlers to their budget, one after the other. The kernels' have Triton's interpreter, in which everything else
-    would crawl.
+    The app's tests get one of their own, in which they show that nothing of theirs loads torch. The kernels' have
+    Triton's interpreter, in which everything else would crawl.
     """
     if arguments:
         paths = [Path(argument.partition("::")[0]).as_posix() for argument in arguments]
@@ -157,8 +156,7 @@ def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
     shared = ["-n", str(workers), "--dist", "worksteal"]
     threads = {"OMP_NUM_THREADS": str(cores // workers)}  # more than there are cores would wait for each other
     return [
-        (["-m", f"{chosen} and timed", "tests/app"], {}),
-        (["-m", f"{chosen} and not timed", *shared, "tests/app"], threads),
+        (["-m", chosen, *shared, "tests/app"], threads),
         (["-m", chosen, *shared, *_OF_KERNELS], threads | _INTERPRETED),
         (["-m", chosen, *shared, *apart], threads),
     ]

@@ -11,7 +11,7 @@ from burnish_app.preferences import Preferences
 from burnish_app.window import PAGES, Window
 from burnish_app.workbench import Workbench
 
-pytestmark = [pytest.mark.gui, pytest.mark.timed]
+pytestmark = pytest.mark.gui
 
 VISITED = ("hardware", "model", "data", "recipe", "try_out", "export")
 

@@ -210,7 +210,6 @@ def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
     assert page.nothing.isVisible()
 
 
-@pytest.mark.timed
 def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme, burnish_home, tmp_path):
     """Attaching to 20,000 steps and drawing them: no handler takes longer than people would notice."""
     lines = events(20_000, total=20_000)

@@ -1,7 +1,8 @@
 """Every configuration of every kernel, compiled for every generation of GPU, without one.
 
-Nothing is left out: all `registry.CAPABILITIES`, all that `compilations()` lists. Two processes an operation share
-the work, without TRITON_INTERPRET, because in the tests' own process `triton.jit` gives interpreted functions.
+All that `compilations()` lists, for all `registry.CAPABILITIES`; for those that are like 80 (`ahead.LIKE_80`) every
+fourth configuration that 80 uses too, and with `-m long` all. Each operation has a process of its own, without
+TRITON_INTERPRET, because in the tests' own process `triton.jit` gives interpreted functions.
 """
 
 import importlib.util
@@ -9,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -18,34 +20,23 @@ from burnish_kernels.ahead import SHARED_BYTES, check, environment
 from burnish_kernels.registry import CAPABILITIES, OPS, Compilation
 
 SPILL_BYTES = 512  # a thread; a few bytes cost nothing, kilobytes are a configuration that does not fit
-PROCESSES = 2  # as many as CI has cores
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton has no build for this system"
 )
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "burnish_kernels.ahead", *arguments],
+def compiled(op, *options):
+    """One dictionary a compilation."""
+    done = subprocess.run(
+        [sys.executable, "-m", "burnish_kernels.ahead", "--op", op, *options],
         env={**environment(), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        check=False,
     )
-
-
-def compiled(op):
-    """One dictionary a compilation, in two processes."""
-    children = [start("--op", op, "--part", f"{part}/{PROCESSES}") for part in range(PROCESSES)]
-    try:
-        ends = [(*child.communicate(), child.returncode) for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    for _, error, code in ends:
-        assert code in (0, 3), error  # findings are judged below
-    return [json.loads(line) for output, _, _ in ends for line in output.splitlines()]
+    assert done.returncode in (0, 3), done.stderr  # findings are judged below
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def complaint(line):
@@ -59,9 +50,12 @@ def complaint(line):
     return ""
 
 
+@pytest.mark.parametrize(
+    "options", [pytest.param(["--alike", "4"], id="a fourth"), pytest.param([], id="all", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("op", OPS)
-def test_every_configuration_compiles_for_every_generation_and_fits(op):
-    lines = compiled(op)
+def test_every_configuration_compiles_for_every_generation_and_fits(op, options):
+    lines = compiled(op, *options)
     assert {line["capability"] for line in lines} == set(CAPABILITIES), f"{op} has no kernel for some generation"
     wrong = [f"{line['name']}, sm_{line['capability']}: {found}" for line in lines if (found := complaint(line))]
     seconds = sum(line.get("seconds", 0.0) for line in lines)
@@ -114,7 +108,7 @@ def test_pointers_and_sizes_are_aligned_unless_the_function_forbids_it():
     assert ahead._attributes(function(do_not_specialize=True), signature) == {}
 
 
-def test_a_part_of_the_work_is_every_nth_and_errors_are_told(monkeypatch):
+def test_errors_are_told(monkeypatch):
     kernels = [Compilation(f"k{number}", None, {}, {}, capabilities=(80, 90)) for number in range(3)]
     op = SimpleNamespace(compilations=lambda: kernels)
     monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": op})
@@ -123,10 +117,26 @@ def test_a_part_of_the_work_is_every_nth_and_errors_are_told(monkeypatch):
         raise RuntimeError("no such layout")
 
     monkeypatch.setattr(ahead, "check", fails)
-    parts = [list(ahead.check_op("toy", part=part, parts=2)) for part in range(2)]
-    done = [(line["name"], line["capability"]) for part in parts for line in part]
-    assert sorted(done) == [(f"k{number}", capability) for number in range(3) for capability in (80, 90)]
-    assert all(line["error"] == "RuntimeError: no such layout" for part in parts for line in part)
+    lines = list(ahead.check_op("toy"))
+    assert [(line["name"], line["capability"]) for line in lines] == [
+        (f"k{number}", capability) for number in range(3) for capability in (80, 90)
+    ]
+    assert all(line["error"] == "RuntimeError: no such layout" for line in lines)
+
+
+def test_of_capabilities_that_are_alike_every_nth_configuration_is_taken(monkeypatch):
+    kernels = [Compilation(f"k{number}", None, {}, {}) for number in range(4)]
+    monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
+    monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
+    found = Counter(line["capability"] for line in ahead.check_op("toy", alike=2))
+    assert found == {80: 4, 86: 2, 89: 2, 90: 4, 120: 4}
+
+
+def test_what_80_does_not_use_is_compiled_wherever_it_is_used(monkeypatch):
+    kernels = [Compilation(f"k{number}", None, {}, {}, capabilities=(86, 89, 90)) for number in range(4)]
+    monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
+    monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
+    assert Counter(line["capability"] for line in ahead.check_op("toy", alike=2)) == {86: 4, 89: 4, 90: 4}
 
 
 def test_what_is_wrong_is_said():

@@ -81,24 +81,18 @@ def test_linters_come_first_and_pytest_last(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     assert setup_commands.test([]) == 0
-    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy"] + ["pytest"] * 4
-    parts, envs = [command[1:] for command in runs.commands[-4:]], runs.envs[-4:]
+    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy"] + ["pytest"] * 3
+    parts, envs = [command[1:] for command in runs.commands[-3:]], runs.envs[-3:]
     chosen = "not gpu and not long"
-    assert [part[:2] for part in parts] == [
-        ["-m", f"{chosen} and timed"],
-        ["-m", f"{chosen} and not timed"],
-        ["-m", chosen],
-        ["-m", chosen],
-    ]
+    assert [part[:2] for part in parts] == [["-m", chosen]] * 3
     shared = ["-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal"]
-    assert "-n" not in parts[0], "what is timed runs alone"
-    assert [part[2:6] for part in parts[1:]] == [shared] * 3
-    assert all(1 <= int(env["OMP_NUM_THREADS"]) <= (os.cpu_count() or 1) for env in envs[1:])
-    timed, app, kernels, rest = parts[0][2:], *(part[6:] for part in parts[1:])
-    assert timed == app == ["tests/app"]
+    assert [part[2:6] for part in parts] == [shared] * 3
+    assert all(1 <= int(env["OMP_NUM_THREADS"]) <= (os.cpu_count() or 1) for env in envs)
+    app, kernels, rest = (part[6:] for part in parts)
+    assert app == ["tests/app"]
     assert "tests/kernels" in kernels
     assert sorted(rest) == sorted(f"--ignore={path}" for path in app + kernels), "nothing is run twice or left out"
-    assert ["TRITON_INTERPRET" in env for env in envs] == [False, False, True, False]
+    assert ["TRITON_INTERPRET" in env for env in envs] == [False, True, False]
     assert runs.envs[-1]["HF_HUB_OFFLINE"] == "1"
     assert runs.envs[-1]["QT_QPA_PLATFORM"] == "xcb", "the caller's own value wins"
 

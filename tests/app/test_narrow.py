@@ -33,7 +33,8 @@ def show(qtbot, theme):
     def do(widget, width=CARD_PX):
         qtbot.addWidget(widget)
         widget.resize(width, max(widget.heightForWidth(width), 100))
-        widget.show()
+        with qtbot.waitExposed(widget):
+            widget.show()
         qtbot.wait(20)
         return widget
 
@@ -83,7 +84,7 @@ def test_saying_what_columns_mean_finds_room(show):
     assert editor.minimumSizeHint().width() <= CARD_PX
 
 
-def test_the_form_s_labels_go_above_where_there_is_no_room_beside(show):
+def test_the_form_s_labels_go_above_where_there_is_no_room_beside(qtbot, show):
     form = RecipeForm()
     form.row("memory.layers")
     recipe = facts.suggestion()
@@ -91,10 +92,10 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(show):
     show(form)
     assert form.minimumSizeHint().width() <= CARD_PX
     row = form.row("train.epochs")
-    assert row._editor.mapTo(row, QPoint(0, 0)).y() > 0  # its label stands above it
+    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).y() > 0)  # its label stands above it
     assert row._beside.geometry().right() < CARD_PX
     form.resize(1000, 800)
-    assert row._editor.mapTo(row, QPoint(0, 0)).y() == 0
+    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).y() == 0)
 
 
 def fill_hardware(qtbot, answers, window):

@@ -1,5 +1,6 @@
 """Every test gets its own home, so that none sees another's runs, leases or the person's."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -20,3 +21,10 @@ def burnish_home(tmp_path_factory, monkeypatch):
 def assets() -> Path:
     """The bundled assets of this checkout."""
     return Path(__file__).resolve().parents[1] / "assets"
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory) -> Path:
+    """One folder for all processes that share the tests, for what is made once, under a lock."""
+    mine = tmp_path_factory.getbasetemp()
+    return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine

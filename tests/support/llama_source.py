@@ -27,11 +27,17 @@ exec(compile(open(sys.argv[0], encoding="utf-8").read(), sys.argv[0], "exec"), n
 """
 
 
-def llama_source(folder):
+def unpack_llama_source(folder):
     """The folder of llama.cpp's converter, unpacked below `folder`; skips the test where it cannot be had, saying why.
 
     BURNISH_LLAMA_SOURCE names the package's .tar.gz. Without it pip is asked, not for long: no network, no test.
     """
+    done = folder / "COMPLETE"
+    if done.exists():
+        return folder / "llama.cpp"
+    if (folder / "why-not").exists():
+        pytest.skip((folder / "why-not").read_text(encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)
     given = os.environ.get("BURNISH_LLAMA_SOURCE")
     archive = Path(given) if given else _download(folder)
     with tarfile.open(archive) as opened:
@@ -40,6 +46,7 @@ def llama_source(folder):
             if path.startswith(_WANTED):
                 member.name = path
                 opened.extract(member, folder / "llama.cpp", filter="data")
+    done.touch()
     return folder / "llama.cpp"
 
 
@@ -54,7 +61,9 @@ def _download(folder):
         why = f"pip took longer than {_LONGEST_S} s"
     found = next(folder.glob("llama_cpp_python-*.tar.gz"), None)
     if found is None:
-        pytest.skip(f"no source package {package} (BURNISH_LLAMA_SOURCE may name its .tar.gz): {why}")
+        reason = f"no source package {package} (BURNISH_LLAMA_SOURCE may name its .tar.gz): {why}"
+        (folder / "why-not").write_text(reason, encoding="utf-8")
+        pytest.skip(reason)
     return found
 
 

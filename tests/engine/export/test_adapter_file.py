@@ -106,17 +106,25 @@ def test_a_full_disk_leaves_nothing(wide, wide_adapter, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_same_tensors_as_llama_cpps_own_converter(wide, wide_adapter, tmp_path):
+@pytest.mark.long  # fetches llama.cpp's source, as the other converter's test does
+def test_the_same_tensors_as_llama_cpps_own_converter(wide, wide_adapter, tmp_path, llama_source):
     """Of a plain LoRA; theirs leaves rsLoRA and patterns out."""
     from gguf import GGUFReader
 
-    from support.llama_source import convert, llama_source
+    from support.llama_source import convert
 
     path = export_adapter_gguf(wide, wide_adapter, tmp_path / "out", "x")
-    source = llama_source(tmp_path / "llama")
     target = tmp_path / "theirs.gguf"
     convert(
-        source, "convert_lora_to_gguf.py", wide_adapter, "--base", wide.folder, "--outtype", "f32", "--outfile", target
+        llama_source,
+        "convert_lora_to_gguf.py",
+        wide_adapter,
+        "--base",
+        wide.folder,
+        "--outtype",
+        "f32",
+        "--outfile",
+        target,
     )
     ours = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
     theirs = {tensor.name: tensor.data for tensor in GGUFReader(target).tensors}

@@ -8,7 +8,7 @@ import pytest
 from gguf import GGUFReader
 
 from support.export import write_16_bit
-from support.llama_source import convert, llama_source
+from support.llama_source import convert
 from support.small_families import PUBLISHED, make_small
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -22,11 +22,6 @@ BOUNDED = {"mistral", "phi3"}
 """Families whose context length we bound by the window that llama.cpp does not compute."""
 
 
-@pytest.fixture(scope="module")
-def converter(tmp_path_factory):
-    return llama_source(tmp_path_factory.mktemp("llama-source"))
-
-
 def contents(path):
     reader = GGUFReader(path)
     keys = {name: field.contents() for name, field in reader.fields.items()}
@@ -34,7 +29,7 @@ def contents(path):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_same_tensors_as_llama_cpps_own_converter(converter, name, tmp_path):
+def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_path):
     source = make_small(name, tmp_path / "base")
     ours_keys, ours = contents(write_16_bit(source, None, tmp_path))
     folder = tmp_path / "theirs"
@@ -42,7 +37,7 @@ def test_the_same_tensors_as_llama_cpps_own_converter(converter, name, tmp_path)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "GPT2Tokenizer"}))
     config = json.loads((folder / "config.json").read_text())
-    convert(converter, "convert_hf_to_gguf.py", folder, "--outtype", "f16", "--outfile", tmp_path / "theirs.gguf")
+    convert(llama_source, "convert_hf_to_gguf.py", folder, "--outtype", "f16", "--outfile", tmp_path / "theirs.gguf")
     theirs_keys, theirs = contents(tmp_path / "theirs.gguf")
     assert ours.keys() == theirs.keys()
     for tensor in theirs.values():

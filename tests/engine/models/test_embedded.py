@@ -139,15 +139,19 @@ def test_a_bug_stays_a_bug(light, monkeypatch, burnish_home):
     assert _nothing_left(burnish_home)
 
 
-@installed
-@pytest.mark.slow
-def test_it_is_a_plain_model_folder_that_answers(burnish_home):
-    interrupted = burnish_home / "cache" / "models" / "smollm2-135m-instruct-v2.partial"
+def test_what_an_interrupted_unpacking_left_goes(light, burnish_home):
+    interrupted = embedded._folder().with_name(embedded._folder().name + ".partial")
     interrupted.mkdir(parents=True)
     (interrupted / "model.safetensors").write_bytes(b"half")
-    source = open_model("embedded")
+    embedded.ensure()
     assert embedded.is_unpacked()
     assert not interrupted.exists()
+
+
+@pytest.mark.slow
+def test_it_is_a_plain_model_folder_that_answers(embedded_model):
+    source = open_model("embedded")
+    assert source.folder == embedded_model
     assert (source.spec.num_layers, source.spec.hidden_size, source.spec.tied_embeddings) == (30, 576, True)
     assert "quantization_config" not in json.loads((source.folder / "config.json").read_text())
     tokenizer = load_tokenizer(source)

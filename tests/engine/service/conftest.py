@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe_file import dump_recipe
 from burnish_engine.runs.store import create_run, open_run
 
@@ -18,6 +19,22 @@ def server(burnish_home):
     """A real `burnish serve` in this test's home."""
     with Server() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def kept_server(tmp_path_factory):
+    """A real `burnish serve` for all tests of a module, and its home. Its workers stay warm, as with a window."""
+    home = tmp_path_factory.mktemp("kept home")
+    with Server(BURNISH_HOME=str(home)) as running:
+        yield running, home
+
+
+@pytest.fixture
+def warm_server(kept_server, monkeypatch):
+    """The module's server, in whose home the test is."""
+    running, home = kept_server
+    monkeypatch.setenv("BURNISH_HOME", str(home))
+    return running
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +60,11 @@ def finished_run(tmp_path_factory):
 
 
 @pytest.fixture
-def run(finished_run, burnish_home):
-    """The run in this test's home."""
-    shutil.copytree(finished_run, burnish_home / "runs" / "tuned")
+def run(request, finished_run):
+    """The run in this test's home; where that is the module's server's, it is laid there anew."""
+    if "warm_server" in request.fixturenames:
+        request.getfixturevalue("warm_server")
+    runs = user_data_dir() / "runs"
+    shutil.rmtree(runs, ignore_errors=True)
+    shutil.copytree(finished_run, runs / "tuned")
     return open_run("tuned")

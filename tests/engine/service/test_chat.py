@@ -27,7 +27,7 @@ def worker_of(server):
     )
 
 
-def test_base_and_tuned_answer_from_one_loaded_model(server, run):
+def test_base_and_tuned_answer_from_one_loaded_model(warm_server, run):
     wanted = {}
     source = open_model(read_recipe(run).model.path)
     for variant, adapter in (("base", None), ("tuned", run.adapter)):
@@ -37,89 +37,89 @@ def test_base_and_tuned_answer_from_one_loaded_model(server, run):
     assert wanted["base"] != wanted["tuned"]
     pids = set()
     for variant in ("tuned", "base", "tuned"):
-        request_id = server.send("chat", target="tuned", variant=variant, messages=SAY, options=SHORT)
-        *pieces, last = server.until_end(request_id)
+        request_id = warm_server.send("chat", target="tuned", variant=variant, messages=SAY, options=SHORT)
+        *pieces, last = warm_server.until_end(request_id)
         assert last.reply.text == wanted[variant] == "".join(piece.text for piece in pieces)
         assert all(isinstance(piece, Piece) for piece in pieces)
         assert len(pieces) > 1
         assert last.reply.name == ("base" if variant == "base" else "base (tuned)")
         assert last.reply.tokens == 12
-        pids.add(worker_of(server).pid)
+        pids.add(worker_of(warm_server).pid)
     assert len(pids) == 1
 
 
-def test_freeing_ends_the_process_and_the_next_turn_starts_one(server, run):
+def test_freeing_ends_the_process_and_the_next_turn_starts_one(warm_server, run):
     ask = {"target": "tuned", "messages": SAY, "options": SHORT}
-    first = server.result("chat", **ask)
-    worker = worker_of(server)
-    server.result("free")
+    first = warm_server.result("chat", **ask)
+    worker = worker_of(warm_server)
+    warm_server.result("free")
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
-    assert server.result("chat", **ask).reply.text == first.reply.text
-    server.result("free")
-    server.result("free")
+    assert warm_server.result("chat", **ask).reply.text == first.reply.text
+    warm_server.result("free")
+    warm_server.result("free")
 
 
-def test_a_reply_can_be_canceled_between_tokens(server, run):
+def test_a_reply_can_be_canceled_between_tokens(warm_server, run):
     long = {"max_tokens": 400}
-    first = server.send("chat", target="tuned", variant="base", messages=SAY, options=long)
-    wait_for(lambda: isinstance(server.next(), Piece))
-    second = server.send("chat", target="tuned", messages=SAY, options=long)  # waits for its turn
-    server.send("cancel", request=second)
-    assert isinstance(server.until_end(second, 20)[-1], Canceled)
-    server.send("cancel", request=first)
-    assert isinstance(server.until_end(first, 20)[-1], Canceled)
-    worker = worker_of(server)
-    server.result("chat", target="tuned", messages=SAY, options=SHORT)
-    assert worker_of(server).pid == worker.pid  # it listened: nothing had to be loaded again
+    first = warm_server.send("chat", target="tuned", variant="base", messages=SAY, options=long)
+    wait_for(lambda: isinstance(warm_server.next(), Piece))
+    second = warm_server.send("chat", target="tuned", messages=SAY, options=long)  # waits for its turn
+    warm_server.send("cancel", request=second)
+    assert isinstance(warm_server.until_end(second, 20)[-1], Canceled)
+    warm_server.send("cancel", request=first)
+    assert isinstance(warm_server.until_end(first, 20)[-1], Canceled)
+    worker = worker_of(warm_server)
+    warm_server.result("chat", target="tuned", messages=SAY, options=SHORT)
+    assert worker_of(warm_server).pid == worker.pid  # it listened: nothing had to be loaded again
 
 
-def test_what_cannot_be_talked_to_is_told(server, run):
-    assert "no-such" in server.failure("chat", target="no-such", messages=SAY).what
-    assert "no exported GGUF" in server.failure("chat", target="tuned", variant="exported", messages=SAY).what
+def test_what_cannot_be_talked_to_is_told(warm_server, run):
+    assert "no-such" in warm_server.failure("chat", target="no-such", messages=SAY).what
+    assert "no exported GGUF" in warm_server.failure("chat", target="tuned", variant="exported", messages=SAY).what
     long = [{"role": "user", "content": "word " * 3000}]
-    assert "tokens" in server.failure("chat", target="tuned", messages=long).what
+    assert "tokens" in warm_server.failure("chat", target="tuned", messages=long).what
     (run.adapter / "adapter_model.safetensors").unlink()
-    assert "no adapter yet" in server.failure("chat", target="tuned", messages=SAY).what
-    assert server.result("chat", target="tuned", variant="base", messages=SAY, options=SHORT).reply.tokens
+    assert "no adapter yet" in warm_server.failure("chat", target="tuned", messages=SAY).what
+    assert warm_server.result("chat", target="tuned", variant="base", messages=SAY, options=SHORT).reply.tokens
 
 
-def test_a_killed_chat_process_is_told_and_comes_back(server, run):
+def test_a_killed_chat_process_is_told_and_comes_back(warm_server, run):
     ask = {"target": "tuned", "variant": "base", "messages": SAY}
-    wanted = server.result("chat", **ask, options=SHORT).reply.text
-    request_id = server.send("chat", **ask, options={"max_tokens": 400})
-    worker_of(server).kill()
-    end = server.until_end(request_id)[-1]
+    wanted = warm_server.result("chat", **ask, options=SHORT).reply.text
+    request_id = warm_server.send("chat", **ask, options={"max_tokens": 400})
+    worker_of(warm_server).kill()
+    end = warm_server.until_end(request_id)[-1]
     assert isinstance(end, Failure)
     assert end.exit_code == 12
     assert "tuned" in end.what
     assert signal.Signals.SIGKILL.name in end.what or "exit status" in end.what
-    assert server.result("chat", **ask, options=SHORT).reply.text == wanted
+    assert warm_server.result("chat", **ask, options=SHORT).reply.text == wanted
 
 
-def test_files_that_break_llama_cpp_take_nothing_with_them(server, run, tmp_path):
+def test_files_that_break_llama_cpp_take_nothing_with_them(warm_server, run, tmp_path):
     from support.export import break_epsilon, write_16_bit
 
     no_model = tmp_path / "no-model.gguf"
     no_model.write_bytes(b"GGUF\x03\x00\x00\x00" + b"\xff" * 4000)
     crash = write_16_bit(open_model(read_recipe(run).model.path), None, tmp_path, name="crash")
-    good = server.result("chat", target=str(crash), messages=SAY, options=SHORT).reply
+    good = warm_server.result("chat", target=str(crash), messages=SAY, options=SHORT).reply
     assert good.name == crash.name
-    server.result("free")
+    warm_server.result("free")
     break_epsilon(crash)
     for file in (no_model, crash):
-        failure = server.failure("chat", target=str(file), messages=SAY)
+        failure = warm_server.failure("chat", target=str(file), messages=SAY)
         assert failure.exit_code == 12
         assert file.name in failure.what
     assert "GGML_ASSERT" in failure.what
-    assert server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.tokens
+    assert warm_server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.tokens
 
 
-def test_a_newer_adapter_is_loaded(server, run):
+def test_a_newer_adapter_is_loaded(warm_server, run):
     from support.export import make_adapter
 
-    before = server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.text
+    before = warm_server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.text
     make_adapter(open_model(read_recipe(run).model.path), run.adapter, seed=7)
-    after = server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.text
+    after = warm_server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.text
     assert after != before
 
 

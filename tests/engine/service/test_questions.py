@@ -20,10 +20,10 @@ def changed(recipe, **sections):
     return dump_recipe(parsed.model_copy(update=update))
 
 
-def test_machine_and_doctor(server):
-    machine = server.result("machine").machine
+def test_machine_and_doctor(warm_server):
+    machine = warm_server.result("machine").machine
     assert machine.cpu_cores > 0
-    checkup = server.result("doctor").checkup
+    checkup = warm_server.result("doctor").checkup
     assert checkup.machine.cpu == machine.cpu
     assert any(kernel.passed for kernel in checkup.kernels)
 
@@ -39,14 +39,14 @@ def test_quick_questions_overtake_slow_ones(server, recipe):
     assert server.until_end(inspect)[-1].dataset
 
 
-def test_a_model(server, recipe):
+def test_a_model(warm_server, recipe):
     path = parse_recipe(recipe).model.path
-    model = server.result("model", path=path).model
+    model = warm_server.result("model", path=path).model
     assert (model.family, model.chat, model.path) == ("llama", True, path)
     assert model.parameters > 10_000
     assert model.bytes > model.parameters
     assert model.spec.hidden_size == 64
-    missing = server.failure("model", path="/no/such/folder")
+    missing = warm_server.failure("model", path="/no/such/folder")
     assert "/no/such/folder" in missing.what
     assert missing.exit_code == 2
 
@@ -63,27 +63,29 @@ def test_parameters_are_those_of_torch(recipe):
     assert count_parameters(Path(folder)) == model.num_parameters()
 
 
-def test_inspect_and_preview_see_the_same_rows(server, recipe):
-    request_id = server.send("inspect", recipe=recipe)
-    *before, last = server.until_end(request_id)
+def test_inspect_and_preview_see_the_same_rows(warm_server, recipe, tmp_path):
+    data = write_jsonl(tmp_path / "train.jsonl", conversations(40))  # which no other test has had read
+    recipe = changed(recipe, data={"files": [str(data)]})
+    request_id = warm_server.send("inspect", recipe=recipe)
+    *before, last = warm_server.until_end(request_id)
     assert before
     assert all(isinstance(message, Progress) for message in before)
     facts = last.dataset
     assert facts.train_rows == 40
-    preview = server.result("preview", recipe=recipe, row=1).preview
+    preview = warm_server.result("preview", recipe=recipe, row=1).preview
     assert preview.pieces == facts.example
     assert preview.rows == 40
     assert preview.source.endswith("train.jsonl, row 1")
-    last_row = server.result("preview", recipe=recipe, row=40).preview
+    last_row = warm_server.result("preview", recipe=recipe, row=40).preview
     assert any(learned for _, learned in last_row.pieces)
     assert last_row.pieces != preview.pieces
-    beyond = server.failure("preview", recipe=recipe, row=41)
+    beyond = warm_server.failure("preview", recipe=recipe, row=41)
     assert "40 are used" in beyond.what
 
 
-def test_a_row_token_by_token_is_the_same_row(server, recipe):
-    whole = server.result("preview", recipe=recipe, row=3).preview
-    tokens = server.result("preview", recipe=recipe, row=3, tokens=True).preview
+def test_a_row_token_by_token_is_the_same_row(warm_server, recipe):
+    whole = warm_server.result("preview", recipe=recipe, row=3).preview
+    tokens = warm_server.result("preview", recipe=recipe, row=3, tokens=True).preview
     assert len(tokens.pieces) == tokens.tokens > len(whole.pieces)
     assert "".join(text for text, _ in tokens.pieces) == "".join(text for text, _ in whole.pieces)
     assert "".join(text for text, learned in tokens.pieces if learned) == "".join(
@@ -91,60 +93,60 @@ def test_a_row_token_by_token_is_the_same_row(server, recipe):
     )
 
 
-def test_columns_that_can_be_read_in_two_ways_are_asked_about(server, recipe, tmp_path):
+def test_columns_that_can_be_read_in_two_ways_are_asked_about(warm_server, recipe, tmp_path):
     rows = [{"question": f"What is {n}?", "prompt": f"Say {n}.", "answer": f"It is {n} — é."} for n in range(30)]
     data = write_jsonl(tmp_path / "two ways.jsonl", rows)
     only = {"files": [str(data)], "validation_files": []}
     two_ways = changed(recipe, data=only)
-    assert "2 ways" in server.failure("inspect", recipe=two_ways).what
-    found = server.result("columns", recipe=two_ways).columns
+    assert "2 ways" in warm_server.failure("inspect", recipe=two_ways).what
+    found = warm_server.result("columns", recipe=two_ways).columns
     assert "2 ways" in found.question
     assert found.columns == {"question": "What is 0?", "prompt": "Say 0.", "answer": "It is 0 — é."}
     assert {reading.columns["prompt"] for reading in found.readings} == {"question", "prompt"}
     assert found.needs["prompt_completion"] == ["prompt", "completion"]
     chosen = {setting.key.removeprefix("data."): setting.value for setting in found.readings[0].settings}
     told = changed(recipe, data={**only, **chosen})
-    dataset = server.result("inspect", recipe=told).dataset
+    dataset = warm_server.result("inspect", recipe=told).dataset
     assert (dataset.rows, dataset.report.readings[0].columns) == (30, found.readings[0].columns)
     model = parse_recipe(recipe).model.path
-    suggestion = server.result("suggest", model=model, data=[str(data)], recipe=told).suggestion
+    suggestion = warm_server.result("suggest", model=model, data=[str(data)], recipe=told).suggestion
     assert parse_recipe(suggestion.recipe).data.files == [str(data)]
 
 
-def test_columns_of_data_that_cannot_be_read(server, recipe, tmp_path):
+def test_columns_of_data_that_cannot_be_read(warm_server, recipe, tmp_path):
     broken = tmp_path / "broken.jsonl"
     broken.write_text("{\n" * 5, encoding="utf-8")
-    assert "can be read" in server.failure("columns", recipe=changed(recipe, data={"files": [str(broken)]})).what
-    assert "names no training files" in server.failure("columns", recipe=changed(recipe, data={"files": []})).what
+    assert "can be read" in warm_server.failure("columns", recipe=changed(recipe, data={"files": [str(broken)]})).what
+    assert "names no training files" in warm_server.failure("columns", recipe=changed(recipe, data={"files": []})).what
 
 
-def test_a_changed_file_is_read_again(server, recipe, tmp_path):
+def test_a_changed_file_is_read_again(warm_server, recipe, tmp_path):
     data = write_jsonl(tmp_path / "mine.jsonl", conversations(12))
     mine = changed(recipe, data={"files": [str(data)]})
-    assert server.result("inspect", recipe=mine).dataset.train_rows == 12
+    assert warm_server.result("inspect", recipe=mine).dataset.train_rows == 12
     write_jsonl(data, conversations(15))
-    assert server.result("inspect", recipe=mine).dataset.train_rows == 15
+    assert warm_server.result("inspect", recipe=mine).dataset.train_rows == 15
 
 
-def test_data_that_cannot_be_used_is_told(server, recipe, tmp_path):
+def test_data_that_cannot_be_used_is_told(warm_server, recipe, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{not json\n", encoding="utf-8")
-    failure = server.failure("inspect", recipe=changed(recipe, data={"files": [str(bad)]}))
+    failure = warm_server.failure("inspect", recipe=changed(recipe, data={"files": [str(bad)]}))
     assert failure.exit_code == 11
     assert "bad.jsonl" in failure.what
     assert failure.remedy or failure.what
-    not_toml = server.failure("inspect", recipe="= nothing")
+    not_toml = warm_server.failure("inspect", recipe="= nothing")
     assert not_toml.exit_code == 2
 
 
-def test_inspecting_can_be_canceled(server, recipe, tmp_path):
+def test_inspecting_can_be_canceled(warm_server, recipe, tmp_path):
     data = write_jsonl(tmp_path / "long.jsonl", conversations(100) * 600)
-    request_id = server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
-    while not (isinstance(message := server.next(), Progress) and message.total):
+    request_id = warm_server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
+    while not (isinstance(message := warm_server.next(), Progress) and message.total):
         pass
-    server.send("cancel", request=request_id)
-    assert isinstance(server.until_end(request_id, 20)[-1], Canceled)
-    assert server.result("inspect", recipe=recipe).dataset.train_rows == 40  # and the worker goes on
+    warm_server.send("cancel", request=request_id)
+    assert isinstance(warm_server.until_end(request_id, 20)[-1], Canceled)
+    assert warm_server.result("inspect", recipe=recipe).dataset.train_rows == 40  # and the worker goes on
 
 
 def test_the_doctor_can_be_canceled(server):
@@ -157,32 +159,33 @@ def test_the_doctor_can_be_canceled(server):
     assert wait_for(lambda: not psutil.Process(server.hello.pid).children(), 10)
 
 
-def test_a_plan_knows_the_dataset_once_it_was_inspected(server, recipe):
-    longer = changed(recipe, train={"max_steps": 0, "epochs": 2.0})
-    before = server.result("estimate", recipe=longer).plan
+def test_a_plan_knows_the_dataset_once_it_was_inspected(warm_server, recipe, tmp_path):
+    data = write_jsonl(tmp_path / "mine.jsonl", conversations(40))
+    longer = changed(recipe, data={"files": [str(data)]}, train={"max_steps": 0, "epochs": 2.0})
+    before = warm_server.result("estimate", recipe=longer).plan
     assert before.steps is None
-    facts = server.result("inspect", recipe=longer).dataset
-    after = server.result("estimate", recipe=longer).plan
+    facts = warm_server.result("inspect", recipe=longer).dataset
+    after = warm_server.result("estimate", recipe=longer).plan
     assert abs(after.steps - 2 * facts.micro_batches) <= 1
     # A slider of the training section does not ask for the data to be read again.
-    other = server.result("estimate", recipe=changed(longer, train={"micro_batch_tokens": 512})).plan
+    other = warm_server.result("estimate", recipe=changed(longer, train={"micro_batch_tokens": 512})).plan
     assert abs(other.steps - after.steps / 2) <= 1
 
 
-def test_only_the_newest_estimate_is_worth_making(server, recipe):
-    ids = [server.send("estimate", recipe=recipe) for _ in range(30)]
-    ends = [server.until_end(request_id)[-1] for request_id in ids]
+def test_only_the_newest_estimate_is_worth_making(warm_server, recipe):
+    ids = [warm_server.send("estimate", recipe=recipe) for _ in range(30)]
+    ends = [warm_server.until_end(request_id)[-1] for request_id in ids]
     assert isinstance(ends[-1], Result)
     assert all(isinstance(end, Result | Canceled) for end in ends)
 
 
-def test_an_estimate_says_what_is_wrong(server, recipe):
-    assert server.failure("estimate", recipe="[train]\nepochz = 1").exit_code == 2
-    gone = server.failure("estimate", recipe=changed(recipe, model={"path": "/no/such/model"}))
+def test_an_estimate_says_what_is_wrong(warm_server, recipe):
+    assert warm_server.failure("estimate", recipe="[train]\nepochz = 1").exit_code == 2
+    gone = warm_server.failure("estimate", recipe=changed(recipe, model={"path": "/no/such/model"}))
     assert "/no/such/model" in gone.what
 
 
-def test_an_unknown_family_is_planned_by_the_worker(server, recipe, tmp_path):
+def test_an_unknown_family_is_planned_by_the_worker(warm_server, recipe, tmp_path):
     """transformers knows it and our specification does not: judging it takes torch, which stays out of the server."""
     import shutil
     from pathlib import Path
@@ -193,95 +196,95 @@ def test_an_unknown_family_is_planned_by_the_worker(server, recipe, tmp_path):
     shutil.copytree(parse_recipe(recipe).model.path, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "olmo2"}), encoding="utf-8")
-    plan = server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
+    plan = warm_server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
     assert plan.memory_bytes > 0
     shutil.copytree(folder, fetched_model_dir("someone/olmo"))
-    assert server.result("suggest", model="someone/olmo").suggestion.model == "someone/olmo"
+    assert warm_server.result("suggest", model="someone/olmo").suggestion.model == "someone/olmo"
     if Path("/proc/self/maps").exists():
-        assert "libtorch" not in Path(f"/proc/{server.hello.pid}/maps").read_text(encoding="utf-8")
-    assert psutil.Process(server.hello.pid).children()
+        assert "libtorch" not in Path(f"/proc/{warm_server.hello.pid}/maps").read_text(encoding="utf-8")
+    assert psutil.Process(warm_server.hello.pid).children()
 
 
-def test_a_data_process_that_is_killed_is_told_and_comes_back(server, recipe, tmp_path):
+def test_a_data_process_that_is_killed_is_told_and_comes_back(warm_server, recipe, tmp_path):
     import psutil
 
-    server.result("inspect", recipe=recipe)
-    (worker,) = psutil.Process(server.hello.pid).children()
+    warm_server.result("inspect", recipe=recipe)
+    (worker,) = psutil.Process(warm_server.hello.pid).children()
     data = write_jsonl(tmp_path / "long.jsonl", conversations(100) * 600)
-    request_id = server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
+    request_id = warm_server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
     threading.Timer(0.5, worker.kill).start()
-    end = server.until_end(request_id)[-1]
+    end = warm_server.until_end(request_id)[-1]
     assert isinstance(end, Failure)
     assert end.exit_code == 12
     assert "long.jsonl" in end.what
-    assert server.result("inspect", recipe=recipe).dataset.train_rows == 40
+    assert warm_server.result("inspect", recipe=recipe).dataset.train_rows == 40
 
 
 @pytest.mark.parametrize("method", ["resume", "delete", "cancel_export"])
-def test_a_run_that_does_not_exist(server, method):
-    failure = server.failure(method, run="no-such-run")
+def test_a_run_that_does_not_exist(warm_server, method):
+    failure = warm_server.failure(method, run="no-such-run")
     assert failure.exit_code == 2
     assert "no-such-run" in failure.what
 
 
-def test_what_fits_here_is_answered_with_progress(server):
-    request_id = server.send("what_fits")
-    *before, last = server.until_end(request_id)
+def test_what_fits_here_is_answered_with_progress(warm_server):
+    request_id = warm_server.send("what_fits")
+    *before, last = warm_server.until_end(request_id)
     assert before
     assert all(isinstance(message, Progress) and message.what for message in before)
     assert len(last.what_fits.models) >= 6
-    small = server.result("what_fits", model="Qwen/Qwen3-0.6B", gpu_gib=6.0).what_fits
+    small = warm_server.result("what_fits", model="Qwen/Qwen3-0.6B", gpu_gib=6.0).what_fits
     assert {one.name for one in small.models} == {"Qwen/Qwen3-0.6B"}
     assert small.memory_total_bytes == 6 * 2**30
-    assert server.failure("what_fits", gpu_gib=0.01).exit_code == 2
-    assert "/no/such/model" in server.failure("what_fits", model="/no/such/model").what
+    assert warm_server.failure("what_fits", gpu_gib=0.01).exit_code == 2
+    assert "/no/such/model" in warm_server.failure("what_fits", model="/no/such/model").what
 
 
-def test_models_are_ranked_for_this_machine(server):
-    models = server.result("models").models
+def test_models_are_ranked_for_this_machine(warm_server):
+    models = warm_server.result("models").models
     assert len(models) > 10
     names = [ranked.model.name for ranked in models]
-    (few,) = {ranked.model.family for ranked in server.result("models", query="smollm2 135m").models}
+    (few,) = {ranked.model.family for ranked in warm_server.result("models", query="smollm2 135m").models}
     assert "SmolLM2" in few
     assert len(set(names)) == len(names)
-    assert server.result("models", query="no such model at all").models == []
-    phone = server.result("models", target={"kind": "phone", "ram_gib": 4.0}).models
+    assert warm_server.result("models", query="no such model at all").models == []
+    phone = warm_server.result("models", target={"kind": "phone", "ram_gib": 4.0}).models
     assert [ranked.verdict for ranked in phone] != [ranked.verdict for ranked in models]
 
 
-def test_a_recipe_is_suggested_that_can_be_started(server, recipe):
+def test_a_recipe_is_suggested_that_can_be_started(warm_server, recipe):
     parsed = parse_recipe(recipe)
-    found = server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion
+    found = warm_server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion
     suggested = parse_recipe(found.recipe)
     assert suggested.model.path == parsed.model.path
     assert suggested.data.files == parsed.data.files
     assert found.choices
     assert all(choice.reason for choice in found.choices)
-    plan = server.result("estimate", recipe=found.recipe).plan
+    plan = warm_server.result("estimate", recipe=found.recipe).plan
     assert plan.fits
     assert plan.memory_bytes == found.plan.memory_bytes
 
 
-def test_suggesting_does_not_read_again_what_was_inspected(server, recipe):
+def test_suggesting_does_not_read_again_what_was_inspected(warm_server, recipe):
     parsed = parse_recipe(recipe)
-    server.result("inspect", recipe=changed(recipe, data={"validation_files": []}))
-    request_id = server.send("suggest", model=parsed.model.path, data=parsed.data.files)
-    messages = server.until_end(request_id)
+    warm_server.result("inspect", recipe=changed(recipe, data={"validation_files": []}))
+    request_id = warm_server.send("suggest", model=parsed.model.path, data=parsed.data.files)
+    messages = warm_server.until_end(request_id)
     assert isinstance(messages[-1], Result)
     assert len(messages) == 1  # no progress: nothing was read
 
 
-def test_a_phone_gets_a_smaller_file_than_a_laptop(server):
+def test_a_phone_gets_a_smaller_file_than_a_laptop(warm_server):
     """Though the target comes with every field filled in, its default file type is no choice."""
     target = {"kind": "phone", "ram_gib": 4.0, "context": 2048, "quant": "auto"}
-    found = server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
+    found = warm_server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
     assert parse_recipe(found.recipe).export.quants[0].startswith("Q4")
     target["quant"] = "Q6_K"
-    found = server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
+    found = warm_server.result("suggest", model="Qwen/Qwen3-4B", target=target).suggestion
     assert parse_recipe(found.recipe).export.quants == ["Q6_K"]
 
 
-def test_a_suggestion_for_what_is_not_there(server, recipe, tmp_path):
-    assert "/no/such/model" in server.failure("suggest", model="/no/such/model").what
+def test_a_suggestion_for_what_is_not_there(warm_server, recipe, tmp_path):
+    assert "/no/such/model" in warm_server.failure("suggest", model="/no/such/model").what
     there, gone = parse_recipe(recipe).model.path, str(tmp_path / "gone.jsonl")
-    assert "gone.jsonl" in server.failure("suggest", model=there, data=[gone]).what
+    assert "gone.jsonl" in warm_server.failure("suggest", model=there, data=[gone]).what

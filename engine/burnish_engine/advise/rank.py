@@ -90,6 +90,32 @@ def judge_all(
     return sorted((_mark_small(one, best) for one in judged), key=_place)
 
 
+def judge_best(
+    machine: MachineFacts,
+    models: Sequence[CatalogModel],
+    target: TargetSection,
+    *,
+    here: Collection[str] = (),
+    dataset: DatasetFacts | None = None,
+) -> Judged:
+    """Find the first of `judge_all` without judging the models that cannot be it.
+
+    Raises:
+        ValueError: There is no model.
+    """
+    runs = {model.name: on_target(model.spec, target).verdict != "too_big" for model in models}
+    best: Judged | None = None
+    for model in sorted(models, key=lambda model: (not runs[model.name], -_most_worth(model))):
+        settled = best is not None and best.ranked.verdict == "good" and best.ranked.model.exports
+        if best and settled and (not runs[model.name] or _most_worth(model) < best.worth):
+            break
+        one = _judge(model, machine, target, dataset, here=model.name in here)
+        best = one if best is None or _place(one) < _place(best) else best
+    if best is None:
+        raise ValueError("There is no model to judge.")
+    return best
+
+
 def is_quantized(fit: Fit | None) -> bool:
     """Whether a model trains with its frozen weights in 4 bits."""
     return fit is not None and fit.recipe.model.quantize == "nf4"
@@ -115,8 +141,7 @@ def _judge(
         or _tight(fit, runs, target, dataset, weights=model.parameters, on_cpu=on_cpu)
         or ("good", _praise(model, runs, target, quantized=is_quantized(fit)))
     )
-    worth = model.parameters * model.merit * _KIND_WORTH[model.kind]
-    worth *= (_GATED_WORTH if model.gated else 1.0) * (_CONDITIONS_WORTH if model.license_note else 1.0)
+    worth = _most_worth(model)
     if fit is not None:
         worth *= _ease(fit, dataset, on_cpu=on_cpu) * (_QUANTIZED_WORTH if is_quantized(fit) else 1.0)
     ranked = RankedModel(
@@ -133,6 +158,12 @@ def _judge(
         download_bytes=model.download_bytes,
     )
     return Judged(ranked, fit, runs, worth)
+
+
+def _most_worth(model: CatalogModel) -> float:
+    """What orders the model where it trains with ease."""
+    worth = model.parameters * model.merit * _KIND_WORTH[model.kind]
+    return worth * (_GATED_WORTH if model.gated else 1.0) * (_CONDITIONS_WORTH if model.license_note else 1.0)
 
 
 def _too_big_to_train(

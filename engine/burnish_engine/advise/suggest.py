@@ -12,7 +12,7 @@ from burnish_engine.advise.fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.gather import spec_of
 from burnish_engine.advise.on_target import GIB, SLOWEST_TOKENS_PER_S, OnTarget, on_target
 from burnish_engine.advise.plan import plan_run
-from burnish_engine.advise.rank import USUAL_TOKENS, Judged, is_quantized, judge_all
+from burnish_engine.advise.rank import USUAL_TOKENS, Judged, is_quantized, judge_all, judge_best
 from burnish_engine.advise.settings import propose, smallest
 from burnish_engine.advise.workload import hold_out
 from burnish_engine.contract.advice import CatalogModel, Choice, Plan, Suggestion
@@ -150,9 +150,9 @@ def _choose(
 ) -> tuple[ChosenModel, str]:
     """The best model that trains here, runs there and leaves as a GGUF; else the smallest there is."""
     able = [model for model in models if model.exports and model.kind == "chat"]
-    ranked = judge_all(machine, able, wish.target, here=here, dataset=wish.dataset)
-    if ranked[0].ranked.verdict in {"good", "tight", "small"}:
-        return catalog_model(ranked[0].ranked.model, here), _why(ranked[0], machine, wish.target)
+    best = judge_best(machine, able, wish.target, here=here, dataset=wish.dataset)
+    if best.ranked.verdict in {"good", "tight"}:
+        return catalog_model(best.ranked.model, here), _why(best, machine, wish.target)
     smallest_one = min(able, key=lambda model: model.parameters)
     return catalog_model(smallest_one, here), "The smallest model there is, as none trains here and runs there."
 

@@ -37,6 +37,13 @@ def warm_server(kept_server, monkeypatch):
     return running
 
 
+@pytest.fixture
+def no_runs(warm_server):
+    """The module's server, in whose home there are no runs yet."""
+    shutil.rmtree(user_data_dir() / "runs", ignore_errors=True)
+    return warm_server
+
+
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory):
     """A recipe over a tiny model and dataset, as TOML."""

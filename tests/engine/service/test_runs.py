@@ -29,40 +29,51 @@ def until(server, folder, *wanted):
     return wait_for(lambda: (found := standing(server, folder)) in wanted and found, 90)
 
 
+def steps_of(folder):
+    return max((event.step for event in read_events(open_run(folder).events) if isinstance(event, StepDone)), default=0)
+
+
 def stop(server, folder):
     server.result("command", run=folder, command="stop_now")
     until(server, folder, "stopped")
 
 
-def test_a_run_from_start_to_end(server, recipe):
-    folder = server.result("start", recipe=recipe).run
-    assert until(server, folder, "finished", "failed") == "finished"
+def test_a_run_from_start_to_end(no_runs, recipe):
+    folder = no_runs.result("start", recipe=recipe).run
+    assert until(no_runs, folder, "finished", "failed") == "finished"
     events = list(read_events(open_run(folder).events))
     assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, 7))
     assert isinstance(events[-1], RunEnded)
-    (run,) = server.result("runs").runs
+    (run,) = no_runs.result("runs").runs
     assert run.model == parse_recipe(recipe).model.path
     assert run.state.loss > 0
-    assert "finished" in server.failure("resume", run=folder).what
-    assert "finished" in server.failure("command", run=folder, command="pause").what
-    server.result("delete", run=folder)
-    assert server.result("runs").runs == []
+    assert "finished" in no_runs.failure("resume", run=folder).what
+    assert "finished" in no_runs.failure("command", run=folder, command="pause").what
+    no_runs.result("delete", run=folder)
+    assert no_runs.result("runs").runs == []
     assert not Path(folder).exists()
 
 
-def test_commands_reach_a_run_and_a_second_one_waits(server, recipe):
+def test_commands_reach_a_run_and_others_wait(server, recipe):
     first = server.result("start", recipe=with_train(recipe, **LONG)).run
     until(server, first, "running")
-    second = server.result("start", recipe=recipe).run
+    second, third = (server.result("start", recipe=recipe).run for _ in range(2))
     assert until(server, second, "queued") == "queued"
     waiting = next(run for run in server.result("runs").runs if run.folder == second)
     assert waiting.waits_for == first
+    until(server, third, "queued")
+    server.result("command", run=third, command="stop")
+    assert standing(server, third) == "stopped"  # taken back before it began
     assert "Stop it first" in server.failure("delete", run=first).remedy
 
     assert server.result("command", run=first, command="pause").detail
     until(server, first, "paused")
+    paused_at = steps_of(first)
+    time.sleep(0.5)  # in which several steps would be made
+    assert steps_of(first) == paused_at
     server.result("resume", run=first)
     until(server, first, "running")
+    wait_for(lambda: steps_of(first) > paused_at)
     server.result("command", run=first, command="suspend")
     until(server, first, "suspended")
     # What waited starts by itself, and its end is told like any other.
@@ -73,73 +84,54 @@ def test_commands_reach_a_run_and_a_second_one_waits(server, recipe):
     stop(server, first)
 
 
-def test_a_queued_run_can_be_taken_back(server, recipe):
-    first = server.result("start", recipe=with_train(recipe, **LONG)).run
-    until(server, first, "running")
-    second = server.result("start", recipe=recipe).run
-    until(server, second, "queued")
-    server.result("command", run=second, command="stop")
-    assert standing(server, second) == "stopped"
-    stop(server, first)
-
-
-def test_what_cannot_fit_is_refused(server, recipe):
+def test_what_cannot_fit_is_refused(no_runs, recipe):
     huge = with_train(recipe, micro_batch_tokens=4_000_000)
-    refused = server.failure("start", recipe=huge)
+    refused = no_runs.failure("start", recipe=huge)
     assert refused.exit_code == 10
     assert "micro_batch_tokens" in refused.what + refused.remedy
-    assert server.result("runs").runs == []
+    assert no_runs.result("runs").runs == []
 
 
-def test_mistakes_are_told_before_a_run_is_made(server, recipe):
+def test_mistakes_are_told_before_a_run_is_made(no_runs, recipe):
     parsed = parse_recipe(recipe)
     no_data = dump_recipe(parsed.model_copy(update={"data": parsed.data.model_copy(update={"files": []})}))
-    assert "no training files" in server.failure("start", recipe=no_data).what
-    assert server.failure("start", recipe="[model]\npath = 'no/such'").exit_code == 2
-    assert server.result("runs").runs == []
+    assert "no training files" in no_runs.failure("start", recipe=no_data).what
+    assert no_runs.failure("start", recipe="[model]\npath = 'no/such'").exit_code == 2
+    assert no_runs.result("runs").runs == []
 
 
-def test_data_that_cannot_be_read_fails_the_run_with_its_reason(server, recipe, tmp_path):
+def test_data_that_cannot_be_read_fails_the_run_with_its_reason(no_runs, recipe, tmp_path):
     parsed = parse_recipe(recipe)
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{broken\n", encoding="utf-8")
     data = parsed.data.model_copy(update={"files": [str(bad)], "validation_files": []})
-    folder = server.result("start", recipe=dump_recipe(parsed.model_copy(update={"data": data}))).run
-    assert until(server, folder, "failed") == "failed"
-    (run,) = server.result("runs").runs
+    folder = no_runs.result("start", recipe=dump_recipe(parsed.model_copy(update={"data": data}))).run
+    assert until(no_runs, folder, "failed") == "failed"
+    (run,) = no_runs.result("runs").runs
     assert run.state.exit_code == 11
     assert "bad.jsonl" in run.state.message
 
 
-def test_runs_outlive_a_server_that_is_killed(burnish_home, recipe):
+def test_a_run_outlives_its_server_and_is_resumed_after_its_own_end(burnish_home, recipe):
+    import psutil
+
     with Server() as first:
         folder = first.result("start", recipe=with_train(recipe, **LONG)).run
         until(first, folder, "running")
         first.process.kill()
         first.process.wait()
-    step = open_run(folder)
     with Server() as second:
         assert standing(second, folder) == "running"
-        before = max((event.step for event in read_events(step.events) if isinstance(event, StepDone)), default=0)
-        wait_for(
-            lambda: any(isinstance(event, StepDone) and event.step > before + 3 for event in read_events(step.events))
-        )
+        before = steps_of(folder)
+        wait_for(lambda: steps_of(folder) > before + 3)
+        wait_for(lambda: list(open_run(folder).checkpoints.glob("*/COMPLETE")))
+        pid = next(run for run in second.result("runs").runs if run.folder == folder).state.pid
+        psutil.Process(pid).kill()
+        assert until(second, folder, "interrupted")
+        assert holder_of("cpu") is None
+        second.result("resume", run=folder)
+        until(second, folder, "running")
         stop(second, folder)
-
-
-def test_an_interrupted_run_is_told_from_a_finished_one_and_resumed(server, recipe):
-    import psutil
-
-    folder = server.result("start", recipe=with_train(recipe, **LONG)).run
-    until(server, folder, "running")
-    wait_for(lambda: list((open_run(folder).checkpoints).glob("*/COMPLETE")))
-    pid = next(run for run in server.result("runs").runs if run.folder == folder).state.pid
-    psutil.Process(pid).kill()
-    assert until(server, folder, "interrupted")
-    assert holder_of("cpu") is None
-    server.result("resume", run=folder)
-    until(server, folder, "running")
-    stop(server, folder)
 
 
 def test_a_list_of_many_runs_is_quick(server, finished_run, burnish_home):
@@ -168,10 +160,16 @@ def exported(server, run):
     return job_of(server, run)
 
 
-def test_an_export_reports_and_ends_with_its_proof(server, run):
-    server.result("export", run="tuned", quants=["Q8_0"], name="mine")
+def test_an_export_is_forecast_reports_and_ends_with_its_proof(warm_server, run):
+    server, types = warm_server, ["Q8_0", "Q4_0"]
+    forecast = server.result("forecast", run="tuned", quants=types, name="mine", importance=False).forecast
+    assert [stage.what for stage in forecast.stages[-2:]] == ["Making Q4_0", "Checking Q4_0"]
+    assert forecast.disk_bytes > sum(forecast.sizes.values())
+    assert server.failure("forecast", run="nobody").exit_code == 2
+    limit = (forecast.sizes["Q4_0"] + forecast.sizes["Q8_0"]) / 2e6
+    server.result("export", run="tuned", quants=types, name="mine", importance=False, size_limit_mb=limit)
     first = job_of(server, run)
-    assert (first.status, first.quants) == ("running", ["Q8_0"])
+    assert (first.status, first.quants) == ("running", types)
     assert "being exported already" in server.failure("export", run="tuned").what
     assert "being exported" in server.failure("delete", run="tuned").what
     shares = []
@@ -186,32 +184,19 @@ def test_an_export_reports_and_ends_with_its_proof(server, run):
     assert shares == sorted(shares)
     assert any(0 < share < 1 for share in shares)
     assert job.report.passed
-    assert (run.export / "mine-Q8_0.gguf").is_file()
-    server.result("delete", run="tuned")
-
-
-def test_what_an_export_takes_is_known_before_and_what_to_take_after(server, run):
-    types = ["Q8_0", "Q4_0"]
-    forecast = server.result("forecast", run="tuned", quants=types, name="mine", importance=False).forecast
-    assert [stage.what for stage in forecast.stages[-2:]] == ["Making Q4_0", "Checking Q4_0"]
-    assert forecast.disk_bytes > sum(forecast.sizes.values())
-    limit = (forecast.sizes["Q4_0"] + forecast.sizes["Q8_0"]) / 2e6
-    server.result("export", run="tuned", quants=types, name="mine", importance=False, size_limit_mb=limit)
-    job = exported(server, run)
     assert {quant: (run.export / f"mine-{quant}.gguf").stat().st_size for quant in types} == forecast.sizes
     assert job.report.importance_tokens == 0
     assert job.suggested == "mine-Q4_0.gguf"
     assert "Best for" in job.why
-    missing = server.failure("forecast", run="nobody")
-    assert missing.exit_code == 2
+    server.result("delete", run="tuned")
 
 
-def test_an_export_can_be_canceled(server, run):
-    assert server.failure("cancel_export", run="tuned").exit_code == 2
-    server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
-    wait_for(lambda: job_of(server, run).pid, 60)
-    server.result("cancel_export", run="tuned")
-    job = exported(server, run)
+def test_an_export_can_be_canceled(warm_server, run):
+    assert warm_server.failure("cancel_export", run="tuned").exit_code == 2
+    warm_server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
+    wait_for(lambda: job_of(warm_server, run).pid, 60)
+    warm_server.result("cancel_export", run="tuned")
+    job = exported(warm_server, run)
     assert job.status == "canceled"
     assert not list(run.export.glob("*.gguf"))
     assert not run.export_cancel.exists()
@@ -226,33 +211,33 @@ def test_an_export_outlives_a_server_that_is_killed(run):
         assert exported(second, run).status == "finished"
 
 
-def test_an_export_whose_process_is_killed_was_interrupted(server, run):
+def test_an_export_whose_process_is_killed_was_interrupted(warm_server, run):
     import psutil
 
-    server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
-    pid = wait_for(lambda: job_of(server, run).pid, 60)
+    warm_server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
+    pid = wait_for(lambda: job_of(warm_server, run).pid, 60)
     psutil.Process(pid).kill()
-    job = exported(server, run)
+    job = exported(warm_server, run)
     assert job.status == "failed"
     assert "interrupted" in job.message
-    server.result("export", run="tuned", to="adapter")
-    assert exported(server, run).status == "finished"
+    warm_server.result("export", run="tuned", to="adapter")
+    assert exported(warm_server, run).status == "finished"
 
 
-def test_an_export_that_cannot_be_says_why(server, run):
+def test_an_export_that_cannot_be_says_why(warm_server, run):
     weights = run.adapter / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    server.result("export", run="tuned")
-    job = exported(server, run)
+    warm_server.result("export", run="tuned")
+    job = exported(warm_server, run)
     assert (job.status, job.exit_code) == ("failed", 12)
     assert "adapter" in job.message
     weights.unlink()
-    assert "no adapter yet" in server.failure("export", run="tuned").what
+    assert "no adapter yet" in warm_server.failure("export", run="tuned").what
 
 
 @pytest.mark.parametrize("to", ["safetensors", "ollama"])
-def test_other_kinds_of_export(server, run, to):
-    server.result("export", run="tuned", to=to, quants=["Q8_0"] if to == "ollama" else [])
-    job = exported(server, run)
+def test_other_kinds_of_export(warm_server, run, to):
+    warm_server.result("export", run="tuned", to=to, quants=["Q8_0"] if to == "ollama" else [])
+    job = exported(warm_server, run)
     assert job.status == "finished", job.message
     assert (job.report is not None) == (to == "ollama")

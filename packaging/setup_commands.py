@@ -151,12 +151,15 @@ def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
         return [(arguments, _INTERPRETED if of_kernels else {})]
     apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
     cores = os.cpu_count() or 1
-    workers = min(cores, _MOST_WORKERS)
-    chosen = "not gpu and not long"
-    shared = ["-n", str(workers), "--dist", "worksteal"]
-    threads = {"OMP_NUM_THREADS": str(cores // workers)}  # more than there are cores would wait for each other
+    parts = [  # one worker more than there are cores, except for the kernels' tests, which never wait for a process
+        (["tests/app"], min(cores + 1, _MOST_WORKERS), {}),
+        ([*_OF_KERNELS], min(cores, _MOST_WORKERS), _INTERPRETED),
+        (apart, min(cores + 1, _MOST_WORKERS), {}),
+    ]
     return [
-        (["-m", chosen, *shared, "tests/app"], threads),
-        (["-m", chosen, *shared, *_OF_KERNELS], threads | _INTERPRETED),
-        (["-m", chosen, *shared, *apart], threads),
+        (
+            ["-m", "not gpu and not long", "-n", str(workers), "--dist", "worksteal", "--durations=20", *paths],
+            {"OMP_NUM_THREADS": str(max(cores // workers, 1))} | extra,  # more threads would wait for each other
+        )
+        for paths, workers, extra in parts
     ]

@@ -69,6 +69,20 @@ def test_costs_are_compared_by_ratio():
     assert by_measure(duel_of(less))["memory_bytes"].winner == 0
 
 
+@pytest.mark.parametrize(
+    ("measure", "winner"), [("tokens_per_s", 0), ("memory_bytes", 1), ("joules_per_1000_tokens", 1)]
+)
+def test_costs_are_compared_between_runs_of_the_same_seed(measure, winner):
+    """Seeds differ far more than sides, and runs end in any order."""
+    runs = []
+    for side, seed in [(0, 2), (1, 3), (1, 1), (0, 1), (1, 2), (0, 3)]:
+        cost = 4.0**seed * (1.0 if side == 0 else 0.9)
+        runs.append(outcome(side, 2.0, seed=seed, tokens_per_s=cost, memory_bytes=int(cost * 2**30), joules=cost))
+    verdict = by_measure(duel_of(runs))[measure]
+    assert (verdict.winner, verdict.pairs) == (winner, 3)
+    assert verdict.difference == pytest.approx(1 / 0.9 - 1, abs=1e-6)
+
+
 def test_a_difference_below_what_a_reading_is_good_to_is_none():
     runs = [outcome(side, 2.0, seed=seed, memory_bytes=10**9 + side * 10**6) for seed in (1, 2, 3) for side in (0, 1)]
     assert by_measure(duel_of(runs))["memory_bytes"].kind == "not distinguishable"

@@ -92,6 +92,17 @@ def test_a_step_without_any_changes_nothing_and_is_no_failure(adapted_llama):
     assert [result.loss for result in with_pause[::2]] == [result.loss for result in without]
 
 
+def test_every_pass_draws_its_own_dropout(adapted_llama):
+    """Nothing is learned, so that passes over the same rows differ by their masks alone."""
+    base, _, dropping = adapted_llama
+    passes, still = [PASSES[0]] * 4, lambda _step: 0.0
+    losses = [result.loss for result in train(trainer(base, dropping), passes, rate=still)[0]]
+    assert len(set(losses)) == 4
+    by_two = SECTION.model_copy(update={"accumulation": 2})
+    pairs = [result.loss for result in train(trainer(base, dropping, section=by_two), passes, 2, rate=still)[0]]
+    assert pairs == pytest.approx([(losses[0] + losses[1]) / 2, (losses[2] + losses[3]) / 2], rel=1e-6)
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_dropout_depends_on_the_micro_batch_and_not_on_the_process(adapted_llama, accumulation):
     base, _, dropping = adapted_llama

@@ -29,6 +29,7 @@ from burnish_engine.runs.store import create_run, read_state, summarize
 from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
+from burnish_engine.train.schedule import learning_rate
 
 from support.runs import evaluations, losses, of_kind, tiny_recipe
 
@@ -76,7 +77,8 @@ def test_a_whole_run_tells_everything(made):
         assert event.tokens_per_s == pytest.approx(event.tokens / event.step_s)
         assert event.memory_bytes > 1_000_000
     assert steps[-1].eta_s == 0
-    assert steps[0].learning_rate < max(event.learning_rate for event in steps)
+    section = tiny_recipe(paths.root.parent, max_steps=10).train
+    assert [event.learning_rate for event in steps] == [learning_rate(section, step, 10) for step in range(1, 11)]
     assert [event.step for event in of_kind(paths, EvaluationDone)] == [0, 4, 8, 10]
     assert evaluations(paths)[10] < evaluations(paths)[0]
     assert {event.prompt for event in of_kind(paths, SampleDone)} == {"My lamp is broken?"}
@@ -122,6 +124,20 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(made, engine):
         run_training(paths)
     assert losses(runs[0]) == losses(runs[1])
     assert losses(runs[0]) != losses(runs[2])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_step_draws_its_own_dropout(made, engine):
+    """Nothing is learned and every step has the same rows, so that gradients differ by the masks alone."""
+    same = {"learning_rate": 1e-12, "rows": 4, "epochs": 4.0, "micro_batch_tokens": 1024, "engine": engine}
+    dropping, fixed = made(**same), made({"dropout": 0.0}, **same)
+    for paths in (dropping, fixed):
+        assert run_training(paths).exit_code == ExitCode.DONE
+    drawn, still = ([event.grad_norm for event in of_kind(paths, StepDone)] for paths in (dropping, fixed))
+    assert len(still) == len(drawn) == 4
+    assert still == pytest.approx([still[0]] * 4, rel=1e-4)
+    closest = min(abs(one - other) for index, one in enumerate(drawn) for other in drawn[:index])
+    assert closest > 1e-3 * still[0]
 
 
 def test_limits_on_tokens_steps_and_epochs(made):

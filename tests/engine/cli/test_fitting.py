@@ -2,6 +2,7 @@
 
 import pytest
 
+from burnish_engine.advise import what_fits as module
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.what_fits import WhatFits
@@ -9,11 +10,23 @@ from burnish_engine.contract.what_fits import WhatFits
 from support.advice import CPU_24, GIB, H100, machine
 from support.tiny import make_llama
 
+ANSWERS = {}
+"""What was worked out already, by card and model: commands that ask the same print it differently."""
+
 
 @pytest.fixture(autouse=True)
 def an_h100(monkeypatch):
-    """The command sees this machine."""
+    """The command sees this machine, and for each question is answered from one calculation."""
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: H100)
+    real = module.what_fits
+
+    def once(on, models, *, only, gpu_gib, progress):
+        key = (id(on), only and only.path, gpu_gib)
+        if key not in ANSWERS:
+            ANSWERS[key] = real(on, models, only=only, gpu_gib=gpu_gib, progress=progress)
+        return ANSWERS[key]
+
+    monkeypatch.setattr(module, "what_fits", once)
 
 
 def run(capsys, *arguments):

@@ -78,6 +78,26 @@ def bad_steps(monkeypatch):
     return spoil
 
 
+@pytest.fixture(scope="module")
+def kept():
+    """Runs that several tests compare with, by engine and bad steps."""
+    return {}
+
+
+@pytest.fixture
+def spoiled(made, bad_steps, kept):
+    """A finished run some of whose steps were bad, as those of runs made after it are: (engine, steps) -> its paths."""
+
+    def make(engine, *steps):
+        bad_steps(set(steps))
+        if (engine, steps) not in kept:
+            kept[engine, steps] = made(engine)
+            assert run_training(kept[engine, steps]).exit_code == ExitCode.DONE
+        return kept[engine, steps]
+
+    return make
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_bad_step_is_skipped_and_no_more(made, bad_steps, engine):
     """Two in twenty are no trouble; what is trained stays as it was in them."""
@@ -110,11 +130,9 @@ def test_trouble_goes_back_once_at_half_the_rate(made, bad_steps, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_comes_after_is_what_a_run_from_there_would_have_done(made, bad_steps, engine, monkeypatch):
+def test_what_comes_after_is_what_a_run_from_there_would_have_done(made, spoiled, engine, monkeypatch):
     """From the good checkpoint on, the same bits as a run whose rate was halved there by hand."""
-    bad_steps({5, 6, 7})
-    paths = made(engine)
-    assert run_training(paths).exit_code == ExitCode.DONE
+    paths = spoiled(engine, 5, 6, 7)
     other = made(engine)
 
     def stop(event):
@@ -167,11 +185,9 @@ def test_going_back_can_be_switched_off(made, bad_steps):
 
 
 @pytest.mark.parametrize(("engine", "stop_at"), [("fast", 3), ("fast", 8), ("plain", 5), ("plain", 11)])
-def test_a_run_resumed_before_between_or_after_is_the_same(made, bad_steps, engine, stop_at):
+def test_a_run_resumed_before_between_or_after_is_the_same(made, spoiled, engine, stop_at):
     """Stopped at some step, in its first or second pass over it; the trouble and the way back are the same."""
-    bad_steps({5, 7, 9})
-    whole, cut = made(engine), made(engine)
-    assert run_training(whole).exit_code == ExitCode.DONE
+    whole, cut = spoiled(engine, 5, 7, 9), made(engine)
     seen = []
 
     def stop(event):
@@ -188,10 +204,8 @@ def test_a_run_resumed_before_between_or_after_is_the_same(made, bad_steps, engi
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_killed_while_going_back_it_decides_the_same_again(made, bad_steps, engine, monkeypatch):
-    bad_steps({5, 6, 7})
-    whole, cut = made(engine), made(engine)
-    assert run_training(whole).exit_code == ExitCode.DONE
+def test_killed_while_going_back_it_decides_the_same_again(made, spoiled, engine, monkeypatch):
+    whole, cut = spoiled(engine, 5, 6, 7), made(engine)
     real, calls = checkpoints.save_checkpoint, []
 
     def killed(folder, *rest):
@@ -224,12 +238,10 @@ def test_checkpoints_from_before_the_trouble_are_kept_until_it_is_over(made, bad
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_evaluations_do_not_matter(made, bad_steps, engine):
+def test_evaluations_do_not_matter(made, spoiled, engine):
     """Looking at the run on its way changes neither the trouble nor what comes of it."""
-    bad_steps({5, 6, 7})
-    quiet, watched = made(engine), made(engine, extra="[evaluation]\nevery = 1\n")
-    for paths in (quiet, watched):
-        assert run_training(paths).exit_code == ExitCode.DONE
+    quiet, watched = spoiled(engine, 5, 6, 7), made(engine, extra="[evaluation]\nevery = 1\n")
+    assert run_training(watched).exit_code == ExitCode.DONE
     assert losses(quiet) == losses(watched)
     assert [event.step for event in of_kind(watched, EvaluationDone)] == [0, *range(1, 7), *range(4, 17)]
 

@@ -150,8 +150,9 @@ def test_limits_on_tokens_steps_and_epochs(made):
     assert of_kind(half, StepDone)[-1].epoch == pytest.approx(0.5, abs=0.1)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("name", "status"), [("stop", "stopped"), ("suspend", "suspended")])
+@pytest.mark.parametrize(
+    ("name", "status", "engine"), [("stop", "stopped", '"fast"'), ("suspend", "suspended", '"plain"')]
+)
 def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status, engine):
     """Bit for bit, under dropout, with the engine that began it."""
     settings = {"max_steps": 12, "epochs": 9.0, "accumulation": 2, "engine": engine}
@@ -200,15 +201,19 @@ def test_pause_holds_until_resume_and_changes_nothing(made):
     run_training(whole)
     seen = []
 
+    def go_on():
+        seen.append(len(losses(paused)))
+        send(paused, "resume")
+
     def listen(event):
         if isinstance(event, StepDone) and event.step == 3:
             send(paused, "pause")
         if isinstance(event, PhaseChanged) and event.phase == "paused":
             seen.append(read_state(paused).status)
-            threading.Timer(0.5, lambda: send(paused, "resume")).start()
+            threading.Timer(0.5, go_on).start()  # all steps take less
 
     assert run_training(paused, listener=listen).exit_code == ExitCode.DONE
-    assert seen == ["paused"]
+    assert seen == ["paused", 3]
     assert losses(paused) == losses(whole)
 
 
@@ -312,8 +317,7 @@ def spoiled(engine, action):
         yield
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "precision"), [('"fast"', "bf16"), ('"plain"', "fp32")])
 def test_a_diverging_run_ends_and_says_so(made, engine, precision):
     paths = made(max_steps=30, engine=engine, precision=f'"{precision}"', checkpoint_every=4)
     with spoiled(engine, lambda: float("nan") if len(losses(paths)) >= 4 else None):

@@ -127,7 +127,7 @@ def _measured_spec(text: str) -> DecoderSpec | None:
     read = json.loads(text)
     config = CONFIG_MAPPING[str(read.get("model_type"))].from_dict(read)
     inner = config.get_text_config()
-    sizes = {key: getattr(inner, key, None) for key in _SIZES}
+    sizes = {key: _size_of(inner, key) for key in _SIZES}
     if not 0 < int(sizes["num_hidden_layers"] or 0) <= MOST_LAYERS:
         return None
     with torch.device("meta"):
@@ -155,6 +155,14 @@ def _measured_spec(text: str) -> DecoderSpec | None:
             "outside": tuple(one.matrix for one in matrices if one.layer is None),
         }
     )
+
+
+def _size_of(config: Any, key: str) -> Any:
+    """A setting by the name that most families have for it; None where there is none."""
+    try:
+        return getattr(config, key, None)
+    except Exception:  # noqa: BLE001  some configs refuse what differs from layer to layer, with errors of their own
+        return config.to_dict().get(key)
 
 
 def _is_matrix(path: str, value: torch.Tensor) -> bool:

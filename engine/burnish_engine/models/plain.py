@@ -16,9 +16,9 @@ from safetensors import SafetensorError, safe_open
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe_train import AdapterSection
-from burnish_engine.models.adapter_targets import check_targets, is_target
+from burnish_engine.models.adapter_targets import is_target
 from burnish_engine.models.device import is_out_of_memory
-from burnish_engine.models.model_shape import PlacedMatrix, inside_and_outside, placed_matrices
+from burnish_engine.models.model_shape import PlacedMatrix, placed_matrices
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.tokenizer import first_line, quiet_transformers
 
@@ -67,15 +67,10 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
 
 
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
-    """A new adapter on the base model: A random from the seed, B zero, in fp32.
-
-    Raises:
-        UsageError: The targets miss parts of the model (`adapter_targets.check_targets`).
-    """
+    """A new adapter on the base model for targets that `check_targets` accepts: A random, B zero, in fp32."""
     from peft import LoraConfig, get_peft_model
 
     placed = placed_matrices(model)
-    check_targets(*inside_and_outside(placed), adapter)
     chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
     modules, parameters = _peft_targets(model, chosen, adapter.targets)
     config = LoraConfig(

@@ -15,6 +15,7 @@ Standing = Literal["success", "warning", "error"]
 
 CHECKS = {
     "not_finite": "Loss and gradient are finite",
+    "coverage": "The adapter reaches what was planned",
     "no_targets": "Something is learned from every pass",
     "padding": "Only real tokens count",
     "leak": "Documents of a pass do not see each other",
@@ -77,7 +78,9 @@ def verdict(state: RunState) -> Verdict | None:
     if standing != "success":
         return Verdict(standing, guard.sentence, guard.cause, guard.remedy, checked)
     words = {"before": "Nothing speaks against training", "end": "It trained"}.get(guard.when, "It is training")
-    return Verdict("success", f"{words}: {plural(len(checked), 'check')} found nothing wrong.", "", "", checked)
+    reached = f" The adapter reaches {guard.coverage}." if guard.coverage else ""
+    sentence = f"{words}: {plural(len(checked), 'check')} found nothing wrong.{reached}"
+    return Verdict("success", sentence, "", "", checked)
 
 
 def rollback_words(back: RolledBack) -> str:

@@ -180,6 +180,15 @@ def idle_optimizer(patch, engine):
     patch.setattr(torch.optim.AdamW, "step", lambda *_args: None)
 
 
+def other_layers_planned(patch, _engine):
+    """The plan counts on a model of which the adapter reaches something else."""
+    from burnish_engine.advise import plan
+    from burnish_engine.contract.coverage import Coverage, KindCoverage
+
+    other = Coverage(kinds=(KindCoverage(kind="convolution", weights=64, reached=64),))
+    patch.setattr(plan, "planned_coverage", lambda _spec, _adapter: other)
+
+
 def no_rate(patch, engine):
     for module in (fast_engine, plain_engine):
         patch.setattr(module, "learning_rate", lambda *_args: 0.0)

@@ -86,6 +86,9 @@ class FitCard(Card):
         clear(self._words)
         for problem in plan.problems:
             self._words.addWidget(body(f"✕  {problem}", "error"))
+        if plan.coverage and plan.coverage.kinds:
+            what = "Training" if whole else "The adapter"
+            self._words.addWidget(caption(f"{what} reaches {plan.coverage.text}."))
         if plan.host_bytes:
             host = f"{bytes_in_words(plan.host_bytes)} of {bytes_in_words(plan.host_free_bytes)} free system memory."
             self._words.addWidget(caption(f"Beside it, {host}"))

@@ -136,10 +136,9 @@ def _explain_adapter(settings: Settings, by: Circumstances) -> None:
             32: f"{amount} can fill more than the usual 16.",
         }.get(adapter.rank, f"{amount} can fill a large adapter.")
     settings.choose("adapter.rank", adapter.rank, reason)
-    if by.spec.fused_projections:
-        settings.choose(
-            "adapter.targets", ", ".join(adapter.targets), "This family stores its projections under names of its own."
-        )
+    covered = settings.fit.plan.coverage
+    reached = f": {covered.text}" if covered else ""
+    settings.choose("adapter.targets", ", ".join(adapter.targets), f"Every matrix of the family's layers{reached}.")
     scale = "alpha / sqrt(rank)" if adapter.method == "rslora" else "alpha / rank"
     settings.choose(
         "adapter.alpha", f"{adapter.alpha:g}", f"Keeps the update's scale, {scale}, at 2, as the learning rate expects."

@@ -88,7 +88,8 @@ class Weights:
 
 def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
     """The four stacks of a layer, which are the same in all layers of the families that the engine knows."""
-    shapes, chosen = linear_shapes(spec, spec.layers[0]), adapted(spec, spec.layers[0], adapter)
+    shapes = linear_shapes(spec, spec.layers[0])
+    chosen = {matrix.name.rpartition(".")[2] for matrix in adapted(spec, spec.layers[0], adapter)}
     padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
     found = {}
     for name, members in _MEMBERS.items():

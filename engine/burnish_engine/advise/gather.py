@@ -40,12 +40,12 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
 
 
 def spec_of(source: ModelSource) -> DecoderSpec:
-    """The model's shape; a rough one for families that this version does not know.
+    """The model's shape; for families that this version does not know a rough one with exact matrices.
 
     Raises:
         SetupError: Its config does not say.
     """
-    spec = source.spec or rough_spec(source.config)
+    spec = source.spec or _measured_spec(source) or rough_spec(source.config)
     if spec is None:
         raise SetupError(
             f"The config.json in {source.folder} does not say the model's shape in keys that Burnish knows "
@@ -53,6 +53,12 @@ def spec_of(source: ModelSource) -> DecoderSpec:
             "Training may work; what it will take cannot be predicted.",
         )
     return spec
+
+
+def _measured_spec(source: ModelSource) -> DecoderSpec | None:
+    from burnish_engine.models.model_shape import measured_spec  # loads torch
+
+    return measured_spec(source.config)
 
 
 def weights_bytes(source: ModelSource) -> int:

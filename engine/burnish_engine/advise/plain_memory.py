@@ -14,6 +14,7 @@ from burnish_engine.advise.trained_bytes import optimizer_bytes, trained_paramet
 from burnish_engine.advise.whole_model_memory import Passing, optimizer_note, whole_model_parts
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.advice import MemoryPart
+from burnish_engine.contract.coverage import Matrix
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.machine import GpuFacts
 from burnish_engine.contract.recipe import Recipe
@@ -125,13 +126,16 @@ def layer_kept_bytes(
             numbers += (query + key) * width + (spec.num_heads + spec.num_kv_heads) * 4 if whole else 0
     if whole:  # normalized numbers of both norms, the inputs of the products, of which two are shared
         numbers += 4 * hidden * width + wide * width + 2 * 4
-    numbers += _adapter_inputs(targets, width, hidden) + len(targets) * recipe.adapter.rank * 4
+    linear = [matrix for matrix in targets if matrix.form == "linear"]
+    numbers += _adapter_inputs(linear, width, hidden) + len(linear) * recipe.adapter.rank * 4
     if recipe.adapter.dropout:
-        numbers += sum(columns * 5 for columns, _ in targets.values())  # dropped copy in fp32 and its mask
+        numbers += sum(matrix.columns * 5 for matrix in linear)  # dropped copy in fp32 and its mask
     if recipe.adapter.method == "dora":
-        numbers += sum(rows * (4 + width) for _, rows in targets.values())
+        numbers += sum(matrix.rows * (4 + width) for matrix in linear)
     mask = tokens * tokens * width if recipe.train.pack and layer.kind != "short_convolution" and not apart else 0
-    return tokens * numbers + mask
+    # PEFT adds the update to a whole stack of experts, and autograd keeps the sum.
+    stacks = sum(matrix.weights * width for matrix in targets if matrix.form == "stacked")
+    return tokens * numbers + mask + stacks
 
 
 def head_bytes(spec: DecoderSpec, supervised: int) -> int:
@@ -139,14 +143,18 @@ def head_bytes(spec: DecoderSpec, supervised: int) -> int:
     return supervised * spec.vocab_size * 12
 
 
-def _adapter_inputs(targets: dict[str, tuple[int, int]], width: int, hidden: int) -> int:
+def _adapter_inputs(targets: list[Matrix], width: int, hidden: int) -> int:
     """Bytes a token of the adapters' kept inputs: an fp32 copy each, or in fp32 the shared input itself."""
     if width != 4:
-        return sum(columns * 4 for columns, _ in targets.values())
-    shared = ({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj"}, {"gate_proj", "up_proj", "gate_up_proj"})
-    total = sum(hidden * 4 for group in shared if group & targets.keys())
+        return sum(matrix.columns * 4 for matrix in targets)
+    by_name = {matrix.name.rpartition(".")[2]: matrix.columns for matrix in targets}
+    shared = (
+        {"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj"},
+        {"gate_proj", "up_proj", "gate_up_proj", "w1", "w3"},
+    )
+    total = sum(hidden * 4 for group in shared if group & by_name.keys())
     grouped = set().union(*shared)
-    return total + sum(columns * 4 for name, (columns, _) in targets.items() if name not in grouped | {"o_proj"})
+    return total + sum(columns * 4 for name, columns in by_name.items() if name not in grouped | {"o_proj", "out_proj"})
 
 
 def _layer_backward_bytes(spec: DecoderSpec, tokens: int, width: int) -> int:

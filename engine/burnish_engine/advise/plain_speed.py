@@ -15,6 +15,7 @@ from burnish_engine.advise.shape import (
     embedding_parameters,
     parameters,
     projection_parameters,
+    visited,
 )
 from burnish_engine.advise.trained_bytes import optimizer_bytes
 from burnish_engine.advise.workload import Pass
@@ -123,5 +124,6 @@ def _traffic(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec) -> float:
     total = spec.hidden_size * _HIDDEN + spec.intermediate_size * _WIDE
     total += heads * (_NORMED_HEADS if spec.qk_norm else _HEADS)
     return total + sum(
-        columns * _INPUT + rows * _OUTPUT for columns, rows in adapted(spec, layer, recipe.adapter).values()
+        visited(spec, matrix) * (matrix.columns * _INPUT + matrix.rows * _OUTPUT)
+        for matrix in adapted(spec, layer, recipe.adapter)
     )

@@ -24,6 +24,8 @@ from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.hardware.gpu_table import facts_for
+from burnish_engine.models.adapter_targets import check_spec_targets, planned_coverage
+from burnish_engine.models.spec import is_counted
 
 _SUPERVISED_UNKNOWN = 0.6  # share of learned tokens where the dataset was not looked at
 _FILL_UNKNOWN = 0.9
@@ -65,9 +67,12 @@ def plan_run(
         quick: Many runs are compared: do not look for the very best use of memory.
 
     Raises:
-        UsageError: The recipe names a GPU that this machine does not have, or asks for what its engine does not do.
+        UsageError: The recipe names a GPU that this machine does not have, asks for what its engine does not do, or
+            has targets that miss parts of the model (`models.adapter_targets.check_targets`).
     """
     device = choose_target(recipe, machine)
+    known = is_counted(spec)
+    target_notes = check_spec_targets(spec, recipe.adapter) if known else []
     engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
     run = PlannedRun(recipe, spec, machine, device, engine, dataset)
     work = _work(recipe, dataset)
@@ -115,8 +120,9 @@ def plan_run(
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
-        notes=[*notes_on(run), *found.notes],
+        notes=[*notes_on(run), *target_notes, *found.notes],
         trainable_parameters=trained,
+        coverage=planned_coverage(spec, recipe.adapter) if known else None,
         steps=work.steps,
         tokens=work.tokens,
         tokens_per_s=speed,

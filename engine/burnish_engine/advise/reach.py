@@ -20,7 +20,7 @@ from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_export import ExportSection
-from burnish_engine.contract.recipe_train import ALL_LINEAR, AdapterSection, TrainSection
+from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 from burnish_engine.contract.what_fits import Limit, Method, Reach
 
 RANK = 16
@@ -188,11 +188,10 @@ class PassSearch:
         )
 
     def _recipe(self, length: int, rows: int, *, recompute: bool = False) -> Recipe:
-        targets = ["all-linear"] if self.spec.fused_projections else list(ALL_LINEAR)
         return Recipe(
             model=ModelSection(path=self.path, quantize="nf4" if self.method == "qlora" else "none"),
             data=DataSection(max_length=length, learn="everything"),
-            adapter=AdapterSection(rank=RANK, alpha=2.0 * RANK, targets=targets),
+            adapter=AdapterSection(rank=RANK, alpha=2.0 * RANK),
             train=TrainSection(micro_batch_tokens=length * rows, recompute=recompute, pack=rows > 1),
             export=ExportSection(quants=[]),
             devices=device_section(self.machine),

@@ -14,7 +14,7 @@ from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import EvaluationSection, ModelSection, Recipe
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_export import TargetSection
-from burnish_engine.contract.recipe_train import ALL_LINEAR, AdapterSection, TrainSection
+from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 
 _STEPS_WANTED = 200  # enough for warmup, decay and a curve to read; more tokens a step beyond that
 _MOST_STEP_TOKENS = 16_384
@@ -138,7 +138,7 @@ def _start_recipe(
     return Recipe(
         model=ModelSection(path=model_path),
         data=DataSection(max_length=length),
-        adapter=_adapter(work, spec),
+        adapter=_adapter(work),
         train=TrainSection(
             epochs=_epochs(work),
             micro_batch_tokens=length,
@@ -164,11 +164,10 @@ def learning_rate(hidden_size: int) -> float:
     return float(f"{rate:.0e}")
 
 
-def _adapter(work: Workload | None, spec: DecoderSpec) -> AdapterSection:
+def _adapter(work: Workload | None) -> AdapterSection:
     """Rank by how much there is to learn; alpha keeps the update's scale at 2 whatever the rank."""
-    targets = ["all-linear"] if spec.fused_projections else list(ALL_LINEAR)
     if work is None:
-        return AdapterSection(rank=16, alpha=32.0, targets=targets)
+        return AdapterSection(rank=16, alpha=32.0)
     if work.supervised < 200_000:
         rank = 8
     elif work.supervised < 5_000_000:
@@ -178,8 +177,8 @@ def _adapter(work: Workload | None, spec: DecoderSpec) -> AdapterSection:
     else:
         rank = _RSLORA_RANK
     if rank < _RSLORA_RANK:
-        return AdapterSection(rank=rank, alpha=2.0 * rank, targets=targets)
-    return AdapterSection(method="rslora", rank=rank, alpha=2.0 * math.sqrt(rank), targets=targets)
+        return AdapterSection(rank=rank, alpha=2.0 * rank)
+    return AdapterSection(method="rslora", rank=rank, alpha=2.0 * math.sqrt(rank))
 
 
 def _precision(machine: MachineFacts) -> Literal["fp32", "bf16"]:

@@ -6,25 +6,33 @@ import math
 from collections import Counter
 
 from burnish_engine.advise.gguf_size import spec_shapes
+from burnish_engine.contract.coverage import Matrix
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe_train import AdapterSection
+from burnish_engine.models.adapter_targets import is_target
+from burnish_engine.models.families.matrices import feed_forward_width, layer_matrices
 
 GIB, MIB = 2**30, 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number in each precision of a recipe."""
 
-_FEED_FORWARD = {"gate_proj", "up_proj", "gate_up_proj", "down_proj"}
-
 
 def parameters(spec: DecoderSpec) -> int:
     """All weights; tied embeddings count once."""
+    if spec.weights:
+        return spec.weights
     outside = _weights(spec, [])
     # Layers of a kind are alike; ranking a catalog asks thousands of times.
     total = outside + sum(count * (_weights(spec, [one]) - outside) for one, count in Counter(spec.layers).items())
-    if spec.num_experts:
-        dense = 3 * spec.hidden_size * spec.intermediate_size
-        router = spec.hidden_size * spec.num_experts
-        total += sum((spec.num_experts - 1) * dense + router for layer in spec.layers if _is_mixture(layer))
+    if not spec.num_experts:
+        return total
+    # Counted so far with a dense feed-forward of one expert's width in each layer.
+    one_expert = 3 * spec.hidden_size * spec.intermediate_size
+    for layer in spec.layers:
+        if _is_mixture(layer):
+            total += (spec.num_experts - 1) * one_expert + spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
+        else:
+            total += 3 * spec.hidden_size * (feed_forward_width(spec, layer) - spec.intermediate_size)
     return total
 
 
@@ -36,52 +44,48 @@ def embedding_parameters(spec: DecoderSpec) -> int:
 def projection_parameters(spec: DecoderSpec) -> int:
     """Weights that every token is multiplied by inside the layers; of a mixture only the experts a token visits."""
     return sum(
-        rows * columns * (spec.experts_per_token if _is_mixture(layer) and name in _FEED_FORWARD else 1)
+        matrix.rows * matrix.columns * visited(spec, matrix)
         for layer in spec.layers
-        for name, (columns, rows) in linear_shapes(spec, layer).items()
+        for matrix in layer_matrices(spec, layer)
+        if matrix.form != "other"
     )
 
 
+def visited(spec: DecoderSpec, matrix: Matrix) -> int:
+    """How many matrices of a stack a token is multiplied by; 1 for a single matrix."""
+    return min(spec.experts_per_token or matrix.count, matrix.count)
+
+
 def linear_shapes(spec: DecoderSpec, layer: LayerSpec) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of a layer's linear maps by their name in the checkpoint.
-
-    Short convolutions name theirs in_proj and out_proj; some families store q, k and v, and gate and up, as one.
-    """
-    hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    wide = spec.intermediate_size
-    down = {"down_proj": (wide, hidden)}
-    if layer.kind == "short_convolution":
-        mixer = {"in_proj": (hidden, 3 * hidden), "out_proj": (hidden, hidden)}
-    elif spec.fused_projections:
-        mixer = {"qkv_proj": (hidden, query + 2 * key), "o_proj": (query, hidden)}
-        return {**mixer, "gate_up_proj": (hidden, 2 * wide), **down}
-    else:
-        mixer = {
-            "q_proj": (hidden, query),
-            "k_proj": (hidden, key),
-            "v_proj": (hidden, key),
-            "o_proj": (query, hidden),
-        }
-    return {**mixer, "gate_proj": (hidden, wide), "up_proj": (hidden, wide), **down}
+    """Inputs and outputs of a layer's linear maps by the last part of their name."""
+    return {
+        _last(matrix): (matrix.columns, matrix.rows)
+        for matrix in layer_matrices(spec, layer)
+        if matrix.form == "linear"
+    }
 
 
-def adapted(spec: DecoderSpec, layer: LayerSpec, adapter: AdapterSection) -> dict[str, tuple[int, int]]:
-    """The linear maps of a layer that get an adapter; none where every weight is trained."""
+def adapted(spec: DecoderSpec, layer: LayerSpec, adapter: AdapterSection) -> list[Matrix]:
+    """The matrices of a layer that get an adapter; none where every weight is trained."""
     if adapter.method == "full":
-        return {}
-    shapes = linear_shapes(spec, layer)
-    if "all-linear" in adapter.targets:
-        return shapes
-    return {name: shape for name, shape in shapes.items() if name in adapter.targets}
+        return []
+    return [matrix for matrix in layer_matrices(spec, layer) if is_target(matrix, adapter.targets)]
+
+
+def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matrix]:
+    """The matrices of all layers, and of what is outside of them, that get an adapter."""
+    inside = [matrix for layer in spec.layers for matrix in adapted(spec, layer, adapter)]
+    if adapter.method == "full":
+        return []
+    return [*inside, *(matrix for matrix in spec.outside if is_target(matrix, adapter.targets, inside=False))]
 
 
 def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
-    """Trained weights: rank x (inputs + outputs) a linear map, and DoRA's magnitude of each output."""
+    """Trained weights: rank x (inputs + outputs) a matrix, and DoRA's magnitude of each output."""
     magnitude = adapter.method == "dora"
     return sum(
-        adapter.rank * (columns + rows) + (rows if magnitude else 0)
-        for layer in spec.layers
-        for columns, rows in adapted(spec, layer, adapter).values()
+        matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
+        for matrix in adapted_everywhere(spec, adapter)
     )
 
 
@@ -99,6 +103,17 @@ def kv_cache_bytes(spec: DecoderSpec, context: int, bytes_per_number: int = 2) -
 
 def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
     return sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
+
+
+def _mixture_vectors(spec: DecoderSpec) -> int:
+    """Weights of a mixture layer beside its matrices: gpt-oss has biases of router and experts, and a sink a head."""
+    if spec.family != "gpt_oss":
+        return 0
+    return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
+
+
+def _last(matrix: Matrix) -> str:
+    return matrix.name.rpartition(".")[2]
 
 
 def _is_mixture(layer: LayerSpec) -> bool:

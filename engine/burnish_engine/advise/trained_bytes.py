@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from burnish_engine.advise.gguf_size import spec_shapes
-from burnish_engine.advise.shape import adapted, adapter_parameters, parameters
+from burnish_engine.advise.shape import adapted_everywhere, adapter_parameters, parameters
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.recipe_train import AdapterSection
 
@@ -113,15 +113,26 @@ def tensor_sizes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[int]:
 def tensor_shapes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[tuple[int, ...]]:
     """Shape of each tensor that is trained; of a mixture's experts all in one."""
     if adapter.method == "full":
-        shapes = [tuple(tensor.shape) for tensor in spec_shapes(spec)]
-        yield from shapes
-        experts = parameters(spec) - sum(math.prod(shape) for shape in shapes)
-        if experts:
-            yield (experts,)
+        yield from _whole_shapes(spec)
         return
-    for layer in spec.layers:
-        for columns, rows in adapted(spec, layer, adapter).values():
-            yield adapter.rank, columns
-            yield rows, adapter.rank
-            if adapter.method == "dora":
-                yield (rows,)
+    for matrix in adapted_everywhere(spec, adapter):
+        yield adapter.rank * matrix.count, matrix.columns
+        yield matrix.rows, adapter.rank * matrix.count
+        if adapter.method == "dora":
+            yield (matrix.rows,)
+
+
+def _whole_shapes(spec: DecoderSpec) -> Iterator[tuple[int, ...]]:
+    if spec.weights:
+        matrices = [matrix for layer in spec.layers for matrix in layer.matrices]
+        shapes: list[tuple[int, ...]] = [(one.count * one.rows, one.columns) for one in (*matrices, *spec.outside)]
+    else:
+        shapes = [tuple(tensor.shape) for tensor in spec_shapes(spec)]
+    yield from shapes
+    rest, table = parameters(spec) - sum(math.prod(shape) for shape in shapes), (spec.vocab_size, spec.hidden_size)
+    for _ in range(2 if spec.weights else 0):  # embeddings, and the head where it is not tied to them
+        if rest >= math.prod(table):
+            rest -= math.prod(table)
+            yield table
+    if rest:
+        yield (rest,)

@@ -105,7 +105,7 @@ class StepBench:
         exact_products()
         known = family(self.spec.family)
         assert known is not None
-        section = AdapterSection(rank=options.rank, alpha=float(options.rank), targets=["all-linear"])
+        section = AdapterSection(rank=options.rank, alpha=float(options.rank))
         rows = -(-options.tokens // 64) * 64
         self.packs = self._packs()
         self.plan = self._plan(section)

@@ -22,6 +22,8 @@ def card_lines(card: RunCard) -> Iterator[str]:
         yield f"Memory plan: {facts.memory_plan}"
     yield f"Base model {card.base.name}: {_files([file for file in card.base.files if file.is_weights])}"
     yield f"Data: {_files(card.data.files)}"
+    if card.coverage and card.coverage.kinds:
+        yield f"Trained: {card.coverage.text}"
     if card.begun_step:
         yield f"The card was begun at step {card.begun_step}; what the steps before were made with is not known"
     for resume in card.resumes:

@@ -110,6 +110,8 @@ def show_plan(result: Plan, unread: str = "") -> None:
         table.add_row("system memory, loading", size(result.host_bytes), f"{size(result.host_free_bytes)} free")
     table.add_row("disk", size(result.disk_bytes), f"{size(result.disk_free_bytes)} free")
     table.add_row("trained weights", f"{result.trainable_parameters:,}")
+    if result.coverage:
+        table.add_row("reached of the layers", result.coverage.share_text, escape(result.coverage.kinds_text))
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if result.seconds is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {result.steps:,} steps" if result.steps else "")

@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.coverage import Coverage
+
 CARD_VERSION = 1
 _WEIGHTS = (".safetensors", ".gguf")
 
@@ -120,6 +122,7 @@ class CardGuard(_Card):
     cause: str = ""
     remedy: str = ""
     passed: list[str] = Field(default=[], description="Checks that found nothing.")
+    coverage: str = Field(default="", description="What an adapter reaches of the layers' weights, in words.")
 
 
 class CardRollback(_Card):
@@ -143,6 +146,9 @@ class RunCard(_Card):
     circumstances: Circumstances = Field(description="Of the process that began it.")
     data: CardData
     base: CardModel
+    coverage: Coverage | None = Field(
+        default=None, description="What is trained of each kind of layer, counted on the loaded model; None: not known."
+    )
     resumes: list[Resume] = []
     guard: CardGuard | None = Field(default=None, description="None: not looked at yet, or guard.action is off.")
     rollback: CardRollback | None = None

@@ -180,6 +180,7 @@ class GuardReported(_Event):
     cause: str = Field(default="", description="What is behind it, as far as can be told.")
     remedy: str = Field(default="", description="What to do.")
     passed: list[str] = Field(default_factory=list, description="Names of the checks that found nothing.")
+    coverage: str = Field(default="", description="What an adapter reaches of the layers' weights, in words.")
     seconds: Number = Field(default=0.0, description="What this look took.")
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.coverage import Matrix
 from burnish_engine.contract.data_report import DatasetReport, RowPlace
 
 LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
@@ -22,6 +23,9 @@ class LayerSpec(_Facts):
     kind: LayerKind = "attention"
     feed_forward: FeedForwardKind = "dense"
     rope: bool = Field(default=True, description="False for layers without positional rotation (NoPE).")
+    matrices: tuple[Matrix, ...] = Field(
+        default=(), description="Its matrices, counted on the built model; empty: those of the family's table."
+    )
 
 
 class RopeSpec(_Facts):
@@ -80,7 +84,16 @@ class DecoderSpec(_Facts):
     causal: bool = Field(default=True, description="False where every token sees later ones (EmbeddingGemma).")
     num_experts: int = 0
     experts_per_token: int = 0
+    dense_intermediate_size: int = Field(
+        default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
+    )
     conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")
+    weights: int = Field(
+        default=0, description="All weights, counted on the built model; 0: they follow from the rest."
+    )
+    outside: tuple[Matrix, ...] = Field(
+        default=(), description="Matrices outside of the decoder layers but for embeddings and head, counted so."
+    )
 
     @property
     def num_layers(self) -> int:

@@ -8,7 +8,8 @@ from pydantic import model_validator
 
 from burnish_engine.contract.recipe_section import Section, setting
 
-ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+AUTO, ALL_LINEAR = "auto", "all-linear"
+"""Values of `adapter.targets` that are no names of layers."""
 
 Optimizer = Literal["adamw", "adamw8bit", "paged_adamw8bit", "muon", "lion", "adafactor", "schedule_free"]
 Masking = Literal["off", "magma", "skip_update"]
@@ -33,9 +34,10 @@ class AdapterSection(Section):
     alpha: float = setting(32.0, "Scale of the update; the update is multiplied by alpha / rank.", gt=0.0, le=4096.0)
     dropout: float = setting(0.0, "Dropout on the adapter's input.", unit="share", ge=0.0, lt=1.0)
     targets: list[str] = setting(
-        lambda: list(ALL_LINEAR),
-        "Names of the linear layers that get an adapter. Names a model does not have are reported; none at all is an "
-        'error. ["all-linear"] takes every linear layer but the head.',
+        lambda: [AUTO],
+        '["auto"]: an adapter on every matrix of the decoder layers, fused experts too; routers stay as they are. '
+        '["all-linear"]: every linear layer but the head. Names, such as ["q_proj", "v_proj"]: exactly these matrices, '
+        "and the others stay as they are. A recipe that misses matrices without saying so by name is refused.",
         min_length=1,
     )
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.recipe_train import AdapterSection
+from burnish_engine.contract.recipe_train import ALL_LINEAR, AUTO, AdapterSection
 from burnish_engine.models.families import Module
 
 CONFIG_FILE = "adapter_config.json"
@@ -98,12 +98,16 @@ def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterP
         UsageError: No module of the model has any of the asked names.
     """
     everything = list(modules)
-    names = sorted({_last(module.path) for module in everything})
-    wanted = names if section.targets == ["all-linear"] else [name for name in section.targets if name in names]
+    names = list(dict.fromkeys(_last(module.path) for module in everything))
+    targets = section.targets
+    if AUTO in targets or ALL_LINEAR in targets:
+        wanted = sorted(names)
+    else:
+        wanted = [target for target in targets if any(_has_name(module, target) for module in everything)]
     if not wanted:
         raise UsageError(
-            f"None of the adapter targets {section.targets} is a linear layer of this model, which has {names}.",
-            'Set adapter.targets to some of these, or to ["all-linear"].',
+            f"None of the adapter targets {targets} is a matrix of this model, which has {names}.",
+            'Set adapter.targets to some of these, or to ["auto"].',
         )
     rslora = section.method == "rslora"
     config = {
@@ -114,7 +118,11 @@ def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterP
         "use_rslora": rslora,
     }
     scale = section.alpha / (math.sqrt(section.rank) if rslora else section.rank)
-    chosen = (AdaptedModule(module, section.rank, scale) for module in everything if _last(module.path) in wanted)
+    chosen = (
+        AdaptedModule(module, section.rank, scale)
+        for module in everything
+        if any(_has_name(module, name) for name in wanted)
+    )
     return AdapterPlan(tuple(chosen), section.dropout, config)
 
 
@@ -284,6 +292,10 @@ def _path(name: str) -> str:
         if name.startswith(_PREFIX) and name.endswith(ending):
             return name[len(_PREFIX) : -len(ending)]
     return name
+
+
+def _has_name(module: Module, name: str) -> bool:
+    return module.path == name or module.path.endswith(f".{name}")
 
 
 def _last(path: str) -> str:

@@ -6,16 +6,19 @@ weights are fp32 or bf16; adapter weights are always fp32, so that small updates
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
-from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe_train import AdapterSection
+from burnish_engine.models.adapter_targets import is_target
 from burnish_engine.models.device import is_out_of_memory
+from burnish_engine.models.model_shape import PlacedMatrix, placed_matrices
 from burnish_engine.models.source import ModelSource
 from burnish_engine.models.tokenizer import first_line, quiet_transformers
 
@@ -64,37 +67,74 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
 
 
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
-    """A new adapter on the base model: A random from the seed, B zero, in fp32.
-
-    Raises:
-        UsageError: No layer of the model has any of the asked names.
-    """
+    """A new adapter on the base model for targets that `check_targets` accepts: A random, B zero, in fp32."""
     from peft import LoraConfig, get_peft_model
 
-    targets: Sequence[str] | str = adapter.targets
-    if list(targets) == ["all-linear"]:
-        targets = "all-linear"
-    else:
-        found = _linear_names(model)
-        targets = [name for name in targets if name in found]
-        if not targets:
-            raise UsageError(
-                f"None of the adapter targets {adapter.targets} is a linear layer of this model, which has "
-                f"{sorted(found)}.",
-                'Set adapter.targets to some of these, or to ["all-linear"].',
-            )
+    placed = placed_matrices(model)
+    chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
+    modules, parameters = _peft_targets(model, chosen, adapter.targets)
     config = LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha if adapter.alpha % 1 else int(adapter.alpha),
         lora_dropout=adapter.dropout,
-        target_modules=targets,
+        target_modules=modules,
+        target_parameters=parameters or None,
         use_rslora=adapter.method == "rslora",
         use_dora=adapter.method == "dora",
         bias="none",
         task_type="CAUSAL_LM",
     )
     torch.manual_seed(seed)
-    return _adapter_in_fp32(get_peft_model(model, config))
+    with _names_as_they_are():
+        return _adapter_in_fp32(get_peft_model(model, config))
+
+
+def _peft_targets(
+    model: Any, chosen: Sequence[PlacedMatrix], targets: Sequence[str]
+) -> tuple[list[str] | str, list[str]]:
+    """`target_modules` and `target_parameters` of PEFT: the shortest names that mean exactly the chosen matrices."""
+    linear = {one.module for one in chosen if one.matrix.form == "linear"}
+    stacked = {one.path for one in chosen if one.matrix.form == "stacked"}
+    asked = [name for name in targets if any(_ends(path, name) for path in linear)]
+    short = asked or sorted({path.rpartition(".")[2] for path in linear})
+    everything = [name for name, _ in model.named_modules()]
+    exact = {path for path in everything if any(_ends(path, name) for name in short)} == linear
+    parameters = sorted({".".join(path.split(".")[-3:]) for path in stacked})
+    named = {path for path, _ in model.named_parameters() if any(_ends(path, name) for name in parameters)}
+    return short if exact else sorted(linear), parameters if named == stacked else sorted(stacked)
+
+
+def _has_names_of(model: Any, folder: Path) -> bool:
+    """Whether a saved adapter names modules as this model does, not as transformers 4 named them."""
+    modules = {name for name, _ in model.named_modules()}
+    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
+        keys = list(file.keys())
+    places = {key.removeprefix("base_model.model.").partition(".lora_")[0].replace(".base_layer", "") for key in keys}
+    return places <= modules
+
+
+def _ends(path: str, name: str) -> bool:
+    """Whether PEFT takes a path for that name."""
+    return path == name or path.endswith(f".{name}")
+
+
+@contextmanager
+def _names_as_they_are() -> Iterator[None]:
+    """Inside, PEFT takes names as those of the model that is loaded.
+
+    WORKAROUND: for mixtures of experts PEFT 0.21 takes gate_proj, up_proj and down_proj, wherever they stand, for the
+    experts of transformers 4, and so loses shared experts and dense layers (`_convert_peft_config_moe` in
+    https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
+    PEFT looks at the names before the last one.
+    """
+    from peft.utils import transformers_weight_conversion as conversion
+
+    usual = conversion.convert_peft_config_for_transformers
+    conversion.convert_peft_config_for_transformers = lambda *_args, **_named: None
+    try:
+        yield
+    finally:
+        conversion.convert_peft_config_for_transformers = usual
 
 
 def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
@@ -108,20 +148,13 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     if not (folder / "adapter_model.safetensors").is_file():
         raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
     try:
-        tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+        with _names_as_they_are() if _has_names_of(model, folder) else nullcontext():
+            tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
     except (ValueError, RuntimeError, KeyError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
         ) from error
     return _adapter_in_fp32(tuned)
-
-
-def skipped_targets(model: Any, adapter: AdapterSection) -> list[str]:
-    """Asked target names that the model does not have."""
-    if adapter.targets == ["all-linear"]:
-        return []
-    found = _linear_names(model)
-    return [name for name in adapter.targets if name not in found]
 
 
 def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
@@ -133,12 +166,3 @@ def _adapter_in_fp32(model: Any) -> Any:
     for _, value in trainable_parameters(model):
         value.data = value.data.float()
     return model
-
-
-def _linear_names(model: Any) -> set[str]:
-    head = model.get_output_embeddings()
-    return {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and module is not head
-    }

@@ -49,13 +49,19 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 """Values of absent keys, by family."""
 KNOWN_FAMILIES = frozenset(_DEFAULTS)
 """model_type values whose config this module reads fully."""
+_MIXTURES = {"qwen3_moe", "gpt_oss"}
 _WINDOW_ON_REQUEST = {"qwen2", "qwen3", "qwen3_moe", "smollm3"}  # their window counts only with use_sliding_window
 _WINDOW_EVERYWHERE = {"mistral", "phi3", "qwen3_moe"}  # they look at no layer_types
 _NO_WINDOW = {"llama"}
 _LAYER_KINDS: dict[str, LayerKind] = {
     "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
 }  # fmt: skip
-_MOST_LAYERS = 10_000  # a damaged count must not fill the memory with layers
+MOST_LAYERS = 10_000  # a damaged count must not fill the memory with layers
+
+
+def is_counted(spec: DecoderSpec) -> bool:
+    """Whether a shape says the matrices of its layers exactly: of a known family, or counted on the built model."""
+    return bool(spec.weights) or spec.family in KNOWN_FAMILIES
 
 
 def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
@@ -98,7 +104,7 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
     heads = _size(config, "num_attention_heads")
     hidden = _size(config, "hidden_size")
     head_dim = int(config.get("head_dim") or hidden // heads)
-    experts = int(config.get("num_experts") or config.get("num_local_experts") or 0)
+    experts = _expert_count(config, family)
     layers = _layers(config, family, experts)
     max_context = int(config.get("max_position_embeddings", 2048))
     rope, local_rope = global_and_local_rope(config, family, head_dim, max_context)
@@ -134,8 +140,16 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         causal=not (is_gemma and config.get("use_bidirectional_attention")),
         num_experts=experts,
         experts_per_token=int(config.get("num_experts_per_tok") or 0),
+        dense_intermediate_size=int(config.get("intermediate_size") or 0) if family == "qwen3_moe" else 0,
         conv_width=int(config.get("conv_L_cache") or 0),
     )
+
+
+def _expert_count(config: dict[str, Any], family: str) -> int:
+    """Experts of a mixture; 0 for the dense families, whose models look at none of these keys."""
+    if family in KNOWN_FAMILIES - _MIXTURES:
+        return 0
+    return int(config.get("num_experts") or config.get("num_local_experts") or 0)
 
 
 def _size(config: dict[str, Any], key: str, most: int = 2**31) -> int:
@@ -158,7 +172,7 @@ def _activation(config: dict[str, Any], family: str) -> str:
 
 def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> int:
     """Width of a feed-forward, in a mixture that of one expert."""
-    if experts and config.get("moe_intermediate_size"):
+    if experts and family != "gpt_oss" and config.get("moe_intermediate_size"):
         return _size(config, "moe_intermediate_size")
     if family != "lfm2":
         return _size(config, "intermediate_size")
@@ -171,7 +185,7 @@ def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> in
 
 
 def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec]:
-    count = _size(config, "num_hidden_layers", _MOST_LAYERS)
+    count = _size(config, "num_hidden_layers", MOST_LAYERS)
     ropes = _rotating(config, family, count)
     window = _window(config, family)
     types = config.get("layer_types")
@@ -181,8 +195,19 @@ def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec
         kinds = [_LAYER_KINDS[types[i]] for i in range(count)]
     if window is None and "sliding_attention" in kinds:
         raise ValueError("layers with a window, but no window")
-    feed_forward = "mixture_of_experts" if experts else "dense"
-    return [LayerSpec(kind=kinds[i], feed_forward=feed_forward, rope=ropes[i]) for i in range(count)]
+    mixtures = _mixtures(config, family, experts, count)
+    return [
+        LayerSpec(kind=kinds[i], feed_forward="mixture_of_experts" if mixtures[i] else "dense", rope=ropes[i])
+        for i in range(count)
+    ]
+
+
+def _mixtures(config: dict[str, Any], family: str, experts: int, count: int) -> list[bool]:
+    """Which layers are mixtures of experts: of Qwen3's every so many, and not those that are listed as dense."""
+    if family != "qwen3_moe":
+        return [experts > 0] * count
+    step, dense = int(config.get("decoder_sparse_step") or 1), set(config.get("mlp_only_layers") or [])
+    return [experts > 0 and i not in dense and (i + 1) % step == 0 for i in range(count)]
 
 
 def _rotating(config: dict[str, Any], family: str, count: int) -> list[bool]:

@@ -101,6 +101,7 @@ def new_card(
             tokens=int(lengths_of(data.train).sum()),
             learned_tokens=int(supervised_of(data.train).sum()),
         ),
+        coverage=engine.coverage,
         base=CardModel(
             name=source.name,
             files=[HashedFile(name=path.name, bytes=_size(path)) for path in base_files(source.folder)],

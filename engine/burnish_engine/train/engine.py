@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 import torch
 
+from burnish_engine.contract.coverage import Coverage
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.device import MEMORY_ERRORS, is_out_of_memory
@@ -87,6 +88,11 @@ class Engine(Protocol):
     @property
     def trains(self) -> Trained:
         """What it trains."""
+        ...
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which share of each kind of layer's weights it trains or adapts, counted on what was loaded."""
         ...
 
     @property

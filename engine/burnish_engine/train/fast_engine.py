@@ -12,19 +12,23 @@ import torch
 
 from burnish_engine.advise.engine_choice import in_4_bits
 from burnish_engine.advise.fast_shape import head_rows
+from burnish_engine.contract.coverage import Coverage, count_coverage
+from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.memory_plan import Level, MemoryPlan
 from burnish_engine.contract.recipe import Recipe, why_plain
 from burnish_engine.contract.recipe_train import optimizer_notes
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.hardware.host_memory import host_memory
+from burnish_engine.models.adapter_targets import check_spec_targets
 from burnish_engine.models.decoder_generate import DecoderSpeaker
 from burnish_engine.models.decoder_load import load_decoder
 from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.generate import generate_replies
 from burnish_engine.models.keep import KEEP_LEVELS
 from burnish_engine.models.load_fast import declared_ends, device_problem
-from burnish_engine.models.lora_adapter import plan_adapter, read_plan
+from burnish_engine.models.lora_adapter import AdapterPlan, plan_adapter, read_plan
 from burnish_engine.models.precision import DTYPES, exact_products
 from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource
@@ -39,6 +43,16 @@ from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.smaller_plan import smaller_plan, what_changed
 from burnish_engine.train.stream import BatchStream
 from burnish_kernels.attention.op import tile_rows
+
+
+def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
+    """What the adapter's modules reach of the decoder's."""
+    reached = {adapted.module.path for adapted in adapters.modules}
+    return count_coverage(
+        (matrix, f"model.layers.{number}.{matrix.name}" in reached)
+        for number, layer in enumerate(spec.layers)
+        for matrix in layer_matrices(spec, layer)
+    )
 
 
 def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
@@ -64,6 +78,7 @@ class FastEngine:
 
     Attributes:
         plan: What was decided.
+        coverage: See `Engine`.
     """
 
     name = "fast"
@@ -92,11 +107,10 @@ class FastEngine:
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, tokenizer, str(source.folder)
         section = recipe.train
         modules = known.modules(spec)
+        if not adapter:
+            self.notes += check_spec_targets(spec, recipe.adapter)
         adapters = read_plan(adapter, modules) if adapter else plan_adapter(recipe.adapter, modules)
-        named = {module.path.rpartition(".")[2] for module in modules}
-        skipped = [name for name in recipe.adapter.targets if name not in named and name != "all-linear"]
-        if skipped:
-            self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
+        self.coverage = _coverage(spec, adapters)
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4 = in_4_bits(recipe, source.config)

@@ -16,7 +16,9 @@ from burnish_engine.hardware.probe import probe
 from burnish_engine.runs.recorder import Recorder
 
 
-def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyway: bool = False) -> Plan | None:
+def check_fit(
+    recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyway: bool = False, fresh: bool = True
+) -> Plan | None:
     """Plan the run with its real dataset, record the prediction, and refuse what does not fit.
 
     Args:
@@ -24,6 +26,7 @@ def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyw
         dataset: Its prepared data.
         recorder: Gets the prediction as an event.
         anyway: Only warn.
+        fresh: The run begins; one that goes on trains what it trained, whatever the recipe would be refused for now.
 
     Returns:
         The plan, which the run is to keep to; None where none could be made.
@@ -31,10 +34,14 @@ def check_fit(recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyw
     Raises:
         DoesNotFitError: It does not fit.
         NoSpaceError: Only the disk is too full.
+        UsageError: The recipe asks for what cannot be done, or its targets miss parts of the model.
     """
     try:
         plan = plan_recipe(recipe, dataset=dataset, machine=_machine_for_this_process())
-    except (SetupError, UsageError) as error:  # a shape we cannot read: training may work all the same
+    except (SetupError, UsageError) as error:
+        if fresh and isinstance(error, UsageError):
+            raise
+        # a shape we cannot read: training may work all the same
         recorder.emit(Warned(code="plan", message=str(error)))
         return None
     recorder.emit(

@@ -18,7 +18,9 @@ from burnish_engine.contract.recipe_train import idle_note, optimizer_notes
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models import plain
+from burnish_engine.models.adapter_targets import check_targets
 from burnish_engine.models.generate import generate_replies
+from burnish_engine.models.model_shape import PlacedMatrix, inside_and_outside, measured_coverage, placed_matrices
 from burnish_engine.models.precision import exact_products
 from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource, open_model
@@ -50,6 +52,9 @@ class PlainEngine:
         adapter: Folder of what was trained so far (the adapter, or the whole model) to go on with; None starts anew.
         layout: Of the run so far, kept where it can be; None finds out.
         plan: How to use memory; empty for as the recipe says.
+
+    Attributes:
+        coverage: See `Engine`.
     """
 
     name = "plain"
@@ -77,7 +82,8 @@ class PlainEngine:
             base = self._whole.model
         else:
             base = plain.load_base(source, precision, device)
-        self._tell_idle_settings(base, recipe)
+        placed = placed_matrices(base)
+        self._tell_idle_settings(placed, recipe, fresh=adapter is None)
         self._layout, note = choose_layout(base, base.config.vocab_size, device, recipe.train.pack, layout)
         self.notes += [note] if note else []
         if recipe.train.pack and self._layout == "padded":
@@ -88,6 +94,7 @@ class PlainEngine:
             self.model = plain.load_adapter(base, adapter, trainable=True)
         else:
             self.model = plain.attach_adapter(base, recipe.adapter, recipe.train.seed)
+        self.coverage = measured_coverage(placed, self.model)
         self.memory_plan = ""
         if recipe.train.recompute or plan in (_RECOMPUTE, SMALLEST):
             self.shrink()
@@ -268,11 +275,12 @@ class PlainEngine:
             return self._optimizer.tensors()
         return optimizer_tensors(self._optimizer, self._parameters, copy=copy)
 
-    def _tell_idle_settings(self, base: Any, recipe: Recipe) -> None:
+    def _tell_idle_settings(self, placed: list[PlacedMatrix], recipe: Recipe, *, fresh: bool) -> None:
+        """Say which settings have no part in the run; refuse targets that miss parts of the model."""
         if self._whole:
             self.notes += [note] if (note := idle_note(recipe.adapter)) else []
-        elif skipped := plain.skipped_targets(base, recipe.adapter):
-            self.notes.append(f"This model has no layers named {', '.join(skipped)}; they get no adapter.")
+        elif fresh:
+            self.notes += check_targets(*inside_and_outside(placed), recipe.adapter)
 
     def _drop_gradients(self) -> None:
         if self._whole:

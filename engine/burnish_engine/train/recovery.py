@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import torch
 
+from burnish_engine.contract.coverage import Coverage
 from burnish_engine.data.pack import MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.device import MEMORY_ERRORS, is_out_of_memory
@@ -81,6 +82,11 @@ class RecoveringEngine:
     def state_bytes(self) -> int:
         """See `Engine`."""
         return self._engine.state_bytes
+
+    @property
+    def coverage(self) -> Coverage:
+        """See `Engine`."""
+        return self._engine.coverage
 
     @property
     def locked_bytes(self) -> int:

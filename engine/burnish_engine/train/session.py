@@ -158,7 +158,7 @@ class Session:
         made = self._materials = gather(self.paths, recipe, recorder, fresh=resume is None)
         # A run that already trained here is not refused for what happens to be free now, only warned about.
         anyway = self._anyway or resume is not None
-        predicted = check_fit(recipe, made.data.facts, recorder, anyway=anyway)
+        predicted = check_fit(recipe, made.data.facts, recorder, anyway=anyway, fresh=resume is None)
         self._predicted_s = (predicted.seconds or 0.0) if predicted else 0.0
         self.measure = Measure(self.device)
         if resume:  # it goes on with whatever plan it had
@@ -170,7 +170,9 @@ class Session:
         self._precision = position.precision if position else choose_precision(recipe.train.precision, self.device)
         promised = predicted.memory_plan if predicted else None
         plan = position.plan if position else promised.model_dump_json() if promised else ""
-        facts = Facts(recipe, made.data, made.stream, made.budget.steps, self._precision, made.tokenizer.pad_token_id)
+        planned = predicted.coverage if predicted and resume is None else None
+        pad = made.tokenizer.pad_token_id
+        facts = Facts(recipe, made.data, made.stream, made.budget.steps, self._precision, pad, planned)
         self._guard = Guard(facts, self._tell_verdict)
         self._stopping_early = EarlyStopping(recipe.evaluation, self.paths.checkpoints)
         self._readings = Readings(recipe, made, recorder)

@@ -163,7 +163,9 @@ def test_only_long_runs_are_worth_it():
 def test_what_is_left_of_a_run_decides(made, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        session, "check_fit", lambda *_args, **_settings: SimpleNamespace(seconds=1000.0, memory_plan=None)
+        session,
+        "check_fit",
+        lambda *_args, **_settings: SimpleNamespace(seconds=1000.0, memory_plan=None, coverage=None),
     )
     paths = made("fast", False, max_steps=5)
     monkeypatch.setattr(session, "is_worthwhile", lambda *found: asked.append(found))

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.events import RunStarted
 from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe_file import parse_recipe
@@ -193,8 +193,19 @@ def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):
 
 
 def test_targets_that_the_model_lacks_are_told(make):
-    fast = make(sections={"adapter": {"targets": ["q_proj", "router", "experts"]}})
-    assert fast.engine.notes == ["This model has no layers named router, experts; they get no adapter."]
+    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    (note,) = make(sections={"adapter": {"targets": [*names, "router", "experts"]}}).engine.notes
+    assert "router, experts" in note
+    with pytest.raises(UsageError, match="router"):
+        make(sections={"adapter": {"targets": ["q_proj", "router"]}})
+
+
+def test_coverage_is_counted_on_the_adapter_that_was_made(make):
+    some = make(sections={"adapter": {"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}}).engine.coverage
+    assert {one.kind: one.reached / one.weights for one in some.kinds} == {"attention": 1.0, "feed-forward": 0.0}
+    for engine in ("fast", "plain"):
+        whole = make(sections={"train": {"engine": engine}}).engine.coverage
+        assert [one.reached for one in whole.kinds] == [one.weights for one in whole.kinds]
 
 
 def test_a_failed_capture_is_one_note(make):

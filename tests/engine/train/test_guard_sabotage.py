@@ -105,6 +105,13 @@ def test_rows_without_an_end_are_a_warning(run, engine):
     assert read_card(paths).guard.check == "end_token"
 
 
+def test_an_adapter_that_reaches_something_else_than_planned_is_a_warning(run):
+    paths, outcome = run("fast", sabotage.other_layers_planned, max_steps=2)
+    assert outcome.exit_code == ExitCode.DONE
+    assert {(event.check, event.verdict) for event in reports(paths)} == {("coverage", "suspicious")}
+    assert "convolution" in read_card(paths).guard.sentence
+
+
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_without_probes_the_steps_alone_tell_much(run, engine):
     for spoil, check in ((sabotage.no_gradient, "zero_gradient"), (sabotage.zero_loss_in_the_pass, "zero_loss")):

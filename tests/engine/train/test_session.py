@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from burnish_engine.advise import plan
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
 from burnish_engine.contract.events import (
     CheckpointSaved,
@@ -23,9 +24,11 @@ from burnish_engine.contract.events import (
 )
 from burnish_engine.contract.recipe_file import dump_recipe
 from burnish_engine.runs import lease
+from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
+from burnish_engine.train import fast_engine
 from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
@@ -417,18 +420,33 @@ def test_zero_supervised_tokens_is_an_error_not_a_run(made, tmp_path):
     assert not paths.checkpoints.exists()
 
 
-def test_targets_the_model_lacks_are_named(made):
-    some = made(max_steps=2, extra="")
-    recipe_text = some.recipe.read_text(encoding="utf-8")
-    some.recipe.write_text(recipe_text.replace('"q_proj"', '"q_proj", "router"'), encoding="utf-8")
-    run_training(some)
-    assert any(
-        getattr(event, "code", "") == "engine" and "router" in event.message for event in read_events(some.events)
-    )
-    none = made(max_steps=2)
-    text = none.recipe.read_text(encoding="utf-8")
+def with_targets(paths, targets):
+    """The run with other targets in its recipe."""
+    text = paths.recipe.read_text(encoding="utf-8")
     start, end = text.index("targets = ["), text.index("]", text.index("targets = [")) + 1
-    none.recipe.write_text(text[:start] + 'targets = ["nope"]' + text[end:], encoding="utf-8")
-    outcome = run_training(none)
+    paths.recipe.write_text(f"{text[:start]}targets = {targets}{text[end:]}", encoding="utf-8")
+    return paths
+
+
+def test_targets_the_model_lacks_are_refused_once(made):
+    some = with_targets(made(max_steps=2), '["q_proj", "router"]')
+    outcome = run_training(some)
     assert outcome.exit_code == UsageError.exit_code
-    assert "q_proj" in outcome.message
+    assert "router" in outcome.message
+    assert "down_proj" in outcome.message
+    assert not [event for event in read_events(some.events) if "router" in getattr(event, "message", "")][1:]
+    none = run_training(with_targets(made(max_steps=2), '["nope"]'))
+    assert none.exit_code == UsageError.exit_code
+    assert "q_proj" in none.message
+
+
+def test_a_run_that_an_older_version_began_with_such_targets_goes_on(made, monkeypatch):
+    paths = with_targets(made(max_steps=4, engine='"fast"'), '["q_proj", "router"]')
+    with monkeypatch.context() as older:
+        for module in (plan, fast_engine):
+            older.setattr(module, "check_spec_targets", lambda *_: [])
+        assert run_training(paths, listener=commanding(paths, 2, "stop")).exit_code == ExitCode.STOPPED
+    assert run_training(paths).exit_code == ExitCode.DONE
+    card = read_card(paths)
+    assert "feed-forward 0 %" in card.coverage.text
+    assert "feed-forward 0 %" in card.guard.coverage

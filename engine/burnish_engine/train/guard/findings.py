@@ -8,6 +8,7 @@ from typing import Literal
 
 Check = Literal[
     "not_finite",
+    "coverage",
     "no_targets",
     "padding",
     "leak",
@@ -26,6 +27,7 @@ Check = Literal[
 
 CHECKS: dict[Check, str] = {
     "not_finite": "loss and gradient are finite",
+    "coverage": "the adapter reaches what was planned",
     "no_targets": "something is learned from every pass",
     "padding": "only real tokens count",
     "leak": "documents of a pass do not see each other",
@@ -82,6 +84,17 @@ def no_targets(where: str) -> Finding:
         "All labels are masked: the replies were not found in the rendered rows, or were cut off.",
         'Look at `burnish inspect` (the learned part is marked); set data.learn = "everything", or raise '
         "data.max_length.",
+    )
+
+
+def coverage(reached: str, planned: str) -> Finding:
+    """What is trained is something else than the plan said."""
+    return Finding(
+        "coverage",
+        f"The adapter reaches {reached}; planned were {planned}.",
+        "The model that was loaded has other layers than its config.json says, or names them otherwise.",
+        "Name the layers to train in adapter.targets; please report it with the model's name.",
+        stops=False,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from burnish_engine.contract.card import CardGuard
+from burnish_engine.contract.coverage import Coverage
 from burnish_engine.contract.errors import DivergedError
 from burnish_engine.contract.events import GuardReported, Verdict
 from burnish_engine.contract.recipe import Recipe
@@ -46,6 +47,7 @@ class Facts:
         total_steps: Of the run.
         precision: What is computed in.
         pad: The tokenizer's fill token.
+        planned: What the plan said is reached of the layers' weights; None: nothing, or the run goes on.
     """
 
     recipe: Recipe
@@ -54,6 +56,7 @@ class Facts:
     total_steps: int
     precision: str
     pad: int | None
+    planned: Coverage | None = None
 
 
 class Guard:
@@ -81,6 +84,7 @@ class Guard:
         self._began = self._due = 0
         self._gradient_checks: list[Check] = []
         self._measured: list[Check] = []
+        self._coverage = Coverage(kinds=())
 
     def begin(self, run: Run, step: int) -> None:
         """Look before training starts, or goes on after `step` steps.
@@ -101,6 +105,7 @@ class Guard:
         began = time.perf_counter()
         found = run("the first look of the guard", lambda engine: self._look_before(engine, fresh=step == 0))
         checks: list[Check] = ["no_targets", "labels", "padding", "end_token", *self._measured, *self._gradient_checks]
+        checks += ["coverage"] if self._facts.planned else []
         self._conclude("before", step, found, checks, began)
 
     def is_due(self, step: int) -> bool:
@@ -190,8 +195,14 @@ class Guard:
         yield from check_rows(facts.data.train, facts.data.end_token_ids, facts.pad)
         yield from check_batches(facts.data.train, batches, facts.data.end_token_ids)
 
+    def _look_at_coverage(self) -> Iterable[Finding]:
+        planned = self._facts.planned
+        if planned and set(planned.kinds) != set(self._coverage.kinds):
+            yield findings.coverage(self._coverage.text, planned.text)
+
     def _look_before(self, engine: Engine, *, fresh: bool) -> list[Finding]:
-        told = list(self._look_at_rows())
+        self._coverage = engine.coverage
+        told = [*self._look_at_coverage(), *self._look_at_rows()]
         if not self._probes or any(finding.stops for finding in told):
             return told
         look, at = look_into(engine), self._at(fresh=fresh)
@@ -277,7 +288,8 @@ class Guard:
         told = foremost([one for one in (self._told, finding) if one])
         self._told = told
         verdict: Verdict = "training" if told is None else "not_training" if told.stops else "suspicious"
-        words = told.sentence if told else _all_well(when, len(self._passed))
+        reached = self._coverage.text if self._facts.recipe.adapter.method != "full" else ""
+        words = told.sentence if told else _all_well(when, len(self._passed), reached)
         card = CardGuard(
             verdict=verdict,
             sentence=words,
@@ -285,6 +297,7 @@ class Guard:
             cause=told.cause if told else "",
             remedy=told.remedy if told else "",
             passed=list(self._passed),
+            coverage=reached,
         )
         seconds = time.perf_counter() - began if began is not None else 0.0
         self._report(GuardReported(step=step, when=when, seconds=seconds, **card.model_dump()), card)
@@ -292,11 +305,12 @@ class Guard:
             raise DivergedError(f"{finding.sentence} {finding.cause}", finding.remedy)
 
 
-def _all_well(when: When, checks: int) -> str:
+def _all_well(when: When, checks: int, reached: str) -> str:
     words = {
         "before": "Nothing speaks against training",
         "after_warmup": "It is training",
         "training": "It is training",
         "end": "It trained",
     }
-    return f"{words[when]}: {checks} checks found nothing."
+    covered = f" The adapter reaches {reached}." if reached else ""
+    return f"{words[when]}: {checks} checks found nothing.{covered}"

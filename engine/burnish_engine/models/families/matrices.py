@@ -1,0 +1,94 @@
+"""The matrices of a decoder layer by their names in transformers' model, from a specification. Loads no torch."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from burnish_engine.contract.coverage import Matrix
+from burnish_engine.contract.facts import DecoderSpec, LayerSpec
+
+ROUTER = "router"
+"""Kind of the matrices that choose experts. They stay as they are unless a recipe names them."""
+_ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
+
+
+def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
+    """The matrices of a layer in the model's order: those counted on the built model, else the family's.
+
+    Names are those of transformers 5 (modeling_*.py of each family). A family without a table has Llama's.
+    """
+    if layer.matrices:
+        return layer.matrices
+    dense = layer.feed_forward == "dense"
+    return _layer_matrices(
+        spec.family,
+        is_convolution=layer.kind == "short_convolution",
+        fused=spec.fused_projections,
+        hidden=spec.hidden_size,
+        query=spec.num_heads * spec.head_dim,
+        key=spec.num_kv_heads * spec.head_dim,
+        wide=feed_forward_width(spec, layer),
+        experts=0 if dense else spec.num_experts,
+        conv_width=spec.conv_width,
+    )
+
+
+def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
+    """Width of a layer's feed-forward; in a mixture that of one expert."""
+    dense = spec.num_experts and layer.feed_forward == "dense"
+    return spec.dense_intermediate_size or spec.intermediate_size if dense else spec.intermediate_size
+
+
+@lru_cache(maxsize=1024)
+def _layer_matrices(
+    family: str,
+    *,
+    is_convolution: bool,
+    fused: bool,
+    hidden: int,
+    query: int,
+    key: int,
+    wide: int,
+    experts: int,
+    conv_width: int,
+) -> tuple[Matrix, ...]:
+    if is_convolution:
+        mixer = [
+            _matrix("conv.conv", "convolution", hidden, conv_width, form="other"),
+            _matrix("conv.in_proj", "convolution", 3 * hidden, hidden),
+            _matrix("conv.out_proj", "convolution", hidden, hidden),
+        ]
+    elif fused:
+        mixer = [_matrix("self_attn.qkv_proj", "attention", query + 2 * key, hidden)]
+    else:
+        sizes = {"q_proj": query, "k_proj": key, "v_proj": key}
+        mixer = [_matrix(f"self_attn.{name}", "attention", rows, hidden) for name, rows in sizes.items()]
+    if not is_convolution:
+        output = "out_proj" if family == "lfm2" else "o_proj"
+        mixer.append(_matrix(f"self_attn.{output}", "attention", hidden, query))
+    return (*mixer, *(_experts(family, hidden, wide, experts) if experts else _dense(family, hidden, wide, fused)))
+
+
+def _dense(family: str, hidden: int, wide: int, fused: bool) -> list[Matrix]:
+    if fused:
+        inputs, down = {"mlp.gate_up_proj": 2 * wide}, "mlp.down_proj"
+    elif family == "lfm2":
+        inputs, down = {"feed_forward.w1": wide, "feed_forward.w3": wide}, "feed_forward.w2"
+    else:
+        inputs, down = {"mlp.gate_proj": wide, "mlp.up_proj": wide}, "mlp.down_proj"
+    found = [_matrix(name, "feed-forward", rows, hidden) for name, rows in inputs.items()]
+    return [*found, _matrix(down, "feed-forward", hidden, wide)]
+
+
+def _experts(family: str, hidden: int, wide: int, experts: int) -> list[Matrix]:
+    return [
+        _matrix(_ROUTERS.get(family, "mlp.gate"), ROUTER, experts, hidden, form="other"),
+        _matrix("mlp.experts.gate_up_proj", "experts", 2 * wide, hidden, count=experts, form="stacked"),
+        _matrix("mlp.experts.down_proj", "experts", hidden, wide, count=experts, form="stacked"),
+    ]
+
+
+def _matrix(name: str, kind: str, rows: int, columns: int, *, count: int = 1, form: str = "linear") -> Matrix:
+    return Matrix.model_validate(
+        {"name": name, "kind": kind, "rows": rows, "columns": columns, "count": count, "form": form}
+    )

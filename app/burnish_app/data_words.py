@@ -82,6 +82,7 @@ DONE = {
     ("tools", "drop"): "Rows with tools that the template does not write are left out.",
     ("overlong", "drop"): "Rows that are too long are left out.",
     ("overlong", "split"): "Rows that are too long are split.",
+    ("overlong", "truncate"): "Rows that are too long are cut.",
     ("broken_rows", "drop"): "Rows that cannot be read are left out.",
 }
 """What is said where such a field is set."""
@@ -250,6 +251,16 @@ def template_name(name: str) -> str:
     if name == "plain":
         return "a plain one, as the model has none"
     return name if name in TEMPLATES else Path(name).name
+
+
+def rows_in_words(facts: DatasetFacts) -> str:
+    """How many rows are learned and held out, as a sentence; they add up to the rows that are used."""
+    report = facts.report
+    if report is None or not report.training_rows:  # of an older engine
+        return f"{facts.train_rows:,} rows to learn from, {facts.validation_rows:,} held out."
+    documents = facts.train_rows + facts.validation_rows
+    several = f", as {documents:,} documents" if documents != report.used_rows else ""
+    return f"{plural(report.training_rows, 'row')} to learn from, {report.held_out_rows:,} held out{several}."
 
 
 def cut_in_words(cut: CutLine, facts: DatasetFacts) -> str:

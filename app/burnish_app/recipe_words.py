@@ -108,7 +108,12 @@ LABELS = {
 
 CHOICES: dict[str, dict[str, str]] = {
     "data.learn": {"responses": "all replies", "last": "the last reply"},
-    "data.overlong": {"truncate": "are cut", "drop": "are left out", "split": "are split"},
+    "data.overlong": {
+        "auto": "go on if text, are cut if chat",
+        "truncate": "are cut",
+        "drop": "are left out",
+        "split": "are split",
+    },
     "data.duplicates": {
         "keep": "stay",
         "drop": "are left out",

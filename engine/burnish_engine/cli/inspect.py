@@ -42,7 +42,10 @@ def inspect(
         ),
     ] = "embedded",
     max_length: Annotated[int, typer.Option(help="Longest row, tokens; see --overlong.")] = 1024,
-    overlong: Annotated[str, typer.Option(help="What happens to longer rows: truncate, drop or split.")] = "truncate",
+    overlong: Annotated[
+        str,
+        typer.Option(help="What happens to longer rows: auto (texts go on in further rows), truncate, drop or split."),
+    ] = "auto",
     shape: Annotated[
         str,
         typer.Option(
@@ -151,8 +154,8 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
         "format": f"{facts.format}, shape {facts.shape}",
         "columns": ", ".join(facts.columns),
         "rows": f"{about}{facts.rows:,}: {used:,} used, {facts.rows - used:,} dropped",
-        "training": f"{facts.train_rows:,} rows",
-        "held out": f"{facts.validation_rows:,} rows",
+        "training": _kept(facts.report.training_rows if facts.report else facts.train_rows, facts.train_rows),
+        "held out": _kept(facts.report.held_out_rows if facts.report else facts.validation_rows, facts.validation_rows),
         "tokens": f"{facts.tokens:,}, of which {facts.supervised_tokens:,} learned ({share:.1%})",
         "truncated": f"{facts.truncated_rows:,} rows longer than {recipe.data.max_length:,} tokens",
         "packing": f"{facts.micro_batches:,} passes an epoch, {facts.fill:.1%} of {budget:,} tokens filled",
@@ -163,6 +166,11 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
     for name, value in rows.items():
         grid.add_row(Text(name, style="dim"), _safe(value))
     return grid
+
+
+def _kept(rows: int, documents: int) -> str:
+    """How many rows are used; long ones may be several documents, and weights repeat or leave out rows."""
+    return f"{rows:,} rows" + (f" as {documents:,} documents" if documents != rows else "")
 
 
 def _dropped(facts: DatasetFacts) -> Table:

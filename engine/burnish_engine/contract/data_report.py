@@ -84,6 +84,8 @@ class DatasetReport(_Facts):
     """A dataset, looked at closely."""
 
     used_rows: int = Field(description="Rows of which something is learned or held out. Rows in = these + dropped.")
+    training_rows: int = Field(default=0, description="Of those, rows that something is learned of.")
+    held_out_rows: int = Field(default=0, description="Of those, the others: rows that are held out as a whole.")
     sampled_rows: int = Field(default=0, description="Rows that all counts are estimated from; 0: all were looked at.")
     parts: int = Field(default=1, description="Files that rows are read from, in archives and folders too.")
     left_out: dict[str, str] = Field(default={}, description="Files that lie there and were not read: name to why.")

@@ -59,10 +59,12 @@ class DataSection(Section):
     )
     system_prompt: str = setting("", "System message put before conversations that have none. Empty: none is added.")
     max_length: int = setting(1024, "Longest row.", unit="tokens", ge=16, le=1_048_576)
-    overlong: Literal["truncate", "drop", "split"] = setting(
-        "truncate",
-        "What happens to rows longer than `max_length`. split: chats between exchanges, each piece with the system "
-        "message; texts anywhere. Either way they are counted and reported.",
+    overlong: Literal["auto", "truncate", "drop", "split"] = setting(
+        "auto",
+        "What happens to rows longer than `max_length`. auto: a text goes on in further rows, cut at a line, a "
+        "sentence or a word; a chat is truncated. truncate: the end is cut off. drop: the row is left out. split: as "
+        "auto, and a chat becomes several, each of whole exchanges with the system message. Either way they are "
+        "counted and reported, with the share of tokens that is lost.",
     )
     broken_rows: Literal["stop", "drop"] = setting(
         "stop", "What happens at a row that cannot be read: stop and name it, or go on without it and count it."

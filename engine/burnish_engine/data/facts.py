@@ -10,14 +10,17 @@ import numpy as np
 from burnish_engine.contract.data_report import DatasetReport, TemplateFacts
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.data.describe import length_stats
 from burnish_engine.data.documents import Documents, Rows
 from burnish_engine.data.notes import Notes
 from burnish_engine.data.pack import epoch_batches
 from burnish_engine.data.problems import EXAMPLES_PER_REASON, Dropped
-from burnish_engine.data.report import column_readings, cut_lines, findings, in_words, row_places
+from burnish_engine.data.report import Lengths, column_readings, cut_lines, findings, in_words, row_places
 from burnish_engine.data.select import Selection
+from burnish_engine.data.shard import Ints
 from burnish_engine.data.source import Source
+from burnish_engine.data.work import SPLITTING
 
 _WORDED = {"overlong", "leaks"}  # findings that have a sentence of their own among the warnings
 _END_SAMPLE = 100_000  # documents looked at to see whether replies end with a token that ends turns
@@ -80,17 +83,25 @@ def dataset_facts(
     tokens = int(rows.lengths[used].sum(dtype=np.int64))
     whole = rows.whole_lengths[used].astype(np.int64)
     names = [source.part.name for source in seen.sources]
-    odd = findings(notes, seen.selection.likeness, data, names, truncated=truncated, held_out=len(validation))
+    tokens_lost = int((whole - np.minimum(whole, data.max_length)).sum())
+    every = np.unique(used)
+    lengths = Lengths(truncated, tokens_lost / max(int(whole.sum()), 1), *_continued(seen, every))
+    held_out_rows = seen.selection.rows_of(validation.chosen)
+    odd = findings(notes, seen.selection.likeness, data, names, lengths=lengths, held_out=held_out_rows)
+    used_rows = round(seen.selection.used_rows * scale)
+    training_rows = round(seen.selection.rows_of(train.chosen) * scale)
     report = DatasetReport(
-        used_rows=round(seen.selection.used_rows * scale),
+        used_rows=used_rows,
+        training_rows=training_rows,
+        held_out_rows=used_rows - training_rows,
         sampled_rows=notes.rows if seen.sampled else 0,
         parts=len(seen.sources),
         left_out=dict(list(seen.left_out.items())[:100]),
         readings=column_readings(seen.sources[0]),
         template=seen.template,
-        cut_lines=cut_lines(rows, used, data.max_length),
+        cut_lines=cut_lines(rows, _cuttable(seen, used, data), data.max_length),
         supervised_share=float(supervised.sum() / max(tokens, 1)),
-        tokens_lost=round(int((whole - np.minimum(whole, data.max_length)).sum()) * scale),
+        tokens_lost=round(tokens_lost * scale),
         called_rows=round(notes.called * scale),
         thoughtful_rows=round(notes.thoughtful * scale),
         findings=odd,
@@ -98,7 +109,7 @@ def dataset_facts(
     warnings = [
         *_reading_warnings(seen),
         *seen.warnings,
-        *_document_warnings(data.max_length, len(cut), train=train, validation=validation, seen=seen, end_ids=end_ids),
+        *_document_warnings(data, lengths, train=train, validation=validation, seen=seen, end_ids=end_ids),
         *(in_words(finding, several=len(names) > 1) for finding in odd if finding.kind not in _WORDED),
     ]
     supervised_of = train.supervised
@@ -123,6 +134,23 @@ def dataset_facts(
         warnings=warnings,
         report=report,
     )
+
+
+def _continued(seen: Seen, used: Ints) -> tuple[Dropped, int]:
+    """The rows that go on in further ones, and how many further ones there are."""
+    tally = Dropped()
+    first, further = seen.selection.continued(used)
+    if len(first):
+        tally.add_all("continued", len(first), seen.rows.places(first[:EXAMPLES_PER_REASON]))
+    return tally, further
+
+
+def _cuttable(seen: Seen, used: Ints, data: DataSection) -> Ints:
+    """Those of the documents that a shorter longest length would cut: texts go on in further rows instead."""
+    if data.overlong not in SPLITTING:
+        return used
+    texts = [index for index, source in enumerate(seen.sources) if source.layout.shape == "text"]
+    return used[~np.isin(seen.rows.sources[used], texts)]
 
 
 def _scale(seen: Seen) -> float:
@@ -155,8 +183,8 @@ def _reading_warnings(seen: Seen) -> list[str]:
 
 
 def _document_warnings(
-    max_length: int,
-    truncated: int,
+    data: DataSection,
+    lengths: Lengths,
     *,
     train: Documents,
     validation: Documents,
@@ -164,11 +192,12 @@ def _document_warnings(
     end_ids: Sequence[int],
 ) -> list[str]:
     warnings = []
-    if truncated:
+    if truncated := lengths.truncated.total:
         share = truncated / (len(train) + len(validation))
         warnings.append(
-            f"{_rows(truncated, capital=True)} ({share:.1%}) are cut to {max_length} tokens; the model does not "
-            'see how they end. data.overlong = "drop" leaves them out, "split" makes several rows of them.'
+            f"{_rows(truncated, capital=True)} ({share:.1%}) {'is' if truncated == 1 else 'are'} cut to "
+            f"{data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens; the model does not see how "
+            'they end. data.overlong = "drop" leaves them out, "split" makes several rows of them.'
         )
     leaks = seen.selection.likeness.leaks.total
     if leaks and seen.selection.keeps_leaks:

@@ -35,6 +35,26 @@ def split(total: int, share: float, seed: int, groups: Ints | None = None) -> tu
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
+def split_ends(groups: Ints, share: float) -> tuple[Ints, Ints] | None:
+    """Training and held-out documents where the share is less than one row: the ends of long texts are held out.
+
+    Args:
+        groups: [n] number of each document's row; documents of a row follow one another.
+        share: share of each row's documents that is held out.
+
+    Returns:
+        Numbers of both, ascending; None where there are rows enough, or no row has documents enough.
+    """
+    _, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if len(sizes) * share >= 1:
+        return None
+    from_end = np.zeros(len(groups), dtype=np.int64)  # documents of the same row that come later
+    order = np.argsort(members, kind="stable")
+    from_end[order] = np.cumsum(sizes)[members[order]] - 1 - np.arange(len(groups))
+    held_out = from_end < np.minimum(np.floor(sizes * share + 0.5), sizes - 1)[members]
+    return (np.flatnonzero(~held_out), np.flatnonzero(held_out)) if held_out.any() else None
+
+
 def weighted(rows: Ints, entries: Ints, weights: Sequence[float], seed: int) -> Ints:
     """Rows as often as their dataset's weight says: all once, in order, then the second time, and so on.
 

@@ -16,9 +16,16 @@ from burnish_engine.data.tokenize import Document
 IGNORED = -100
 """Label of positions that the loss does not count; torch's default."""
 
+DATA_ORDER = 2
+"""Version of how rows become passes. A run keeps the version that it began with, in its checkpoints. Version 1 shuffles
+the documents and packs 2,048 at a time; its long plain texts are split anywhere, not at lines. Raise this when a change
+would give equal recipe and data other passes."""
+
+WINDOW_PASSES = 128
+"""Least passes that are packed together. Each window may leave its last pass half empty, which costs at most 1/128 of
+the fill; smaller windows would cost more, larger ones would change the company of a document less between epochs."""
 WINDOW_DOCUMENTS = 2048
-"""Documents packed together. They are shuffled first: the larger the window the better the fill, the smaller the more
-the company of a document changes from epoch to epoch."""
+"""Least documents that are packed together; in order 1 the number of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +99,9 @@ class EpochPlan(Sequence[MicroBatch]):
         return self.tokens / (self.budget * len(self.groups)) if self.groups else 0.0
 
 
-def epoch_batches(documents: Sequence[Document], budget: int, pack: bool, seed: int, epoch: int) -> EpochPlan:
+def epoch_batches(
+    documents: Sequence[Document], budget: int, pack: bool, seed: int, epoch: int, *, order: int = DATA_ORDER
+) -> EpochPlan:
     """The micro-batches of an epoch. Every document is in exactly one.
 
     Args:
@@ -101,6 +110,7 @@ def epoch_batches(documents: Sequence[Document], budget: int, pack: bool, seed: 
         pack: Put several documents into a micro-batch; otherwise one.
         seed: The run's seed, 0 to 2**32 - 1.
         epoch: Number of the epoch, from 0.
+        order: version of the data order, 1 or `DATA_ORDER`.
 
     Raises:
         ValueError: A document is longer than the budget.
@@ -111,15 +121,55 @@ def epoch_batches(documents: Sequence[Document], budget: int, pack: bool, seed: 
     # RandomState's stream is frozen by NumPy's policy (NEP 19); a Generator's may change between versions, and with it
     # the order of a run that is resumed.
     random = np.random.RandomState([seed, epoch])
-    order: list[int] = random.permutation(len(documents)).tolist()
+    shuffled: list[int] = random.permutation(len(documents)).tolist()
     groups: list[tuple[int, ...]] = []
-    if pack:
-        for start in range(0, len(order), WINDOW_DOCUMENTS):
-            groups.extend(best_fit(order[start : start + WINDOW_DOCUMENTS], lengths, budget))
+    if not pack:
+        groups = [(row,) for row in shuffled]
     else:
-        groups = [(row,) for row in order]
-    shuffled = [groups[index] for index in random.permutation(len(groups))]
-    return EpochPlan(documents, shuffled, budget)
+        windows = _even_windows(random, shuffled, lengths, budget) if order > 1 else _plain_windows(shuffled)
+        for window in windows:
+            groups.extend(best_fit(window, lengths, budget))
+    return EpochPlan(documents, [groups[index] for index in random.permutation(len(groups))], budget)
+
+
+def held_out_batches(documents: Sequence[Document], budget: int) -> EpochPlan:
+    """The passes of an evaluation, the same for every run: order 1, so that older runs' losses come out bit for bit.
+
+    Args:
+        documents: Held-out documents.
+        budget: Most tokens of a pass.
+    """
+    return epoch_batches(documents, budget, pack=True, seed=0, epoch=0, order=1)
+
+
+def _plain_windows(shuffled: Sequence[int]) -> list[Sequence[int]]:
+    """Stretches of 2,048 documents, as order 1 packs them."""
+    return [shuffled[start : start + WINDOW_DOCUMENTS] for start in range(0, len(shuffled), WINDOW_DOCUMENTS)]
+
+
+def _even_windows(
+    random: np.random.RandomState, shuffled: Sequence[int], lengths: Sequence[int], budget: int
+) -> list[list[int]]:
+    """Windows that each hold about the same lengths as the whole epoch, so that each packs about as well as the whole.
+
+    Documents are sorted by length. Each stretch of as many documents as there are windows is dealt at random, one to
+    each window (stratified sampling).
+
+    Args:
+        random: source of the dealing.
+        shuffled: indices of documents in random order; it decides between documents of equal length.
+        lengths: tokens of every document.
+        budget: tokens of a pass.
+
+    Returns:
+        Indices of the documents of each window, longest first.
+    """
+    count = max(1, min(sum(lengths) // (WINDOW_PASSES * budget), len(shuffled) // WINDOW_DOCUMENTS))
+    rows = np.array(shuffled, dtype=np.int64)
+    rows = rows[np.argsort(-np.array(lengths, dtype=np.int64)[rows], kind="stable")]
+    stretch = np.arange(len(rows)) // count
+    dealt = rows[np.lexsort((random.random_sample(len(rows)), stretch))]
+    return [dealt[window::count].tolist() for window in range(count)]
 
 
 def best_fit(rows: Sequence[int], lengths: Sequence[int], budget: int) -> list[tuple[int, ...]]:

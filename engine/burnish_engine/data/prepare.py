@@ -17,8 +17,9 @@ from burnish_engine.data.collect import Collector, Progress
 from burnish_engine.data.describe import dataset_hash, example_pieces, length_to_keep
 from burnish_engine.data.documents import Documents, Rows
 from burnish_engine.data.facts import Seen, dataset_facts
-from burnish_engine.data.mix import split, weighted
+from burnish_engine.data.mix import split, split_ends, weighted
 from burnish_engine.data.notes import Notes
+from burnish_engine.data.pack import DATA_ORDER
 from burnish_engine.data.select import NOTHING_LEFT, Selection
 from burnish_engine.data.source import Source
 from burnish_engine.data.template import ChatTemplate, chat_template
@@ -64,13 +65,14 @@ class Prepared:
     end_token_ids: tuple[int, ...]
 
 
-def prepare(recipe: Recipe, tokenizer: Any, *, progress: Progress | None = None) -> Prepared:
+def prepare(recipe: Recipe, tokenizer: Any, *, progress: Progress | None = None, order: int = DATA_ORDER) -> Prepared:
     """Read, render, tokenize and split a recipe's data.
 
     Args:
         recipe: Paths in it are absolute, or relative to the working folder.
         tokenizer: A fast transformers tokenizer.
         progress: Told how far it got. What it raises ends the work.
+        order: version of the data order; a run that goes on has the one that it began with.
 
     Raises:
         UsageError: The recipe names no data files.
@@ -78,7 +80,7 @@ def prepare(recipe: Recipe, tokenizer: Any, *, progress: Progress | None = None)
         NoSpaceError: What a large dataset became could not be written for lack of disk space.
         SetupError: A process that tokenized died, or a hub dataset is not here.
     """
-    return _prepare(recipe, tokenizer, progress, look=False)
+    return _prepare(recipe, tokenizer, progress, look=False, order=order)
 
 
 def look(recipe: Recipe, tokenizer: Any, *, whole: bool = False, progress: Progress | None = None) -> Prepared:
@@ -99,13 +101,22 @@ def look(recipe: Recipe, tokenizer: Any, *, whole: bool = False, progress: Progr
     return _prepare(recipe, tokenizer, progress, look=True, whole=whole)
 
 
-def _prepare(recipe: Recipe, tokenizer: Any, progress: Progress | None, *, look: bool, whole: bool = True) -> Prepared:
+def _prepare(
+    recipe: Recipe,
+    tokenizer: Any,
+    progress: Progress | None,
+    *,
+    look: bool,
+    whole: bool = True,
+    order: int = DATA_ORDER,
+) -> Prepared:
     data = recipe.data
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
     template = chat_template(tokenizer, chosen=data.template)
     parts = TokenizerParts.of(tokenizer)
-    instructions = Instructions(parts, TemplateParts(template.source, template.special_tokens, template.today), data)
+    written = TemplateParts(template.source, template.special_tokens, template.today)
+    instructions = Instructions(parts, written, data, order)
     sampling = (LOOK_WHOLE_BYTES, SAMPLE_BYTES) if look and not whole else None
     collector = Collector(data, instructions, progress, sampling=sampling, look=look)
     found = collector.collect(data.files)
@@ -116,7 +127,7 @@ def _prepare(recipe: Recipe, tokenizer: Any, progress: Progress | None, *, look:
     sources = [*found.sources, *held.sources]
     rows = Rows([*found.shards, *held.shards], [source.part.name for source in sources], data.max_length)
     held_from = sum(map(len, found.shards))
-    selection = Selection(rows, data, notes.dropped)
+    selection = Selection(rows, data, notes.dropped, order)
     selection.fit()
     if not selection.used[:held_from].any():
         raise _nothing_usable(data, rows, notes)
@@ -130,13 +141,17 @@ def _prepare(recipe: Recipe, tokenizer: Any, progress: Progress | None, *, look:
     if data.validation_files:
         train, held_out = usable[usable < held_from], usable[usable >= held_from]
     else:
-        chosen = split(len(usable), data.validation_share, recipe.train.seed, selection.groups(usable))
+        groups = selection.groups(usable)
+        ends = split_ends(groups, data.validation_share) if groups is not None and order > 1 else None
+        chosen = ends or split(len(usable), data.validation_share, recipe.train.seed, groups)
         train, held_out = usable[chosen[0]], usable[chosen[1]]
     train = selection.leaks(train, held_out)
     if not len(train):
         raise DataError("Every training row is held out as well.", 'Set data.leaks = "keep", or hold out other rows.')
     entries = np.array([source.part.entry for source in sources])[rows.sources[train]]
     mixed = weighted(train, entries, data.weights, recipe.train.seed)
+    if not len(mixed):
+        raise DataError(f"data.weights ({data.weights}) leaves no training row of {len(train)}.", "Raise a weight.")
     selection.leave_out(np.setdiff1d(train, mixed), "left out by its file's weight (data.weights)")
     documents, validation = Documents(rows, mixed), Documents(rows, held_out)
     end_ids = _end_token_ids(tokenizer, notes)

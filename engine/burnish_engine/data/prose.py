@@ -11,21 +11,27 @@ from burnish_engine.data.places import Part
 from burnish_engine.data.problems import BrokenRowError
 from burnish_engine.data.text_lines import text_lines
 
+LONGEST_TEXT_CHARS = 16 * 2**20
+"""Longest document of a text file; a longer one goes on in a further row at a line, so that memory stays bounded."""
+
 NumberedText = tuple[int, str | BrokenRowError]
 
 
 def txt_rows(part: Part, encoding: str) -> Iterator[NumberedText]:
     """Documents of a text file: runs of lines between blank lines, numbered by their first line."""
-    begins, document = 0, list[str]()
+    begins, document, chars = 0, list[str](), 0
     for number, line in chain(text_lines(part, encoding), [(0, "")]):
         if isinstance(line, BrokenRowError):
             yield number, line
-        elif line.strip():
+            continue
+        blank = not line.strip()
+        if document and (blank or chars + len(line) > LONGEST_TEXT_CHARS):
+            yield begins, json.dumps({"text": "\n".join(document)})
+            begins, document, chars = 0, [], 0
+        if not blank:
             begins = begins or number
             document.append(line.rstrip("\r\n"))
-        elif document:
-            yield begins, json.dumps({"text": "\n".join(document)})
-            begins, document = 0, []
+            chars += len(line)
 
 
 def markdown_rows(part: Part, encoding: str) -> Iterator[NumberedText]:

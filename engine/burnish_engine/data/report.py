@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import PurePath
 
@@ -29,11 +30,29 @@ _NO_DEGENERATE = Setting(key="data.degenerate", value="drop", says=_DROP)
 _NO_ADDRESSES = Setting(key="data.addresses", value="drop", says=_DROP)
 _NO_DAMAGE = Setting(key="data.damaged", value="drop", says=_DROP)
 _NO_CONTROL = Setting(key="data.control_tokens", value="drop", says=_DROP)
+_NO_LONG = Setting(key="data.overlong", value="drop", says=_DROP)
 _NO_TOOLS = Setting(key="data.tools", value="drop", says=_DROP)
 
 
+@dataclass(frozen=True)
+class Lengths:
+    """What became of rows longer than the longest length.
+
+    Attributes:
+        truncated: rows that are cut.
+        lost_share: share of all tokens that lies behind the cuts, 0 to 1.
+        continued: rows that go on in further rows.
+        further: number of those further rows.
+    """
+
+    truncated: Dropped
+    lost_share: float
+    continued: Dropped
+    further: int
+
+
 def findings(
-    notes: Notes, likeness: Likeness, data: DataSection, names: Sequence[str], *, truncated: Dropped, held_out: int
+    notes: Notes, likeness: Likeness, data: DataSection, names: Sequence[str], *, lengths: Lengths, held_out: int
 ) -> list[Finding]:
     """Everything odd, what concerns most rows first.
 
@@ -42,13 +61,13 @@ def findings(
         likeness: What equals what.
         data: The recipe's settings.
         names: Of the parts.
-        truncated: Rows that are cut.
-        held_out: Number of held-out documents.
+        lengths: what became of long rows.
+        held_out: number of held-out rows.
     """
     found = [
         *_of_likeness(likeness, data, held_out, names),
         *_of_notes(notes, data, names),
-        *_of_lengths(truncated, data, names),
+        *_of_lengths(lengths, data, names),
     ]
     return sorted(found, key=lambda finding: -finding.rows)
 
@@ -108,14 +127,14 @@ def _encodings(data: DataSection) -> list[Setting]:
     )
 
 
-def _of_lengths(truncated: Dropped, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
-    if not truncated.total:
-        return
-    actions = [
-        Setting(key="data.overlong", value="drop", says=_DROP),
-        Setting(key="data.overlong", value="split", says="makes several rows of them"),
-    ]
-    yield _finding("overlong", f"{{rows}} cut to {data.max_length} tokens", truncated, actions, names)
+def _of_lengths(lengths: Lengths, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
+    if lengths.truncated.total:
+        says = f"{{rows}} cut to {data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens"
+        split = Setting(key="data.overlong", value="split", says="makes several rows of them")
+        yield _finding("overlong", says, lengths.truncated, [_NO_LONG, split], names)
+    if lengths.continued.total:
+        says = f"{{rows}} longer than {data.max_length} tokens; what follows goes on in {lengths.further} further rows"
+        yield _finding("continued", says, lengths.continued, [_NO_LONG], names)
 
 
 def _finding(

@@ -11,7 +11,9 @@ from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.data.documents import Rows
 from burnish_engine.data.mix import earlier_equal
 from burnish_engine.data.near import near_pairs
+from burnish_engine.data.pack import DATA_ORDER
 from burnish_engine.data.problems import EXAMPLES_PER_REASON, Dropped
+from burnish_engine.data.work import SPLITTING
 
 NOTHING_LEFT = "nothing to learn after truncation"
 """How the reason begins for rows whose learned part lies behind the cut."""
@@ -48,10 +50,14 @@ class Selection:
         rows: All documents.
         data: The recipe's settings.
         dropped: Takes what is left out.
+        order: version of the data order; in order 1, a held-out row that nearly equals both a training row and an
+            earlier held-out row does not count as a near-duplicate.
     """
 
-    def __init__(self, rows: Rows, data: DataSection, dropped: Dropped) -> None:
+    def __init__(self, rows: Rows, data: DataSection, dropped: Dropped, order: int = DATA_ORDER) -> None:
+        self._order = order
         self._rows, self._data, self._dropped = rows, data, dropped
+        self._splits = data.overlong in SPLITTING
         self.likeness = Likeness()
         self.used: Mask = np.ones(len(rows), dtype=np.bool_)
         self._first_like: npt.NDArray[np.int64] = np.arange(len(rows), dtype=np.int64)
@@ -83,6 +89,11 @@ class Selection:
         if dropping or len(self.used) * 64 <= most_bytes:
             first, self.likeness.searched = near_pairs(self._rows.bands, self._rows.ids, considered, thorough=dropping)
             near = considered & (first != np.arange(len(first))) & (parts[first] == parts)
+            held_out = considered & (parts == 1)
+            if self._order > 1 and held_out.any():  # of those, the earliest like one may be a training row
+                own, whole = near_pairs(self._rows.bands, self._rows.ids, held_out, thorough=dropping)
+                near |= held_out & (own != np.arange(len(own)))
+                self.likeness.searched &= whole
             self._count(self.likeness.near, np.flatnonzero(near), NEARLY_SAME)
             self._first_like = first
         else:
@@ -130,8 +141,30 @@ class Selection:
     @property
     def used_rows(self) -> int:
         """Rows of which a document is used; a row that was split is one."""
-        used = self.used
-        return len(np.unique(self._row_keys[used])) if self._data.overlong == "split" else int(used.sum())
+        return self.rows_of(np.flatnonzero(self.used))
+
+    def rows_of(self, documents: npt.NDArray[np.int64]) -> int:
+        """Number of rows that some documents are of.
+
+        Args:
+            documents: [k] numbers of documents; one may be there more than once.
+        """
+        return len(np.unique(self._row_keys[documents] if self._splits else documents))
+
+    def continued(self, documents: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+        """Rows that became several documents.
+
+        Args:
+            documents: [k] numbers of documents, each once.
+
+        Returns:
+            The first document of each such row, and how many documents there are beyond those.
+        """
+        if not self._splits:
+            return documents[:0], 0
+        _, first, counts = np.unique(self._row_keys[documents], return_index=True, return_counts=True)
+        several = counts > 1
+        return documents[first[several]], int((counts[several] - 1).sum())
 
     @property
     def _row_keys(self) -> npt.NDArray[np.int64]:
@@ -140,7 +173,7 @@ class Selection:
 
     def groups(self, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """A number for each chosen document, equal for those of one row; None where every row is one document."""
-        return self._row_keys[chosen] if self._data.overlong == "split" else None
+        return self._row_keys[chosen] if self._splits else None
 
     def _leave_out(self, mask: Mask, reason: str) -> None:
         mask = mask & self.used
@@ -148,12 +181,14 @@ class Selection:
             return
         self.used &= ~mask
         gone = np.flatnonzero(mask)
-        if self._data.overlong == "split":  # a row is left out where none of its pieces is used
+        if self._splits:  # a row is left out where none of its pieces is used
             keys = self._row_keys
             gone = gone[~np.isin(keys[gone], keys[self.used])]
-            gone = gone[~earlier_equal(keys[gone])]
         self._count(self._dropped, gone, reason)
 
     def _count(self, tally: Dropped, at: npt.NDArray[np.int64], reason: str) -> None:
+        """Count the rows that some documents are of."""
+        if self._splits:
+            at = at[~earlier_equal(self._row_keys[at])]
         if len(at):
             tally.add_all(reason, len(at), self._rows.places(at[:EXAMPLES_PER_REASON]))

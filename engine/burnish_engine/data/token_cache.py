@@ -23,7 +23,7 @@ from burnish_engine.data.checks import unreadable
 from burnish_engine.data.places import Part
 from burnish_engine.data.shard import Shard, read_shard, write_shard
 
-_LAYOUT = 2  # part of the key; raise it when what is stored changes
+_LAYOUT = 3  # part of the key; raise it when what is stored changes
 _MARGIN_BYTES = 500_000_000  # left free on the disk
 _MANIFEST = "manifest.json"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.data import slices
 from burnish_engine.data.spans import Rendered
 from burnish_engine.data.template import adds_bos
 
@@ -94,6 +94,42 @@ class TokenizerParts:
         )
 
 
+class Encoded(NamedTuple):
+    """The tokens of a row. T tokens.
+
+    Attributes:
+        ids: [T] token ids.
+        learned: [T] whether each is a target.
+        starts: [T] first character of each in the rendered text.
+    """
+
+    ids: Ids
+    learned: Flags
+    starts: Ids
+
+    @classmethod
+    def of(cls, token: int, *, learned: bool, start: int) -> Encoded:
+        """One token."""
+        return cls(np.array([token], np.int32), np.array([learned]), np.array([start], np.int32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Encoded]) -> Encoded:
+        """Several stretches of tokens as one."""
+        if len(parts) == 1:
+            return parts[0]
+        ids, learned, starts = zip(*parts, strict=True)
+        return cls(np.concatenate(ids), np.concatenate(learned), np.concatenate(starts))
+
+    def part(self, begin: int, end: int) -> Encoded:
+        """A copy of some tokens.
+
+        Args:
+            begin: number of the first.
+            end: one past the number of the last.
+        """
+        return Encoded(self.ids[begin:end].copy(), self.learned[begin:end].copy(), self.starts[begin:end].copy())
+
+
 class Encoder:
     """Tokenizes with the exact characters that each token covers.
 
@@ -123,22 +159,43 @@ class Encoder:
         A token is learned if it covers at least one character of a span. Nothing is decided by a token's id, so that a
         padding token that is also the end-of-sequence token loses nothing.
         """
-        encodings = self._backend.encode_batch([row.text for row in rows], add_special_tokens=False)
-        return [self._with_flags(row, encoding) for row, encoding in zip(rows, encodings, strict=True)]
+        return [(row.ids, row.learned) for row in self.located(rows)]
 
-    def _with_flags(self, row: Rendered, encoding: Any) -> tuple[Ids, Flags]:
-        ids = np.array(encoding.ids, dtype=np.int32)
-        pairs = encoding.offsets
-        offsets = np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
+    def located(self, rows: Sequence[Rendered]) -> list[Encoded]:
+        """As `encode`, with the place of each token in the text."""
+        short = [row.text for row in rows if len(row.text) <= slices.SLICE_CHARS]
+        encodings = iter(self._backend.encode_batch(short, add_special_tokens=False))
+        found = list[Encoded]()
+        for row in rows:
+            if len(row.text) <= slices.SLICE_CHARS:
+                parts = iter([slices.whole(next(encodings), row.text)])
+            else:
+                parts = slices.sliced(lambda text: self._backend.encode(text, add_special_tokens=False), row.text)
+            found.append(self._joined(row, [self._with_flags(row, part) for part in parts]))
+        return found
+
+    def bos(self, row: Rendered) -> int | None:
+        """The id that stands before a row's text, if there is one."""
+        return self._bos if row.add_bos else None
+
+    def _with_flags(self, row: Rendered, part: slices.Slice) -> Encoded:
+        """The tokens of a stretch of a row."""
+        offsets, length = part.offsets, part.end - part.begin
         if self._swallowing:
-            self._shrink(row.text, ids, offsets)
-        learned = covers(offsets, row.spans, len(row.text))
-        if row.add_bos and self._bos is not None:
-            ids, learned = np.insert(ids, 0, self._bos), np.insert(learned, 0, False)
-        if row.add_eos and self._eos is not None:
-            ids, learned = np.append(ids, np.int32(self._eos)), np.append(learned, True)
-        learned[:1] = False
-        return ids, learned
+            self._shrink(row.text, part.ids, offsets)
+        spans = [(max(start, part.begin) - part.begin, min(end, part.end) - part.begin) for start, end in row.spans]
+        learned = covers(offsets - part.begin, [span for span in spans if span[0] < span[1]], length)
+        return Encoded(part.ids, learned, offsets[:, 0].astype(np.int32))
+
+    def _joined(self, row: Rendered, parts: list[Encoded]) -> Encoded:
+        """The tokens of a row, with those that stand before and after its text."""
+        begin = [Encoded.of(self._bos, learned=False, start=0)] if row.add_bos and self._bos is not None else []
+        end = (
+            [Encoded.of(self._eos, learned=True, start=len(row.text))] if row.add_eos and self._eos is not None else []
+        )
+        whole = Encoded.joined([*begin, *parts, *end])
+        whole.learned[:1] = False
+        return whole
 
     def _shrink(self, text: str, ids: Ids, offsets: npt.NDArray[np.int64]) -> None:
         """Take the swallowed white space out of the offsets of such tokens, in place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
@@ -17,13 +17,17 @@ from burnish_engine.data.conversation import Conversation
 from burnish_engine.data.formats import parsed
 from burnish_engine.data.near import bands_of
 from burnish_engine.data.notes import Notes
+from burnish_engine.data.pack import DATA_ORDER
 from burnish_engine.data.problems import BrokenRowError, Place, RowError
 from burnish_engine.data.shapes import Layout
 from burnish_engine.data.shard import BAND_COUNT, Shard
 from burnish_engine.data.spans import Rendered, Renderer
-from burnish_engine.data.split_rows import exchanges, windows
+from burnish_engine.data.split_rows import exchanges, passages, windows
 from burnish_engine.data.template import ChatTemplate
-from burnish_engine.data.tokenize import Encoder, Flags, Ids, TokenizerParts
+from burnish_engine.data.tokenize import Encoded, Encoder, Flags, Ids, TokenizerParts
+
+SPLITTING = ("auto", "split")
+"""Values of `data.overlong` with which a long text becomes several documents."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,23 @@ class Instructions:
         tokenizer: The tokenizer.
         template: The chat template.
         data: The recipe's settings.
+        order: version of the data order; in order 1, long texts are split anywhere.
     """
 
     tokenizer: TokenizerParts
     template: TemplateParts
     data: DataSection
+    order: int = DATA_ORDER
 
-    @property
-    def key(self) -> str:
-        """Equal where rows become the same documents, with the same notes."""
+    def key(self, *, texts: bool) -> str:
+        """Equal where rows become the same documents, with the same notes.
+
+        Args:
+            texts: Whether there are plain texts among the rows, which `data.overlong = "auto"` splits.
+        """
         data = self.data
-        split = data.max_length if data.overlong == "split" else 0
+        splits = data.overlong == "split" or (texts and data.overlong == "auto")
+        split = (data.max_length, self.order) if splits else ()
         settings = (data.shape, tuple(data.columns), data.encoding, data.learn, data.system_prompt, split)
         actions = (
             data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
@@ -105,7 +115,7 @@ class Worker:
 
     def __init__(self, instructions: Instructions) -> None:
         parts, template = instructions.tokenizer, instructions.template
-        self._data = instructions.data
+        self._data, self._order = instructions.data, instructions.order
         self._encoder = Encoder(parts)
         self._renderer = Renderer(
             ChatTemplate(template.source, template.special_tokens, today=template.today),
@@ -142,7 +152,7 @@ class Worker:
                 for piece in pieces:
                     self._note(piece.conversation, piece.rendered, Place(batch.source, number), notes)
                 usable.extend(pieces)
-        encoded = self._encoder.encode([item.rendered for item in usable])
+        encoded = self._encoder.located([item.rendered for item in usable])
         return self._shard(batch.source, usable, encoded, notes)
 
     def conversation(self, layout: Layout, name: str, number: int, text: str) -> Conversation:
@@ -213,24 +223,33 @@ class Worker:
         if rendered.prompt_differs:
             notes.noticed.add(noticing.OTHERWISE, place)
 
-    def _shard(
-        self, source: int, usable: Sequence[_Usable], encoded: Sequence[tuple[Ids, Flags]], notes: Notes
-    ) -> Shard:
+    def _documents(self, item: _Usable, row: Encoded) -> Iterator[_Piece]:
+        """What a row becomes: one document, or several of a long text that goes on."""
+        text, longest = item.conversation.text, self._data.max_length
+        whole, digest = conversation_text(item.conversation), _digest(item.conversation)
+        if self._data.overlong == "split" and self._order == 1:
+            band = bands_of(whole)
+            for ids, learned in windows(row.ids, row.learned, longest if text is not None else 0):
+                yield _Piece(ids, learned, _with_ids(digest, ids), band)
+        elif text is not None and self._data.overlong in SPLITTING:
+            for piece, (begin, end) in passages(text, row, longest, self._encoder.bos(item.rendered)):
+                yield _Piece(piece.ids, piece.learned, _with_ids(digest, piece.ids), bands_of(text[begin:end]))
+        else:
+            yield _Piece(row.ids, row.learned, digest, bands_of(whole))
+
+    def _shard(self, source: int, usable: Sequence[_Usable], encoded: Sequence[Encoded], notes: Notes) -> Shard:
         tokens, spans, rows = list[Ids](), list[Any](), list[tuple[int, int]]()
         token_ends, span_ends, digests, bands = list[int](), list[int](), list[int](), list[Any]()
-        cut = self._data.max_length if self._data.overlong == "split" else 0
-        for item, (ids, learned) in zip(usable, encoded, strict=True):
-            text = conversation_text(item.conversation)
-            digest, band = _digest(item.conversation), bands_of(text)
-            for piece, flags in windows(ids, learned, cut if item.conversation.text is not None else 0):
-                found = _learned_spans(flags)
-                tokens.append(piece)
+        for item, row in zip(usable, encoded, strict=True):
+            for piece in self._documents(item, row):
+                found = _learned_spans(piece.learned)
+                tokens.append(piece.ids)
                 spans.append(found)
-                token_ends.append((token_ends[-1] if token_ends else 0) + len(piece))
+                token_ends.append((token_ends[-1] if token_ends else 0) + len(piece.ids))
                 span_ends.append((span_ends[-1] if span_ends else 0) + len(found))
                 rows.append((item.row, item.position))
-                digests.append(digest if cut == 0 else _with_ids(digest, piece))
-                bands.append(band)
+                digests.append(piece.digest)
+                bands.append(piece.bands)
         places = np.array(rows, dtype=np.int64).reshape(-1, 2)
         notes.used = len(np.unique(places[:, 1]))
         return Shard(
@@ -245,6 +264,14 @@ class Worker:
             bands=np.array(bands, dtype=np.uint32).reshape(-1, BAND_COUNT),
             notes=notes,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    ids: Ids
+    learned: Flags
+    digest: int
+    bands: Any
 
 
 def conversation_text(conversation: Conversation) -> str:

@@ -48,6 +48,8 @@ class Position:
         engine: Which engine trains, fast or plain; a run goes on with the same.
         plan: `Engine.memory_plan`, as it is when this is saved; a run goes on with it.
         guard: What the guard, early stopping and going back have to know of the steps so far, as JSON.
+        data_order: version of the data order (`pack.DATA_ORDER`) that the run began with; files of older versions of
+            Burnish do not name it, and mean 1.
     """
 
     step: int
@@ -62,6 +64,7 @@ class Position:
     engine: str = "plain"
     plan: str = ""
     guard: str = ""
+    data_order: int = 1
 
 
 def save_adapter(engine: Engine, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from burnish_engine.data.pack import MicroBatch, epoch_batches
+from burnish_engine.data.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokenize import Document
 from burnish_engine.hardware.host_memory import host_memory
 from burnish_engine.train import checkpoint as checkpoints
@@ -76,6 +76,6 @@ def dry_run(
 
 def _longest_pass(documents: Sequence[Document], budget: int, *, padded: bool) -> list[Document]:
     """The documents of the evaluation's largest pass."""
-    groups = epoch_batches(documents, budget, pack=True, seed=0, epoch=0).groups
+    groups = held_out_batches(documents, budget).groups
     longest = max(groups, key=lambda group: pass_size([len(documents[row]) for row in group], padded=padded))
     return [documents[row] for row in longest]

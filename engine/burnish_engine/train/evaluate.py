@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from burnish_engine.data.pack import epoch_batches
+from burnish_engine.data.pack import held_out_batches
 from burnish_engine.data.tokenize import Document
 from burnish_engine.train.plain_step import Layout, apart, summed_loss
 
@@ -29,7 +29,7 @@ def held_out_loss(
     model.eval()
     total, count = 0.0, 0
     try:
-        for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
+        for batch in held_out_batches(documents, budget):
             if batch.supervised_tokens:
                 with apart(batch, layout):
                     total += float(summed_loss(model, batch, device, layout))

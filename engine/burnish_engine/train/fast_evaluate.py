@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from burnish_engine.data.pack import epoch_batches
+from burnish_engine.data.pack import held_out_batches
 from burnish_engine.data.tokenize import Document
 from burnish_engine.models.decoder import Decoder
 from burnish_engine.models.layer_types import Pack
@@ -33,7 +33,7 @@ def held_out_loss(
     for stack, _ in drops:
         stack.drop = None
     try:
-        for batch in epoch_batches(documents, budget, pack=True, seed=0, epoch=0):
+        for batch in held_out_batches(documents, budget):
             buffer = torch.zeros(layout.size, dtype=torch.int32)
             counts = fill_buffer(batch, layout, buffer.numpy())
             count += counts.supervised

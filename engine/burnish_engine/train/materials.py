@@ -9,6 +9,7 @@ from typing import Any
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
+from burnish_engine.data.pack import DATA_ORDER
 from burnish_engine.data.prepare import Prepared, prepare
 from burnish_engine.data.template_library import TEMPLATES
 from burnish_engine.data.tokenize import Document
@@ -41,7 +42,7 @@ class Materials:
     held_out: Sequence[Document]
 
 
-def gather(paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool) -> Materials:
+def gather(paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool, order: int = DATA_ORDER) -> Materials:
     """Open the model and read the data.
 
     Args:
@@ -49,6 +50,7 @@ def gather(paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool) 
         recipe: The run's.
         recorder: Told of phases, and of what the data has to say.
         fresh: The run begins: its held-out rows are kept with it, for what comes after training.
+        order: version of the data order that the run began with.
 
     Raises:
         BurnishError: The model or the data cannot be used.
@@ -57,7 +59,7 @@ def gather(paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool) 
     source = open_model(recipe.model.path)
     tokenizer = load_tokenizer(source)
     recorder.phase("preparing")
-    data = prepare(with_own_template(paths, recipe), tokenizer)
+    data = prepare(with_own_template(paths, recipe), tokenizer, order=order)
     for message in data.facts.warnings:
         recorder.warn("data", message)
     if fresh:
@@ -65,6 +67,6 @@ def gather(paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool) 
         save_held_out(paths, documents, data.validation_conversations)
         if recipe.data.template not in ("auto", *TEMPLATES):
             write_atomic(paths.template, data.template.source)
-    stream = BatchStream(data.train, recipe.train)
+    stream = BatchStream(data.train, recipe.train, order=order)
     held_out = data.validation[: recipe.evaluation.max_rows or None]
     return Materials(source, tokenizer, data, stream, stream.budget(), held_out)

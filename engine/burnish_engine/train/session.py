@@ -14,6 +14,7 @@ from burnish_engine.contract.events import BestKept, CheckpointSaved, GuardRepor
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import recipe_hash
+from burnish_engine.data.pack import DATA_ORDER
 from burnish_engine.models.device import cap_memory, choose_precision, choose_threads, lease_name
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.recorder import Recorder
@@ -152,10 +153,11 @@ class Session:
     def _load(self, resume: Path | None) -> None:
         recipe, recorder = self.recipe, self._recorder
         position = checkpoints.read_position(resume) if resume else None
+        self._order = position.data_order if position else DATA_ORDER
         self._threads = position.threads if position else choose_threads(recipe.devices.threads)
         torch.set_num_threads(self._threads)
         seed_everything(recipe.train.seed)
-        made = self._materials = gather(self.paths, recipe, recorder, fresh=resume is None)
+        made = self._materials = gather(self.paths, recipe, recorder, fresh=resume is None, order=self._order)
         # A run that already trained here is not refused for what happens to be free now, only warned about.
         anyway = self._anyway or resume is not None
         predicted = check_fit(recipe, made.data.facts, recorder, anyway=anyway, fresh=resume is None)
@@ -416,6 +418,7 @@ class Session:
             device=self.device.type,
             engine=self._engine.name,
             guard=self._record_now().model_dump_json(),
+            data_order=self._order,
         )
         self._recorder.sync()
         folder = checkpoints.save_checkpoint(self.paths.checkpoints, self._engine, position, self.device)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe_train import TrainSection
 from burnish_engine.data.documents import lengths_of, supervised_of
-from burnish_engine.data.pack import EpochPlan, MicroBatch, epoch_batches, micro_batch
+from burnish_engine.data.pack import DATA_ORDER, EpochPlan, MicroBatch, epoch_batches, micro_batch
 from burnish_engine.data.tokenize import Document
 
 
@@ -35,10 +35,17 @@ def pass_size(lengths: Sequence[int], *, padded: bool) -> int:
 
 
 class BatchStream:
-    """Micro-batches by their number from the start of the run; epoch after epoch, each packed and shuffled anew."""
+    """Micro-batches by their number from the start of the run; epoch after epoch, each packed and shuffled anew.
 
-    def __init__(self, documents: Sequence[Document], section: TrainSection) -> None:
+    Args:
+        documents: What to train on.
+        section: The recipe's training section.
+        order: version of the data order that the run began with.
+    """
+
+    def __init__(self, documents: Sequence[Document], section: TrainSection, *, order: int = DATA_ORDER) -> None:
         self._documents = documents
+        self._order = order
         self._lengths, self._supervised = lengths_of(documents), supervised_of(documents)
         self._section = section
         self._plans: list[EpochPlan] = []
@@ -138,7 +145,12 @@ class BatchStream:
         while not self._ends or index >= self._ends[-1]:
             section = self._section
             plan = epoch_batches(
-                self._documents, section.micro_batch_tokens, section.pack, section.seed, len(self._plans)
+                self._documents,
+                section.micro_batch_tokens,
+                section.pack,
+                section.seed,
+                len(self._plans),
+                order=self._order,
             )
             self._plans.append(plan)
             self._ends.append((self._ends[-1] if self._ends else 0) + len(plan))

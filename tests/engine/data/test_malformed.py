@@ -145,7 +145,8 @@ def accounted(path, tokenizer, **data):
         assert "\n" not in error.what.replace("\\n", "")
         return None
     assert facts.rows == facts.report.used_rows + sum(facts.dropped.values())
-    pieces = data.get("overlong") == "split"
+    assert facts.report.used_rows == facts.report.training_rows + facts.report.held_out_rows
+    pieces = data.get("overlong", "auto") in ("auto", "split")
     assert pieces or facts.report.used_rows == facts.train_rows + facts.validation_rows
     assert all(1 <= len(facts.dropped_examples[reason]) <= 5 for reason in facts.dropped)
     return facts
@@ -262,7 +263,7 @@ table_rows = st.lists(st.one_of(odd_chats, st.dictionaries(names, values, max_si
     options=st.fixed_dictionaries(
         {},
         optional={
-            "overlong": st.sampled_from(["truncate", "drop", "split"]),
+            "overlong": st.sampled_from(["auto", "truncate", "drop", "split"]),
             "duplicates": st.sampled_from(["keep", "drop", "drop_near"]),
             "degenerate": st.just("drop"),
             "secrets": st.just("drop"),

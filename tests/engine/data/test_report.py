@@ -258,11 +258,6 @@ def test_long_rows_are_split_where_the_recipe_says_so(write_jsonl, make_tokenize
     assert all(text.startswith("<|im_start|>system\nBe brief.") for text in texts[:-1])
     assert sum(text.count("Part ") for text in texts) == 12
     assert (result.facts.rows, result.facts.report.used_rows, result.facts.truncated_rows) == (2, 2, 0)
-    plain = path.with_name("text.txt")
-    plain.write_text(prose(1, 400) + "\n")
-    pieces = prepared(plain, tokenizer, max_length=128, overlong="split").train
-    assert all(len(piece) == 128 for piece in list(pieces)[:-1])
-    assert tokenizer.decode(np.concatenate([piece.input_ids for piece in pieces])).startswith(prose(1, 400))
     held = prepared(path, tokenizer, max_length=300, overlong="split", validation_share=0.5)
     assert {d.row for d in held.train}.isdisjoint({d.row for d in held.validation})
 

@@ -1,5 +1,6 @@
 """A run from start to end in this process: what it writes, how it is commanded, how it fails."""
 
+import hashlib
 import json
 import math
 import threading
@@ -28,7 +29,7 @@ from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
-from burnish_engine.train import fast_engine
+from burnish_engine.train import fast_engine, session
 from burnish_engine.train.fast_pass import PassProgram
 from burnish_engine.train.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
@@ -277,6 +278,25 @@ def test_an_automatic_run_stays_with_the_engine_that_began_it(made):
     assert [event.message for event in of_kind(paths, Warned) if event.code == "engine"] == [
         "Triton is not installed; the plain one trains this, more slowly."
     ]
+
+
+def test_a_run_of_an_older_data_order_goes_on_in_it(made, monkeypatch):
+    settings = {"max_steps": 8, "rows": 16, "epochs": 9.0, "checkpoint_every": 0}
+    whole, resumed, newer = made(**settings), made(**settings), made(**settings)
+    run_training(newer)
+    with monkeypatch.context() as older:
+        older.setattr(session, "DATA_ORDER", 1)
+        run_training(whole)
+        run_training(resumed, listener=commanding(resumed, 3, "stop"))
+    [state] = resumed.checkpoints.glob("*/state.json")
+    written = json.loads(state.read_text())
+    del written["data_order"]  # as it was before there were two
+    state.write_text(json.dumps(written))
+    marker = state.with_name("COMPLETE")
+    hashes = json.loads(marker.read_text())
+    marker.write_text(json.dumps({**hashes, "state.json": hashlib.sha256(state.read_bytes()).hexdigest()}))
+    run_training(resumed)
+    assert losses(resumed) == losses(whole) != losses(newer)
 
 
 def test_changed_data_or_recipe_is_not_resumed(made, tmp_path):

@@ -105,7 +105,10 @@ def _prepare(recipe: Recipe, tokenizer: Any, progress: Progress | None, *, look:
         raise UsageError("The recipe names no training files.", "Set data.files.")
     template = chat_template(tokenizer, chosen=data.template)
     parts = TokenizerParts.of(tokenizer)
-    instructions = Instructions(parts, TemplateParts(template.source, template.special_tokens, template.today), data)
+    checked = template_facts(template, parts.eos_token, parts.added, chosen=data.template)  # ends here if it is hostile
+    instructions = Instructions(
+        parts, TemplateParts(template.source, template.special_tokens, template.today, template.file), data
+    )
     sampling = (LOOK_WHOLE_BYTES, SAMPLE_BYTES) if look and not whole else None
     collector = Collector(data, instructions, progress, sampling=sampling, look=look)
     found = collector.collect(data.files)
@@ -140,7 +143,6 @@ def _prepare(recipe: Recipe, tokenizer: Any, progress: Progress | None, *, look:
     selection.leave_out(np.setdiff1d(train, mixed), "left out by its file's weight (data.weights)")
     documents, validation = Documents(rows, mixed), Documents(rows, held_out)
     end_ids = _end_token_ids(tokenizer, notes)
-    checked = template_facts(template, parts.eos_token, parts.added, chosen=data.template)
     seen = Seen(
         sources=sources,
         left_out=found.left_out | held.left_out,

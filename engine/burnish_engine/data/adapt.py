@@ -11,7 +11,7 @@ from typing import Any
 
 from burnish_engine.data.conversation import Conversation, Message
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.template import ChatTemplate
+from burnish_engine.data.template_protocol import Template
 
 _NAME, _VALUE = "probe_function", "probe value"
 _LONG_ID, _SHORT_ID = "call_0123456789abcdef", "call00001"
@@ -48,7 +48,7 @@ class Adapter:
         template: The template.
     """
 
-    def __init__(self, template: ChatTemplate) -> None:
+    def __init__(self, template: Template) -> None:
         self._template = template
 
     @cached_property

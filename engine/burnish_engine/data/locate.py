@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.template import ChatTemplate, Messages
+from burnish_engine.data.template_protocol import Messages, Template
 
 Bounds = tuple[int | None, int]
 """Where a reply's content begins, if that is known, and where it ends: before its closing token. Of a reply that calls
@@ -32,7 +32,7 @@ class Locator:
         closers: The tokens with which the template does end replies.
     """
 
-    def __init__(self, template: ChatTemplate, turn_end: re.Pattern[str], closers: Sequence[str]) -> None:
+    def __init__(self, template: Template, turn_end: re.Pattern[str], closers: Sequence[str]) -> None:
         self._template = template
         self._turn_end = turn_end
         self._closer = one_of(closers)

@@ -115,7 +115,8 @@ def _prepare(
         raise UsageError("The recipe names no training files.", "Set data.files.")
     template = chat_template(tokenizer, chosen=data.template)
     parts = TokenizerParts.of(tokenizer)
-    written = TemplateParts(template.source, template.special_tokens, template.today)
+    checked = template_facts(template, parts.eos_token, parts.added, chosen=data.template)  # ends here if it is hostile
+    written = TemplateParts(template.source, template.special_tokens, template.today, template.file)
     instructions = Instructions(parts, written, data, order)
     sampling = (LOOK_WHOLE_BYTES, SAMPLE_BYTES) if look and not whole else None
     collector = Collector(data, instructions, progress, sampling=sampling, look=look)
@@ -155,7 +156,6 @@ def _prepare(
     selection.leave_out(np.setdiff1d(train, mixed), "left out by its file's weight (data.weights)")
     documents, validation = Documents(rows, mixed), Documents(rows, held_out)
     end_ids = _end_token_ids(tokenizer, notes)
-    checked = template_facts(template, parts.eos_token, parts.added, chosen=data.template)
     seen = Seen(
         sources=sources,
         left_out=found.left_out | held.left_out,

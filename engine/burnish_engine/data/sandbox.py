@@ -2,7 +2,8 @@
 
 Like transformers' environment (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls), and stricter:
 forbidden attributes raise at once instead of reading as empty, loops and macros share a budget of steps, and texts,
-lists and numbers that a template builds have a largest size.
+lists and numbers that a template builds have a largest size. What it cannot bound (time within one filter, memory of
+many values) is bounded by the process that it runs in, see `render_child`.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from datetime import date, datetime, time
 from typing import Any, NoReturn
 
 from jinja2 import Undefined, nodes
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-FREE_STEPS = 100_000
-"""Loop passes and macro calls of one rendering, beside a multiple of the turns it was given."""
-_STEPS_PER_TURN = 1000
-LARGEST_NUMBER = 1_000_000
-"""Largest integer handed to a function or filter, such as a width or a count."""
-FREE_CHARS = 1_000_000
-"""Largest text that a template may build, characters, beside a multiple of what it was given."""
-_CHARS_PER_CHAR = 16
+from burnish_engine.data.limits import (
+    CHARS_PER_CHAR,
+    FREE_CHARS,
+    FREE_STEPS,
+    LARGEST_NUMBER_BITS,
+    LARGEST_SIZE,
+    STEPS_PER_TURN,
+    LimitError,
+    text_limit,
+)
+
 _LONG_WIDTH = re.compile(r"\d{7,}")
 
 
@@ -67,49 +71,48 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             turns: Messages of the conversation.
             given_chars: Their size, characters.
         """
-        self._steps, self._most_steps = 0, FREE_STEPS + _STEPS_PER_TURN * turns
-        self._most_chars = FREE_CHARS + _CHARS_PER_CHAR * given_chars
+        self._steps, self._most_steps = 0, FREE_STEPS + STEPS_PER_TURN * turns
+        self._most_chars = FREE_CHARS + CHARS_PER_CHAR * given_chars
 
     def bounded(self, value: Any) -> Any:
         """The value, if it is not too large.
 
         Raises:
-            SecurityError: It is.
+            LimitError: It is.
         """
         if isinstance(value, (str, list, tuple, dict)) and len(value) > self._most_chars:
-            raise SecurityError(f"it builds more than {self._most_chars} characters or items")
+            raise text_limit(self._most_chars)
+        if isinstance(value, int) and value.bit_length() > LARGEST_NUMBER_BITS:
+            raise _number_limit()
         return value
 
     def step(self) -> None:
         """Count one pass of a loop or macro.
 
         Raises:
-            SecurityError: The budget is spent.
+            LimitError: The budget is spent.
         """
         self._steps += 1
         if self._steps > self._most_steps:
-            raise SecurityError(f"it loops more than {self._most_steps} times")
+            raise LimitError("step", f"{self._most_steps:,} loop passes and macro calls")
 
     def collect(self, pieces: Iterator[str]) -> str:
         """The pieces of a rendering as one text, ending early if they grow too large.
 
         Raises:
-            SecurityError: They do.
+            LimitError: They do.
         """
         parts, chars = list[str](), 0
         for piece in pieces:
             parts.append(piece)
             chars += len(piece)
             if chars > self._most_chars:
-                raise SecurityError(f"it writes more than {self._most_chars} characters")
+                raise text_limit(self._most_chars)
         return "".join(parts)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Every call in a template comes through here."""
         self._check_arguments(args, kwargs)
-        owner = getattr(obj, "__self__", None)
-        if isinstance(owner, str) and obj.__name__ in {"format", "format_map"} and _LONG_WIDTH.search(owner):
-            raise SecurityError("it formats with an excessive width")
         return self.bounded(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -118,13 +121,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             for text, count in ((left, right), (right, left)):
                 sized = isinstance(text, (str, list, tuple)) and isinstance(count, int)
                 if sized and len(text) * count > self._most_chars:
-                    raise SecurityError(f"it builds more than {self._most_chars} characters or items")
-        if operator == "**" and isinstance(right, int) and right > 64:
-            raise SecurityError("it computes an excessive power")
+                    raise text_limit(self._most_chars)
+        integers = isinstance(left, int) and isinstance(right, int)
+        if operator == "**" and integers and left.bit_length() * right > LARGEST_NUMBER_BITS:
+            raise _number_limit()
         if operator == "%" and isinstance(left, str):
             self._check_arguments(right if isinstance(right, tuple) else (right,), {})
             if _LONG_WIDTH.search(left):
-                raise SecurityError("it formats with an excessive width")
+                raise _size_limit("a width")
         return self.bounded(super().call_binop(context, operator, left, right))
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
@@ -133,6 +137,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
+        for other in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+            raise TemplateSyntaxError("it reads another template, which a chat template cannot", other.lineno)
         repeated: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
             *tree.find_all(nodes.For),
             *tree.find_all(nodes.Macro),
@@ -145,8 +151,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def _check_arguments(self, args: Any, kwargs: dict[str, Any]) -> None:
         for value in (*args, *kwargs.values()):
-            if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
-                raise SecurityError(f"it uses the number {str(value)[:20]} as a size")
+            if isinstance(value, int) and abs(value) > LARGEST_SIZE:
+                raise _size_limit("an argument")
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)  # keeps jinja's marks on the function
@@ -209,6 +215,14 @@ def _public(name: Any) -> None:
 def _call(method: str, arguments: list[nodes.Node]) -> nodes.Call:
     """A call of one of our environment's methods, as a node."""
     return nodes.Call(nodes.EnvironmentAttribute(method), arguments, [], None, None)
+
+
+def _number_limit() -> LimitError:
+    return LimitError("number", f"integers of {LARGEST_NUMBER_BITS} bits")
+
+
+def _size_limit(what: str) -> LimitError:
+    return LimitError("number", f"{LARGEST_SIZE:,} for {what} that may be a size")
 
 
 def _refuse(message: object = "") -> NoReturn:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from burnish_engine.data.adapt import Adapter, probe_chat
 from burnish_engine.data.conversation import Conversation
 from burnish_engine.data.locate import Locator, common_length, one_of
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.template import ChatTemplate, Messages
+from burnish_engine.data.template_protocol import Messages, Template
 
 Span = tuple[int, int]
 Learn = Literal["responses", "last", "everything"]
@@ -44,6 +44,30 @@ class Rendered:
     prompt_differs: bool = False
 
 
+class _Prompt(NamedTuple):
+    """How a rendering up to a reply, with the generation prompt, compares to the rendering of all turns.
+
+    Its text is not kept: those of a long conversation's replies together are many times the conversation.
+
+    Attributes:
+        length: Its length, characters; -1 where the template does not take the turns.
+        common: Length of the beginning that both have in common, characters.
+    """
+
+    length: int
+    common: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether all turns begin with it."""
+        return self.length == self.common >= 0
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is one, and all turns begin otherwise."""
+        return self.length != self.common
+
+
 class Renderer:
     """Renders conversations and finds their spans.
 
@@ -57,7 +81,7 @@ class Renderer:
 
     def __init__(
         self,
-        template: ChatTemplate,
+        template: Template,
         eos_token: str | None,
         added_tokens: Sequence[str],
         *,
@@ -80,8 +104,7 @@ class Renderer:
             DataError: The template is hostile.
         """
         if conversation.text is not None:
-            text = conversation.text
-            return Rendered(text, ((0, len(text)),), add_bos=self._text_bos, add_eos=self._eos_token is not None)
+            return whole_text(conversation.text, add_bos=self._text_bos, add_eos=self._eos_token is not None)
         rendered = self._render_chat(self.adapter.turns(conversation), conversation.tools)
         if self._learn == "everything":
             return replace(rendered, spans=((0, len(rendered.text)),))
@@ -97,20 +120,27 @@ class Renderer:
     def _render_chat(self, messages: Messages, tools: Sequence[Any]) -> Rendered:
         text = self._template.render(messages, tools=tools)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
-        prompts = [self._locator.render_or_none(messages[:turn], tools, prompt=True) for turn in turns]
+        prompts = [self._prompt(messages[:turn], text, tools) for turn in turns]
         located = self._located(messages, turns, text, prompts, tools)
         if located is None:
             raise RowError(UNVERIFIED)
         ends_with_reply = turns[-1] == len(messages) - 1
         closed = self._closed(text, located, ends_with_reply=ends_with_reply)
-        return Rendered(*closed, prompt_differs=prompts[-1] is not None and not text.startswith(prompts[-1]))
+        return Rendered(*closed, prompt_differs=prompts[-1].differs)
+
+    def _prompt(self, before: Messages, text: str, tools: Sequence[Any]) -> _Prompt:
+        prompt = self._locator.render_or_none(before, tools, prompt=True)
+        if prompt is None:
+            return _Prompt(length=-1, common=-1)
+        fits = text.startswith(prompt)
+        return _Prompt(length=len(prompt), common=len(prompt) if fits else common_length(prompt, text))
 
     def _located(
         self,
         messages: Messages,
         turns: Sequence[int],
         text: str,
-        prompts: Sequence[str | None],
+        prompts: Sequence[_Prompt],
         tools: Sequence[Any],
     ) -> list[Span] | None:
         """Where each reply begins and where its content ends."""
@@ -123,18 +153,18 @@ class Renderer:
                 return spans
         return None
 
-    def _start(self, upto: Messages, prompt: str | None, text: str, marked: int | None, tools: Sequence[Any]) -> int:
+    def _start(self, upto: Messages, prompt: _Prompt, text: str, marked: int | None, tools: Sequence[Any]) -> int:
         """Where learning begins: after the generation prompt; -1 if that is unknown.
 
         Args:
             upto: The turns up to the reply.
-            prompt: The rendering of those before it with the generation prompt, if the template takes them.
+            prompt: The rendering of those before it with the generation prompt.
             text: The rendering of all turns.
             marked: Where the reply's content begins, if that is known.
             tools: Handed to the template.
         """
-        if prompt is not None and text.startswith(prompt):
-            return len(prompt)
+        if prompt.fits:
+            return prompt.length
         before = upto[:-1]
         if marked is not None and upto[-1].get("tool_calls"):
             return self._locator.after_prompt(before, text, marked, tools)
@@ -142,10 +172,9 @@ class Renderer:
             return marked
         # The template cut the reply's beginning and has another prompt for it: begin where the two part, in the prompt.
         prefix = self._locator.render_or_none(before, tools)
-        if prompt is None or prefix is None or not text.startswith(prefix):
+        if prefix is None or not text.startswith(prefix):
             return -1
-        common = common_length(prompt, text)
-        return common if common >= len(prefix) else -1
+        return prompt.common if prompt.common >= len(prefix) else -1
 
     def _closed(
         self, text: str, located: Sequence[Span], *, ends_with_reply: bool
@@ -214,6 +243,17 @@ class Renderer:
             return self._template.render(messages, add_generation_prompt=prompt)
         except RowError:
             return None
+
+
+def whole_text(text: str, *, add_bos: bool, add_eos: bool) -> Rendered:
+    """A row of plain text, learned as a whole.
+
+    Args:
+        text: Its text.
+        add_bos: Put the beginning-of-sequence id before it.
+        add_eos: Put the end-of-sequence id after it.
+    """
+    return Rendered(text, ((0, len(text)),), add_bos=add_bos, add_eos=add_eos)
 
 
 def _ascending(spans: Sequence[Span]) -> bool:

@@ -1,21 +1,18 @@
-"""The tokenizer's chat template: chosen, checked, and rendered in a sandbox."""
+"""The tokenizer's chat template: chosen, checked, and rendered in a sandbox with limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
+from hashlib import blake2b
 from typing import Any
 
-from jinja2 import Template
-from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
-
 from burnish_engine.contract.errors import DataError
+from burnish_engine.data.limits import LONGEST_SOURCE
 from burnish_engine.data.problems import RowError, shorten
-from burnish_engine.data.sandbox import RefusedByTemplateError, TemplateEnvironment
-from burnish_engine.data.template_library import template_source
-
-LONGEST_SOURCE = 262_144
-"""Longest template accepted, characters; real ones have up to about 20,000."""
+from burnish_engine.data.render_process import shared
+from burnish_engine.data.template_library import TEMPLATES, template_source
+from burnish_engine.data.template_protocol import Messages
 
 TRAINING_DATE = date(2024, 7, 26)
 """What a template that writes today's date gets in training, so that a run can be resumed and repeated. It is the
@@ -33,20 +30,23 @@ PLAIN_TEMPLATE = (
 )
 """For base models, which have no template. It uses no control token but those that every tokenizer has."""
 
-Messages = Sequence[Mapping[str, Any]]
+_CHECK = "Check chat_template in the model's folder."
+_REPLACE = "Do not use this model's template: replace chat_template in its folder by one you trust."
 
 
 class ChatTemplate:
-    """A compiled chat template. Not for use by several threads at once.
+    """A chat template, compiled and rendered in a process of its own with limits. For use by several threads.
 
     Args:
         source: Jinja source.
         special_tokens: Names such as bos_token and eos_token to their text.
         today: What a template that asks for the date gets.
         is_default: Whether Burnish's own template stands in for a missing one.
+        file: Where it was read from, if the recipe names a file; empty: it is the model's own.
 
     Raises:
-        DataError: The source is too long, or not valid Jinja.
+        DataError: The source is too long, not valid Jinja, or exceeds a limit.
+        SetupError: The process cannot be started.
     """
 
     def __init__(
@@ -56,31 +56,21 @@ class ChatTemplate:
         *,
         today: date = TRAINING_DATE,
         is_default: bool = False,
+        file: str = "",
     ) -> None:
-        if len(source) > LONGEST_SOURCE:
-            raise DataError(
-                f"The model's chat template is {len(source)} characters long; at most {LONGEST_SOURCE} are accepted.",
-                "Check chat_template in the model's folder.",
-            )
         self.source = source
         self.special_tokens = special_tokens
         self.today = today
         self.is_default = is_default
-        self._environment = TemplateEnvironment(today)
-        try:
-            self._template: Template = self._environment.from_string(source)
-        except TemplateSyntaxError as error:
-            raise DataError(
-                f"The model's chat template is not valid Jinja: line {error.lineno}: {shorten(error.message, 100)}.",
-                "Check chat_template in the model's folder.",
-            ) from None
-        except SecurityError as error:
-            raise _hostile(error) from None
-        except (RecursionError, MemoryError, SyntaxError) as error:
-            raise DataError(
-                f"The model's chat template cannot be compiled: {type(error).__name__}.",
-                "Check chat_template in the model's folder.",
-            ) from None
+        self.file = file
+        if len(source) > LONGEST_SOURCE:
+            raise self._refused(
+                f"is {len(source):,} characters long; at most {LONGEST_SOURCE:,} are accepted", hostile=False
+            )
+        parts = {"source": source, "special_tokens": special_tokens, "today": today.isoformat()}
+        key = blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self._request = {"key": key, "template": parts}
+        self.ask("compile")
 
     @property
     def writes_date(self) -> bool:
@@ -97,28 +87,37 @@ class ChatTemplate:
 
         Raises:
             RowError: The template does not take this conversation.
-            DataError: The template tries to leave its sandbox or does not end.
+            DataError: The template tries to leave its sandbox or exceeds a limit.
         """
-        environment = self._environment
-        environment.start(len(messages), _size(messages, tools))
-        try:
-            return environment.collect(
-                self._template.generate(
-                    messages=[dict(message) for message in messages],
-                    tools=list(tools) or None,
-                    documents=None,
-                    add_generation_prompt=add_generation_prompt,
-                    **self.special_tokens,
-                )
-            )
-        except SecurityError as error:
-            raise _hostile(error) from None
-        except (RecursionError, MemoryError, OverflowError) as error:  # the sandbox's range raises the last
-            raise _hostile(f"it exhausts the interpreter ({type(error).__name__})") from None
-        except RefusedByTemplateError as error:
-            raise RowError(f"refused by the chat template: {shorten(error, 80)}") from None
-        except (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            raise RowError(f"the chat template failed: {shorten(error, 80)}") from None
+        turns = [dict(message) for message in messages]
+        answer = self.ask("render", messages=turns, add_generation_prompt=add_generation_prompt, tools=list(tools))
+        return str(answer["text"])
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Let the process do something with this template; see `render_process`.
+
+        Args:
+            do: compile, render or rows.
+            arguments: What that takes.
+
+        Raises:
+            RowError: The template does not take the conversation.
+            DataError: The template is invalid, tries to leave its sandbox or exceeds a limit.
+            SetupError: The process cannot be started.
+        """
+        answer = shared.ask({**self._request, "do": do, **arguments})
+        if "row_error" in answer:
+            raise RowError(answer["row_error"])
+        if "fault" in answer:
+            raise self._refused(answer["fault"], hostile=answer["hostile"])
+        return answer
+
+    def _refused(self, what: str, *, hostile: bool) -> DataError:
+        whose = f"The chat template {shorten(self.file, 200)}" if self.file else "The model's chat template"
+        if hostile:
+            remedy = "Do not use it: name another in data.template." if self.file else _REPLACE
+            return DataError(f"{whose} was stopped in its sandbox: {shorten(what, 160)}.", remedy)
+        return DataError(f"{whose} {what}.", "Correct the file." if self.file else _CHECK)
 
 
 def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE, chosen: str = "auto") -> ChatTemplate:
@@ -131,8 +130,10 @@ def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE, chosen: str = 
 
     Raises:
         DataError: The template is invalid, there are several and none is the default, or the chosen one is not there.
+        SetupError: The process that renders cannot be started.
     """
     source = tokenizer.chat_template if chosen == "auto" else template_source(chosen)
+    file = "" if chosen == "auto" or chosen in TEMPLATES else chosen
     if isinstance(source, dict):
         if "default" not in source:
             raise DataError(
@@ -144,8 +145,8 @@ def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE, chosen: str = 
         name: [str(token) for token in value] if isinstance(value, (list, tuple)) else str(value)
         for name, value in tokenizer.special_tokens_map.items()
     }
-    if source:
-        return ChatTemplate(str(source), special_tokens, today=today)
+    if source and str(source).strip():
+        return ChatTemplate(str(source), special_tokens, today=today, file=file)
     if "eos_token" not in special_tokens:
         special_tokens["eos_token"] = ""
     plain = PLAIN_TEMPLATE.format(bos="bos_token" if adds_bos(tokenizer) else "''")
@@ -159,20 +160,3 @@ def adds_bos(tokenizer: Any) -> bool:
         return False
     ids: list[int] = tokenizer("a")["input_ids"]
     return bool(ids) and ids[0] == bos and tokenizer("a", add_special_tokens=False)["input_ids"][0] != bos
-
-
-def _size(messages: Messages, tools: Sequence[Any]) -> int:
-    """Characters of a conversation, roughly."""
-    total = len(repr(tools)) if tools else 0
-    for message in messages:
-        content = message.get("content")
-        total += len(content) if isinstance(content, str) else 0
-        total += len(repr(message)) if len(message) > 2 else 0
-    return total
-
-
-def _hostile(why: object) -> DataError:
-    return DataError(
-        f"The model's chat template was stopped in its sandbox: {shorten(why, 120)}.",
-        "Do not use this model's template: replace chat_template in its folder by one you trust.",
-    )

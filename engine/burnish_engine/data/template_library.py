@@ -65,17 +65,26 @@ def template_source(chosen: str) -> str:
         chosen: A name of `TEMPLATES`, or the path of a file.
 
     Raises:
-        DataError: There is neither.
+        DataError: There is neither, or the file is empty or too large.
     """
     if chosen in TEMPLATES:
         return TEMPLATES[chosen]
     path = Path(chosen)
     try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
-            raise DataError(f"The chat template {path} has {path.stat().st_size:,} bytes.", "Check data.template.")
-        return path.read_text(encoding="utf-8")
+        if not path.is_file():  # a device or pipe may have no end
+            raise ValueError
+        size = path.stat().st_size
+        if size > _LARGEST_FILE_BYTES:
+            raise DataError(
+                f"The chat template {path} has {size:,} bytes; at most {_LARGEST_FILE_BYTES:,} are read.",
+                "Check data.template.",
+            )
+        source = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError):
         raise DataError(
             f"data.template is {chosen!r}, which is neither a known name nor a readable text file.",
             f"Known names: auto, {', '.join(TEMPLATES)}.",
         ) from None
+    if not source.strip():
+        raise DataError(f"The chat template {path} is empty.", "Write Jinja source into it, or choose another.")
+    return source

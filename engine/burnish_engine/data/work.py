@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
 from typing import Any
@@ -19,9 +19,10 @@ from burnish_engine.data.near import bands_of
 from burnish_engine.data.notes import Notes
 from burnish_engine.data.pack import DATA_ORDER
 from burnish_engine.data.problems import BrokenRowError, Place, RowError
+from burnish_engine.data.row_renderer import RowRenderer
 from burnish_engine.data.shapes import Layout
 from burnish_engine.data.shard import BAND_COUNT, Shard
-from burnish_engine.data.spans import Rendered, Renderer
+from burnish_engine.data.spans import Rendered
 from burnish_engine.data.split_rows import exchanges, passages, windows
 from burnish_engine.data.template import ChatTemplate
 from burnish_engine.data.tokenize import Encoded, Encoder, Flags, Ids, TokenizerParts
@@ -38,11 +39,13 @@ class TemplateParts:
         source: Jinja source.
         special_tokens: As `ChatTemplate` takes them.
         today: What a template that asks for the date gets.
+        file: Where it was read from, for messages.
     """
 
     source: str
     special_tokens: dict[str, Any]
     today: date
+    file: str = field(default="", repr=False)  # the representation decides what is the same
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,8 @@ class Worker:
         parts, template = instructions.tokenizer, instructions.template
         self._data, self._order = instructions.data, instructions.order
         self._encoder = Encoder(parts)
-        self._renderer = Renderer(
-            ChatTemplate(template.source, template.special_tokens, today=template.today),
+        self._renderer = RowRenderer(
+            ChatTemplate(template.source, template.special_tokens, today=template.today, file=template.file),
             parts.eos_token,
             parts.added,
             text_bos=parts.adds_bos,
@@ -135,25 +138,55 @@ class Worker:
             DataError: The template is hostile.
         """
         notes = Notes(rows=len(batch.rows))
+        read = [self._read(batch, row, notes) for row in batch.rows]
         usable = list[_Usable]()
-        for position, (number, text, problem) in enumerate(batch.rows, start=batch.position):
-            try:
-                if problem:
-                    raise RowError(problem)
-                conversation = self.conversation(batch.layout, batch.name, number, text)
-                self._notice(conversation, Place(batch.source, number), notes)
-                pieces = [
-                    _Usable(position, number, piece, self._renderer.render(piece))
-                    for piece in self._pieces(conversation)
-                ]
-            except RowError as error:
-                notes.dropped.add(error.reason, Place(batch.source, number))
-            else:
-                for piece in pieces:
-                    self._note(piece.conversation, piece.rendered, Place(batch.source, number), notes)
-                usable.extend(pieces)
+        for index, row in enumerate(self._rendered(read)):
+            number = batch.rows[index][0]
+            place = Place(batch.source, number)
+            if isinstance(row, RowError):
+                notes.dropped.add(row.reason, place)
+                continue
+            for piece, rendered in row:
+                self._note(piece, rendered, place, notes)
+                usable.append(_Usable(batch.position + index, number, piece, rendered))
         encoded = self._encoder.located([item.rendered for item in usable])
         return self._shard(batch.source, usable, encoded, notes)
+
+    def _read(self, batch: Batch, row: tuple[int, str, str], notes: Notes) -> Conversation | RowError:
+        """The conversation in a row, looked through for trouble; or why there is none.
+
+        Raises:
+            BrokenRowError: As `conversation`.
+        """
+        number, text, problem = row
+        try:
+            if problem:
+                raise RowError(problem)
+            conversation = self.conversation(batch.layout, batch.name, number, text)
+            self._notice(conversation, Place(batch.source, number), notes)
+        except RowError as error:
+            return error
+        return conversation
+
+    def _rendered(
+        self, rows: Sequence[Conversation | RowError]
+    ) -> Iterator[list[tuple[Conversation, Rendered]] | RowError]:
+        """The pieces of each row with their renderings; or why it cannot be used."""
+        pieces = self._pieces([row for row in rows if not isinstance(row, RowError)])
+        rendered = iter(self._renderer.render([piece for row in pieces for piece in row]))
+        cut = iter(pieces)
+        for row in rows:
+            if isinstance(row, RowError):
+                yield row
+                continue
+            pairs, error = list[tuple[Conversation, Rendered]](), None
+            for piece in next(cut):
+                text = next(rendered)
+                if isinstance(text, RowError):
+                    error = error or text
+                else:
+                    pairs.append((piece, text))
+            yield error or pairs
 
     def conversation(self, layout: Layout, name: str, number: int, text: str) -> Conversation:
         """The conversation in a row.
@@ -170,18 +203,24 @@ class Worker:
             raise
         return layout.conversation(values, number, name, self._data.system_prompt)
 
-    def _pieces(self, conversation: Conversation) -> Sequence[Conversation]:
-        if self._data.overlong != "split" or conversation.text is not None:
-            return [conversation]
-        return exchanges(conversation, self._data.max_length, self._length)
+    def _pieces(self, conversations: Sequence[Conversation]) -> Sequence[Sequence[Conversation]]:
+        """Each conversation, in several pieces where it is too long and the recipe says so."""
+        if self._data.overlong != "split":
+            return [[conversation] for conversation in conversations]
+        longest = self._data.max_length
+        return [
+            [conversation] if conversation.text is not None or tokens <= longest else self._exchanges(conversation)
+            for conversation, tokens in zip(conversations, self._lengths(conversations), strict=True)
+        ]
 
-    def _length(self, conversation: Conversation) -> int:
-        """Tokens of a conversation; more than any limit where it cannot be rendered."""
-        try:
-            rendered = self._renderer.render(conversation)
-        except RowError:
-            return 2**31
-        return len(self._encoder.encode([rendered])[0][0])
+    def _exchanges(self, conversation: Conversation) -> Sequence[Conversation]:
+        return exchanges(conversation, self._data.max_length, lambda piece: self._lengths([piece])[0])
+
+    def _lengths(self, conversations: Sequence[Conversation]) -> list[int]:
+        """Tokens of each conversation; more than any limit where it cannot be rendered."""
+        rendered = self._renderer.render(conversations)
+        encoded = iter(self._encoder.encode([text for text in rendered if not isinstance(text, RowError)]))
+        return [2**31 if isinstance(text, RowError) else len(next(encoded)[0]) for text in rendered]
 
     def _notice(self, conversation: Conversation, place: Place, notes: Notes) -> None:
         """Look for trouble in what a row says; and for tools and thoughts.
@@ -194,7 +233,7 @@ class Worker:
         data = self._data
         control = next(filter(None, map(self._control_tokens.search, texts)), None)
         degenerate = noticing.degenerate_in(conversation)
-        unwritten = conversation.tools and not self._renderer.adapter.takes_tools
+        unwritten = conversation.tools and not self._renderer.takes_tools
         found = [
             *((what, data.secrets) for what in noticing.secrets_in(whole)),
             *((what, data.damaged) for what in noticing.damage_in(whole)),

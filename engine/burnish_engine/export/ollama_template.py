@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_engine.chat.prompt import Messages, render
-from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.data.template import ChatTemplate
 
 _SYSTEM = "Sq1"
@@ -158,7 +158,7 @@ def _render(template: ChatTemplate, system: str, turns: Sequence[str], bos: str)
     try:
         conversation: Messages = messages
         return render(template, conversation).removeprefix(bos)
-    except BurnishError:
+    except UsageError:  # the template does not take this conversation
         return ""
 
 

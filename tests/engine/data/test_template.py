@@ -1,11 +1,11 @@
-import time
 from datetime import date
 
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
+from burnish_engine.data.limits import LONGEST_SOURCE
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.template import LONGEST_SOURCE, ChatTemplate, chat_template
+from burnish_engine.data.template import ChatTemplate, chat_template
 
 CHAT = [
     {"role": "user", "content": "Was kostet <b>das</b> & jenes?\n"},
@@ -77,32 +77,6 @@ def test_reaching_for_python_is_a_data_error(source):
     assert "sandbox" in str(caught.value)
 
 
-RUNAWAY = [
-    "{% for i in range(1000000) %}{% for j in range(1000000) %}{% endfor %}{% endfor %}",
-    "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
-    "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}",
-    "{{ 'x' * 10 ** 12 }}",
-    "{{ [0] * 1000000000000 }}",
-    "{{ 10 ** 1000000000 }}",
-    "{{ 'x'.ljust(1000000000000) }}",
-    "{{ 'x' | center(1000000000000) }}",
-    "{{ '%1000000000000d' % 1 }}",
-    "{{ '{:>1000000000000}'.format(1) }}",
-    "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-    "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
-    "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
-    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-]
-
-
-@pytest.mark.parametrize("source", RUNAWAY)
-def test_endless_work_is_stopped(source):
-    begin = time.monotonic()
-    with pytest.raises(DataError):
-        render(source)
-    assert time.monotonic() - begin < 10
-
-
 def test_long_conversations_are_no_attack():
     long = [{"role": "user", "content": "x" * 3_000_000}]
     template = ChatTemplate("{{ messages[0].content ~ '!' }}", {})
@@ -116,12 +90,40 @@ def test_templates_that_are_none(source):
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        "{% if true %}\n{% for %}",
+        "\n{% include 'other' %}",
+        "\n{% include 'other' ignore missing %}",
+        "\n{% import 'other' as o %}",
+        "\n{% from 'other' import o %}",
+        "\n{% extends 'other' %}",
+    ],
+)
+def test_a_template_with_a_mistake_or_a_part_elsewhere_is_refused_with_the_line(source):
+    with pytest.raises(DataError, match="line 2"):
+        ChatTemplate(source, {})
+
+
+def test_the_file_that_a_recipe_names_is_named_in_its_errors():
+    with pytest.raises(DataError, match=r"own\.jinja"):
+        ChatTemplate("{{ 1 | nofilter }}", {}, file="own.jinja")
+
+
+def test_macros_and_blocks_work():
+    assert render("{% macro turn(m) %}<{{ m.role }}>{% endmacro %}{{ turn(messages[0]) }}") == "<user>"
+    assert render("{% macro b() %}[{{ caller() }}]{% endmacro %}{% call b() %}x{% endcall %}") == "[x]"
+    assert render("{% block one %}x{% endblock %}") == "x"
+
+
+@pytest.mark.parametrize(
     ("source", "reason"),
     [
         ("{{ raise_exception('Only two turns, please') }}", "refused by the chat template: Only two turns, please"),
-        ("{{ missing.field }}", "the chat template failed: 'missing' is undefined"),
+        ("{{ missing.field }}", "the chat template failed in line 1: 'missing' is undefined"),
         ("{{ 1 + 'a' }}", "the chat template failed"),
         ("{{ messages[9].content }}", "the chat template failed"),
+        ("{% if true %}\n{{ 'a' }}\n{{ 1 + 'a' }}{% endif %}", "the chat template failed in line 3"),
     ],
 )
 def test_templates_may_refuse_a_row(source, reason):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from burnish_engine.chat.prompt import render, tokenizer_template
-from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.data.template import ChatTemplate, adds_bos
 from burnish_engine.models.generate import END_OF_TURN_NAMES, stop_token_ids
 
@@ -163,5 +163,5 @@ def _adds_bos(tokenizer: Any, template: ChatTemplate) -> bool:
 def _render(template: ChatTemplate, messages: list[dict[str, str]], *, generation_prompt: bool) -> str:
     try:
         return render(template, messages, generation_prompt=generation_prompt)
-    except BurnishError:
+    except UsageError:  # the template does not take this conversation
         return ""

@@ -29,7 +29,7 @@ def check_contents(path: Path, origin: Origin, tokenizer: Any, cancelled: Cancel
         What is wrong, in sentences; empty where nothing is.
 
     Raises:
-        UsageError: The model's family is not known in detail, or its weights are quantized.
+        UsageError: The model's family is not exported, or its weights are quantized.
         SetupError: A file is missing or damaged.
         StoppedError: Cancelled.
     """
@@ -42,5 +42,5 @@ def check_contents(path: Path, origin: Origin, tokenizer: Any, cancelled: Cancel
     return [
         *check_settings(header, spec),
         *check_vocabulary(header, wanted),
-        *check_tensors(path, header, origin, cancelled),
+        *check_tensors(path, header, origin, spec, cancelled),
     ]

@@ -67,24 +67,27 @@ class Fault:
     detail: str
 
 
-def check_tensors(path: Path, header: GgufHeader, origin: Origin, cancelled: Cancelled = never) -> list[str]:
+def check_tensors(
+    path: Path, header: GgufHeader, origin: Origin, spec: DecoderSpec, cancelled: Cancelled = never
+) -> list[str]:
     """Compare every tensor.
 
     Args:
         path: The file, of any type.
         header: Its header.
         origin: What it is said to be.
+        spec: That model's shape.
         cancelled: Polled between tensors.
 
     Returns:
         What is wrong, in sentences that name at most `_MOST_NAMED` tensors each; empty where nothing is.
 
     Raises:
-        UsageError: The model's family is not known in detail, or its weights are quantized.
+        UsageError: The model's family is not exported, or its weights are quantized.
         SetupError: A file is missing or damaged.
         StoppedError: Cancelled.
     """
-    expected = expected_tensors(header.architecture, origin)
+    expected = expected_tensors(header.architecture, origin, spec)
     found = {tensor.name: tensor for tensor in header.tensors}
     problems = _missing(expected.keys() - found.keys(), "It lacks", "of the trained model")
     problems += _missing(found.keys() - expected.keys(), "It holds", "that the trained model does not have")
@@ -96,19 +99,18 @@ def check_tensors(path: Path, header: GgufHeader, origin: Origin, cancelled: Can
     return problems + in_sentences(faults, header.architecture)
 
 
-def expected_tensors(architecture: str, origin: Origin) -> dict[str, ExpectedTensor]:
+def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> dict[str, ExpectedTensor]:
     """What a file of the model should hold, by GGUF name; nothing is read yet.
 
     Args:
         architecture: The file's.
         origin: The model.
+        spec: Its shape.
 
     Raises:
-        UsageError: The model's family is not known in detail, or its weights are quantized.
+        UsageError: The model's family is not exported, or its weights are quantized.
     """
-    family, spec = family_of(str(origin.source.config.get("model_type"))), origin.source.spec
-    assert spec is not None  # every family of the table has a specification
-    weights, gguf_name = TrainedWeights(origin), family.name_map(spec.num_layers)
+    weights, gguf_name = TrainedWeights(origin), family_of(spec.family).name_map(spec.num_layers)
     expected: dict[str, ExpectedTensor] = {}
     for base in weights.names:
         if base.endswith(_NOT_WRITTEN) or (spec.tied_embeddings and base == "lm_head.weight"):
@@ -181,7 +183,8 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     kind, detail = _classify(rows, wanted[places[: len(rows)]], complete=len(rows) == len(places))
     if kind == "other":
         rounding = largest_error(tensor.type, refined=refined)
-        detail = f"off by {worst:.1%}" + (f", where {tensor.type} rounds by at most {rounding:.1%}" if rounding else "")
+        off = f"off by {worst:.1%}" if np.isfinite(worst) else "with numbers that are not finite"
+        detail = off + (f", where {tensor.type} rounds by at most {rounding:.1%}" if rounding else "")
     if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
         kind = "permuted"
     return Fault(tensor.name, kind, ", ".join(filter(None, (_row_words(places, len(wanted)), detail))))

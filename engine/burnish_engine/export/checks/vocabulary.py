@@ -48,7 +48,8 @@ def check_vocabulary(header: GgufHeader, wanted: Vocabulary) -> list[str]:
         "scores": np.float32(wanted.scores).tolist(),
     }
     for key, right in entries.items():
-        problems += _compare(_ARRAYS[key], found.get(_KEYS + key, ()), right)
+        held = found.get(_KEYS + key)
+        problems += _compare(_ARRAYS[key], held if isinstance(held, tuple) else (), right)
     problems += _special(header, wanted)
     if found.get(_TEMPLATE, "") != wanted.chat_template:
         problems.append(_template_words(str(found.get(_TEMPLATE, "")), wanted.chat_template))

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from burnish_engine.contract.errors import BurnishError
+from burnish_engine.hardware.peak_memory import held_bytes, peak_bytes
 from burnish_engine.models.gguf_runtime import GgufModel
 
 
@@ -69,7 +69,7 @@ def measure(file: Path, prompt: int, generate: int, repeat: int, threads: list[i
         speeds.append(_speed(model, prompt, generate, repeat) | {"threads": count})
         model.close()
         _say({"share": (done + 1) / len(threads)})
-    return {"load_s": load_s, "peak_bytes": _peak_bytes(), "speeds": speeds}
+    return {"load_s": load_s, "peak_bytes": peak_bytes() or held_bytes(), "speeds": speeds}
 
 
 def _speed(model: _Fed, prompt: int, generate: int, repeat: int) -> dict[str, Any]:
@@ -98,16 +98,6 @@ def _timed(work: Callable[[], int]) -> tuple[int, float]:
     begun = time.perf_counter()
     result = work()
     return result, time.perf_counter() - begun
-
-
-def _peak_bytes() -> int:
-    """Most memory this process ever held."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux; getrusage would tell the peak of the process that started this one, if higher
-        text = status.read_text(encoding="ascii", errors="replace")
-        return 1024 * int(text.partition("VmHWM:")[2].split()[0])
-    info = psutil.Process().memory_info()
-    return int(getattr(info, "peak_wset", info.rss))
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -108,7 +108,9 @@ class StepDone(_Event):
     tokens_per_s: Number
     supervised_tokens_per_s: Number
     step_s: Number = Field(description="Wall time of the step, seconds.")
-    memory_bytes: int = Field(description="Peak device memory so far (CUDA), or the process's resident memory (CPU).")
+    memory_bytes: int = Field(
+        description="Peak device memory so far (CUDA), or the process's peak of resident memory (CPU)."
+    )
     process_bytes: int = Field(
         default=0,
         description="Peak so far of all that the process holds of the device, context included; 0 where not known.",

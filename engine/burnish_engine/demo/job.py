@@ -23,7 +23,6 @@ from burnish_engine.demo.report import DemoReport, Scores, render
 from burnish_engine.models.sampling import Reply, Sampling
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.models.tokenizer import load_tokenizer
-from burnish_engine.runs.held_out import load_held_out
 from burnish_engine.runs.store import create_run, read_recipe
 
 BEHAVIOR = (
@@ -214,18 +213,25 @@ def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict
 
 def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
     from burnish_engine.export.job import export_gguf
+    from burnish_engine.export.reference import Asked
+    from burnish_engine.export.rows import export_rows
     from burnish_engine.models.device import choose_device
 
     recipe = read_recipe(paths)
-    ids, chats = load_held_out(paths)
+    rows = export_rows(paths, recipe, source)
     return export_gguf(
         source,
         paths.adapter,
         folder,
         f"{source.name}-{DATASET}",
         recipe.export.quants,
-        held_out=ids,
-        probe_chats=chats[:3],
+        held_out=rows.held_out,
+        probe_chats=rows.chats[:3],
+        asked=Asked(
+            learned=rows.learned,
+            training=rows.training if recipe.export.importance else (),
+            tokens=recipe.export.importance_tokens,
+        ),
         progress=progress,
         device=choose_device(recipe.devices),
     )

@@ -1,14 +1,14 @@
-"""The proof: does a GGUF do what the trained model does?
+"""The proof: does a GGUF hold what the trained model holds, and do what it does?
 
-Token ids, template and end-of-turn tokens must be equal. Probabilities must be equal up to rounding for 16-bit files; a
-quantized file passes with its figures as long as it is plainly the same model.
+Settings, vocabulary and template must be equal, and every tensor up to its type's rounding (`checks`). Token ids and
+end-of-turn tokens must be equal too. Probabilities must be equal up to rounding for 16-bit files; a quantized file
+passes with its figures as long as it is plainly the same model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tok
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts import QuantFidelity
 from burnish_engine.export.aside import Cancelled, never, stop_if
-from burnish_engine.export.diagnose import Origin, wrong_pre_tokenizer, wrong_settings, wrong_tensors
-from burnish_engine.export.gguf.families import family_of
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.checks.contents import check_contents
+from burnish_engine.export.checks.contexts import plan_contexts
+from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.checks.vocabulary import wrong_pre_tokenizer
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
 from burnish_engine.export.gguf.vocabulary import turn_end
 from burnish_engine.export.losses import MeanLoss, gain_kept
@@ -124,34 +125,63 @@ def _end_problems(model: GgufModel, tokenizer: Any, stops: Sequence[int]) -> lis
     return problems
 
 
-def measure(model: GgufModel, reference: Reference, cancelled: Cancelled = never) -> Divergence:
-    """Compare probabilities after every token of the held-out rows.
+class Comparison:
+    """Probabilities of a file beside the trained model's, after every token of the held-out rows.
 
     Args:
-        model: The open file.
         reference: The trained model's answers.
         cancelled: Polled between blocks of tokens.
 
-    Raises:
-        StoppedError: Cancelled.
+    Attributes:
+        problems: Rows that could not be compared, in sentences.
     """
-    divergences: list[npt.NDArray[np.float64]] = []
-    same, loss = 0, MeanLoss()
-    flags = reference.learned or [np.ones(len(document), dtype=bool) for document in reference.documents]
-    for document, truth, learned in zip(reference.documents, reference.log_probs, flags, strict=True):
+
+    def __init__(self, reference: Reference, cancelled: Cancelled = never) -> None:
+        self._reference, self._cancelled = reference, cancelled
+        self._flags = reference.learned or [np.ones(len(row), dtype=bool) for row in reference.documents]
+        self._kl: list[npt.NDArray[np.float64]] = []
+        self._same, self._loss = 0, MeanLoss()
+        self.problems: list[str] = []
+
+    def add(self, model: GgufModel, rows: Sequence[int]) -> None:
+        """Compare rows; those that do not fit the file's context are a problem.
+
+        Args:
+            model: The open file.
+            rows: Their places among the reference's documents.
+
+        Raises:
+            StoppedError: Cancelled.
+        """
+        fitting = [row for row in rows if len(self._reference.documents[row]) <= model.context]
+        if len(fitting) < len(rows):
+            longest = max(len(self._reference.documents[row]) for row in rows)
+            self.problems.append(
+                f"{len(rows) - len(fitting)} rows of up to {longest} tokens do not fit its context of {model.context}."
+            )
+        for row in fitting:
+            self._add_row(model, row)
+
+    def _add_row(self, model: GgufModel, row: int) -> None:
+        document, truth, learned = self._reference.documents[row], self._reference.log_probs[row], self._flags[row]
         start = 0
         for block in model.logit_blocks(document):
-            stop_if(cancelled, "The verification")
-            for row in range(0, len(block), _ROWS):
-                found = log_softmax(block[row : row + _ROWS])
+            stop_if(self._cancelled, "The verification")
+            for first in range(0, len(block), _ROWS):
+                found = log_softmax(block[first : first + _ROWS])
                 wanted = truth[start : start + len(found)]
-                divergences.append(divergence(wanted, found))
-                same += int((wanted.argmax(-1) == found.argmax(-1)).sum())
-                loss.add(found, document, learned, start)
+                self._kl.append(divergence(wanted, found))
+                self._same += int((wanted.argmax(-1) == found.argmax(-1)).sum())
+                self._loss.add(found, document, learned, start)
                 start += len(found)
-    all_kl = np.concatenate(divergences)
-    mean, p99 = max(float(all_kl.mean()), 0.0), float(np.quantile(all_kl, 0.99))
-    return Divergence(len(all_kl), mean, p99, same / len(all_kl), loss.mean)
+
+    def result(self) -> Divergence:
+        """The figures over all rows that were compared."""
+        if not self._kl:
+            return Divergence(0, float("nan"), float("nan"), 0.0)
+        all_kl = np.concatenate(self._kl)
+        mean, p99 = max(float(all_kl.mean()), 0.0), float(np.quantile(all_kl, 0.99))
+        return Divergence(len(all_kl), mean, p99, self._same / len(all_kl), self._loss.mean)
 
 
 def kl_divergence(log_probs: npt.NDArray[np.float32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -203,9 +233,10 @@ def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[Reply, list[str
     A quantized model may word it differently, so it gets twice the tokens. Where its own words still go on, as those of
     a hardly trained model may, it has to end where the trained model did: after that model's reply.
     """
-    ended = [probe for probe in probes if probe.reply is not None and probe.reply.stopped]
+    fitting = [probe for probe in probes if len(probe.ids) < model.context]
+    ended = [probe for probe in fitting if probe.reply is not None and probe.reply.stopped]
     reply = Reply("", False, 0)
-    for probe in ended or list(probes)[:1]:
+    for probe in ended or fitting[:1]:
         room = min(2 * REPLY_TOKENS, model.context - len(probe.ids))
         reply = model.generate(probe.ids, Sampling(max_tokens=max(room, 1))).finish()
         if reply.stopped:
@@ -225,28 +256,13 @@ def _ends_after(model: GgufModel, probe: Probe) -> bool:
     return len(ids) <= model.context and model.is_end(int(model.logits(ids)[-1].argmax()))
 
 
-def _named_faults(
-    path: Path, origin: Origin | None, expected: Sequence[tuple[str, list[int]]], *, split: bool, off: bool
-) -> list[str]:
-    """Which settings, and for a file that is refused anyway which tensors, are not the model's."""
-    if origin is None or origin.source.spec is None:
-        return []
-    faults = wrong_settings(read_header(path), origin.source.spec)
-    if split:
-        faults += wrong_pre_tokenizer(path, expected)
-    if off:
-        family = family_of(origin.source.spec.family)
-        faults += wrong_tensors(path, origin, family.name_map(origin.source.spec.num_layers))
-    return faults
-
-
 def check_file(
     made: Quantized,
     tokenizer: Any,
     expected: Sequence[tuple[str, list[int]]],
     reference: Reference,
     *,
-    origin: Origin | None = None,
+    origin: Origin,
     threads: int = 0,
     name: str | None = None,
     cancelled: Cancelled = never,
@@ -258,7 +274,7 @@ def check_file(
         tokenizer: The trained model's tokenizer.
         expected: From `probe_texts`.
         reference: The trained model's answers.
-        origin: What the file is said to be; with it, what is wrong with a refused file is named.
+        origin: What the file is said to be.
         threads: CPU threads.
         name: File name for the report; the path's where not given.
         cancelled: Polled often.
@@ -267,24 +283,31 @@ def check_file(
         SetupError: llama.cpp cannot load the file.
         StoppedError: Cancelled.
     """
-    longest = max(len(document) for document in reference.documents)
-    room = max([longest, *(len(probe.ids) for probe in reference.probes)]) + 2 * REPLY_TOKENS
-    with GgufModel(made.path, context=room, threads=threads, exact=True) as model:
+    problems = check_contents(made.path, origin, tokenizer, cancelled)
+    contexts = plan_contexts(origin.source.spec, reference)
+    comparison, reply = Comparison(reference, cancelled), Reply("", False, 0)
+    with GgufModel(made.path, context=contexts.usual, threads=threads, exact=True) as model:
         tokens = check_tokens(model, tokenizer, expected, reference)
-        problems = list(tokens.problems)
+        problems += tokens.problems
         if tokens.mismatches:
             problems.append(
                 f"It splits {len(tokens.mismatches)} of {tokens.strings} texts differently, first "
                 f"{tokens.mismatches[0]}."
             )
-        found, reply = Divergence(0, float("nan"), float("nan"), 0.0), Reply("", False, 0)
-        if model.vocab_size == len(reference.log_probs[0][0]):
-            found = measure(model, reference, cancelled)
+            problems += wrong_pre_tokenizer(made.path, expected)
+        same_size = model.vocab_size == len(reference.log_probs[0][0])
+        if same_size:
+            comparison.add(model, contexts.usual_rows)
             stop_if(cancelled, "The verification")
-            problems += judge(made.quant, found)
-            reply, more = reply_of(model, reference.probes)
-            problems += more
-    problems += _named_faults(made.path, origin, expected, split=bool(tokens.mismatches), off=bool(problems))
+            reply, unended = reply_of(model, [reference.probes[place] for place in contexts.asked])
+            problems += unended
+    if same_size and contexts.long_rows:
+        with GgufModel(made.path, context=contexts.long, threads=threads, exact=True) as model:
+            comparison.add(model, contexts.long_rows)
+    found = comparison.result()
+    problems += comparison.problems
+    if same_size and found.positions:
+        problems += judge(made.quant, found)
     result = QuantFidelity(
         file=name or made.path.name,
         quant=made.quant,

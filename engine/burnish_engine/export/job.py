@@ -12,7 +12,7 @@ from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.recipe_export import GgufType
 from burnish_engine.export.aside import Cancelled, never, partial_folder, stop_if
-from burnish_engine.export.diagnose import Origin
+from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.fidelity import check_file, probe_texts
 from burnish_engine.export.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf

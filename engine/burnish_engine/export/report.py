@@ -14,6 +14,7 @@ from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.recipe_export import COARSE_TYPES
 from burnish_engine.export.aside import publish
+from burnish_engine.export.checks.contexts import factor_switch
 from burnish_engine.export.reference import REPLY_TOKENS, Reference
 from burnish_engine.export.rounding import OtherMerge
 from burnish_engine.models.source import ModelSource
@@ -138,6 +139,7 @@ def build_report(
             f"{', '.join(weighed)}: quantized by llama.cpp with an importance matrix of {reference.importance.tokens} "
             "tokens of training rows; codes then chosen anew with their columns' second moments (GPTQ)."
         )
+    notes += _context_notes(source, reference)
     coarse = [file.quant for file in checked.files if file.quant in COARSE_TYPES]
     if coarse:
         notes.append(
@@ -158,6 +160,19 @@ def build_report(
         importance_tokens=reference.importance.tokens if reference.importance else 0,
         notes=notes,
     )
+
+
+def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
+    """What a person should know of a model whose rope has factors for short and for long rows."""
+    switch = factor_switch(source.spec)
+    if switch is None:
+        return []
+    longer = sum(len(row) > switch for row in reference.documents)
+    compared = f" {longer} longer rows were compared in a context of their own." if longer else ""
+    return [
+        f"Open the files with a context of at most {switch:,} tokens unless rows are longer: llama.cpp chooses the "
+        f"rope's factors by the size of its context, the trained model by the length of the row.{compared}"
+    ]
 
 
 def _merge_words(reference: Reference, other: OtherMerge) -> str:

@@ -11,7 +11,7 @@ from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.export.adapter import read_adapter
 from burnish_engine.export.aside import Cancelled, never
-from burnish_engine.export.diagnose import Origin
+from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.fidelity import check_file, probe_texts
 from burnish_engine.export.folders import Progress, no_progress
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header

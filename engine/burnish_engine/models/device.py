@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-import psutil
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
@@ -13,6 +12,7 @@ from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.hardware.cpu import usable_cores
 from burnish_engine.hardware.host_memory import is_wsl
+from burnish_engine.hardware.peak_memory import held_bytes, peak_bytes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.hardware.visible import lease_name_of
 
@@ -180,10 +180,10 @@ def allocator_limit(
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Peak device memory (CUDA: allocator's peak; CPU: this process's resident memory now)."""
+    """Peak device memory, bytes: the allocator's (CUDA), or the process's as its system keeps it (CPU)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return psutil.Process().memory_info().rss
+    return peak_bytes() or held_bytes()
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ from burnish_engine.advise.past_runs import PastRun, remember
 from burnish_engine.contract.advice import PlanBasis
 from burnish_engine.contract.events import Measured
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.hardware.peak_memory import held_bytes, peak_bytes, reset_peak
 from burnish_engine.hardware.probe import probe
 from burnish_engine.hardware.process_memory import ProcessMemory
 
@@ -133,7 +134,16 @@ class Measure:
             "measured_tokens_per_s": taken.tokens_per_s,
         }
         try:
-            remember(PastRun(when=time.time(), burnish=burnish_version(), steps=self._steps, outcome=outcome, **run))
+            remember(
+                PastRun(
+                    when=time.time(),
+                    burnish=burnish_version(),
+                    steps=self._steps,
+                    outcome=outcome,
+                    true_peak=peak_bytes() is not None,
+                    **run,
+                )
+            )
         except ValidationError:  # a figure beyond reason, which is no use for predictions
             return False
         return True
@@ -142,8 +152,8 @@ class Measure:
 def memory_reader(device: torch.device) -> Callable[[], int | None]:
     """What tells how many bytes this process holds of a device, None where not known; made before it is used."""
     if device.type != "cuda":
-        process = psutil.Process()
-        return lambda: int(process.memory_info().rss)
+        reset_peak()
+        return lambda: peak_bytes() or held_bytes()
     # By NVML: asking torch would make the context that is to be measured.
     uuid = next((gpu.uuid for gpu in probe().gpus if gpu.index == (device.index or 0)), "")
     return ProcessMemory(uuid).read

@@ -253,7 +253,12 @@ def test_how_far_off_predictions_were_is_told(monkeypatch):
 
     def ran(on, measured, speed):
         return SimpleNamespace(
-            device=on, process_bytes=measured, memory={"all": 100}, tokens_per_s=100.0, measured_tokens_per_s=speed
+            device=on,
+            true_peak=True,
+            process_bytes=measured,
+            memory={"all": 100},
+            tokens_per_s=100.0,
+            measured_tokens_per_s=speed,
         )
 
     runs = [ran(device, 103, 80.0), ran(device, 93, None), ran(device, 102, None), ran("another", 500, 1.0)]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish_engine.export.diagnose import Origin
+from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.folders import export_safetensors
 from burnish_engine.export.gguf.header import MERGED_ONTO, read_header
 from burnish_engine.export.job import export_gguf

@@ -8,6 +8,7 @@ from burnish_engine.contract.advice import PlanBasis
 from burnish_engine.contract.errors import DivergedError, ExitCode
 from burnish_engine.contract.events import Measured, PlanMade, RunEnded, RunStarted, StepDone, Warned
 from burnish_engine.contract.paths import past_runs_file
+from burnish_engine.hardware.peak_memory import held_bytes
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
@@ -177,3 +178,14 @@ def test_a_spill_is_told(tmp_path, monkeypatch):
     assert [event.message for event in events_of(paths, Warned) if event.code == "spill"] == [
         "The driver moved 1.0 GiB."
     ]
+
+
+def test_a_processors_peak_counts_what_a_step_gave_back():
+    measure = Measure(torch.device("cpu"))
+    before = held_bytes()
+    torch.ones(96 * MIB // 4).sum()  # given back before anyone looks
+    assert measure.taken().process_bytes >= before + 64 * MIB
+    measure.engine = "plain"
+    measure.step(100, 1.0)
+    assert measure.keep(BASIS.model_copy(update={"engine": "plain"}), Measured(process_bytes=7), "finished")
+    assert past_runs()[0].process_bytes == 7

@@ -6,8 +6,10 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,11 +34,13 @@ class GgufHeader:
         metadata: Key to value; short arrays of numbers as tuples, others as their length.
         tensors: Every tensor with its type.
         data_start: Where tensor data begins, bytes.
+        offsets: Tensor name to where its data begins, bytes after `data_start`.
     """
 
     metadata: dict[str, Any]
     tensors: list[TensorShape]
     data_start: int
+    offsets: dict[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -64,8 +68,12 @@ class GgufHeader:
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
-def read_header(path: Path) -> GgufHeader:
+def read_header(path: Path, arrays: Collection[str] = ()) -> GgufHeader:
     """Read a file's metadata and tensor table.
+
+    Args:
+        path: The file.
+        arrays: Keys of arrays that are read whole, however long, such as the vocabulary's.
 
     Raises:
         UsageError: The file cannot be read, or is no GGUF.
@@ -73,24 +81,25 @@ def read_header(path: Path) -> GgufHeader:
     """
     try:
         with path.open("rb") as file:
-            return _read(file, path)
+            return _read(file, path, arrays)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the path.") from error
     except (struct.error, ValueError, KeyError, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise SetupError(f"{path} is damaged: {error}.", "Make or download the file again.") from error
 
 
-def _read(file: BinaryIO, path: Path) -> GgufHeader:
+def _read(file: BinaryIO, path: Path, arrays: Collection[str]) -> GgufHeader:
     if (start := file.read(4)) != b"GGUF":
         raise UsageError(f"{path} is not a GGUF file (it starts with {start!r}).", "Give a .gguf file.")
     version, tensor_count, key_count = _unpack(file, "I"), _unpack(file, "Q"), _unpack(file, "Q")
     if version not in {2, 3} or tensor_count > _MOST_TENSORS or key_count > _MOST_TENSORS:
         raise ValueError(f"version {version} with {tensor_count} tensors and {key_count} keys")
-    metadata = dict(_pair(file) for _ in range(key_count))
-    tensors = [_tensor(file) for _ in range(tensor_count)]
+    metadata = dict(_pair(file, arrays) for _ in range(key_count))
+    table = [_tensor(file) for _ in range(tensor_count)]
     alignment = metadata.get("general.alignment", 32)
     end = file.tell()
-    return GgufHeader(metadata, tensors, -(-end // alignment) * alignment)
+    offsets = {tensor.name: offset for tensor, offset in table}
+    return GgufHeader(metadata, [tensor for tensor, _ in table], -(-end // alignment) * alignment, offsets)
 
 
 def _unpack(file: BinaryIO, code: str) -> Any:
@@ -102,25 +111,30 @@ def _string(file: BinaryIO) -> str:
     length = _unpack(file, "Q")
     if length > _LONGEST_STRING:
         raise ValueError(f"a text of {length} bytes")
-    raw = file.read(length)
-    if len(raw) < length:
-        raise ValueError("it ends inside a text")
-    return raw.decode("utf-8", "replace")
+    return _exactly(file, length).decode("utf-8", "replace")
 
 
-def _pair(file: BinaryIO) -> tuple[str, Any]:
+def _exactly(file: BinaryIO, count: int) -> bytes:
+    if count > (left := os.fstat(file.fileno()).st_size - file.tell()):
+        raise ValueError(f"{count} bytes were expected and {left} are left")
+    return file.read(count)
+
+
+def _pair(file: BinaryIO, arrays: Collection[str]) -> tuple[str, Any]:
     key, kind = _string(file), _unpack(file, "I")
-    return key, _array(file) if kind == _ARRAY else _value(file, kind)
+    return key, _array(file, whole=key in arrays) if kind == _ARRAY else _value(file, kind)
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
     return _string(file) if kind == _STRING else _unpack(file, _SCALARS[kind])
 
 
-def _array(file: BinaryIO) -> int | tuple[Any, ...]:
+def _array(file: BinaryIO, *, whole: bool) -> int | tuple[Any, ...]:
     kind, count = _unpack(file, "I"), _unpack(file, "Q")
-    if kind in _SCALARS and count <= _SHORT_ARRAY:
-        return tuple(_unpack(file, _SCALARS[kind]) for _ in range(count))
+    if kind == _STRING and whole:
+        return tuple(_string(file) for _ in range(count))
+    if kind in _SCALARS and (whole or count <= _SHORT_ARRAY):
+        return struct.unpack(f"<{count}{_SCALARS[kind]}", _exactly(file, count * struct.calcsize(_SCALARS[kind])))
     if kind == _STRING:
         for _ in range(count):
             file.seek(_unpack(file, "Q"), 1)
@@ -129,7 +143,8 @@ def _array(file: BinaryIO) -> int | tuple[Any, ...]:
     return int(count)
 
 
-def _tensor(file: BinaryIO) -> TensorShape:
+def _tensor(file: BinaryIO) -> tuple[TensorShape, int]:
+    """A tensor and where its data begins."""
     from gguf.constants import GGMLQuantizationType
 
     name, dimensions = _string(file), _unpack(file, "I")
@@ -137,5 +152,4 @@ def _tensor(file: BinaryIO) -> TensorShape:
         raise ValueError(f"the tensor {name[:60]!r} has {dimensions} dimensions")
     shape = tuple(_unpack(file, "Q") for _ in range(dimensions))
     kind = GGMLQuantizationType(_unpack(file, "I")).name
-    _unpack(file, "Q")
-    return TensorShape(name, shape[::-1], kind)
+    return TensorShape(name, shape[::-1], kind), _unpack(file, "Q")

@@ -88,7 +88,7 @@ def plan_gguf(
     family = family_of(str(source.config.get("model_type")))
     spec = _spec(source)
     rows = weights.shape("model.embed_tokens.weight")[0]
-    vocabulary = read_vocabulary(tokenizer, rows, _declared_stops(source))
+    vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
         architecture=family.architecture,
         general=_general(source, weights, name),
@@ -296,7 +296,8 @@ def _spec(source: ModelSource) -> DecoderSpec:
     return source.spec
 
 
-def _declared_stops(source: ModelSource) -> list[int]:
+def declared_stops(source: ModelSource) -> list[int]:
+    """Tokens that config.json and generation_config.json of a model declare to end a reply."""
     import json
 
     path = source.folder / "generation_config.json"

@@ -39,7 +39,7 @@ def with_metadata(**changes):
 def test_a_missing_permutation_is_named(wide, wide_adapter, tmp_path, monkeypatch):
     monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
     text = refused(wide, wide_adapter, tmp_path)
-    assert "The rows of blk.0.attn_q.weight" in text.replace("blk.0.attn_k.weight, ", "")
+    assert "blk.0.attn_q.weight" in text
     assert "the permutation of Q and K is missing or wrong" in text
     assert "hold other numbers" not in text
 
@@ -108,7 +108,7 @@ def test_a_forgotten_adapter_and_a_lost_tensor_are_named(wide, wide_adapter, tmp
 
     sabotage(monkeypatch, lambda plan: replace(plan, tensors=[zero(tensor) for tensor in plan.tensors]))
     text = refused(wide, None, tmp_path)
-    assert "blk.1.ffn_down.weight hold other numbers than the trained model" in text
+    assert "blk.1.ffn_down.weight hold zeros" in text
 
 
 def test_a_quantized_file_is_diagnosed_too(wide, wide_adapter, tmp_path, monkeypatch):

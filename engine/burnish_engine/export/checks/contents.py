@@ -1,0 +1,46 @@
+"""Everything that a file says and holds, compared with the model it is said to be: one list of findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.export.aside import Cancelled, never
+from burnish_engine.export.checks.settings import check_settings
+from burnish_engine.export.checks.tensors import check_tensors
+from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.checks.vocabulary import VOCABULARY_ARRAYS, check_vocabulary
+from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.gguf.vocabulary import read_vocabulary
+from burnish_engine.export.gguf.write import declared_stops
+from burnish_engine.export.merge import MergedWeights
+
+
+def check_contents(path: Path, origin: Origin, tokenizer: Any, cancelled: Cancelled = never) -> list[str]:
+    """Compare settings, vocabulary and every tensor of a file.
+
+    Args:
+        path: The file, of any type.
+        origin: What it is said to be.
+        tokenizer: The trained model's tokenizer.
+        cancelled: Polled between tensors.
+
+    Returns:
+        What is wrong, in sentences; empty where nothing is.
+
+    Raises:
+        UsageError: The model's family is not exported, or its weights are quantized.
+        SetupError: A file is missing or damaged.
+        StoppedError: Cancelled.
+    """
+    header = read_header(path, VOCABULARY_ARRAYS)
+    spec = origin.source.spec
+    if spec is None:
+        return [f"The architecture of {origin.source.name} is not known in detail, so its tensors cannot be compared."]
+    rows = MergedWeights(origin.source, None).shape("model.embed_tokens.weight")[0]
+    wanted = read_vocabulary(tokenizer, rows, declared_stops(origin.source))
+    return [
+        *check_settings(header, spec),
+        *check_vocabulary(header, wanted),
+        *check_tensors(path, header, origin, spec, cancelled),
+    ]

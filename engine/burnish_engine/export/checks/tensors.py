@@ -1,0 +1,259 @@
+"""Compare every tensor of a file with the trained model's, whatever its type, and name those that differ.
+
+F32 tensors must be equal. Rows of other types must be as near as their type's rounding allows (`rounding_error.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import torch
+
+from burnish_engine.advise.gguf_size import TensorShape
+from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.export.aside import Cancelled, never, stop_if
+from burnish_engine.export.checks.rounding_error import is_judged, largest_error, outside
+from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
+from burnish_engine.export.gguf.codes import Floats
+from burnish_engine.export.gguf.families import family_of
+from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.export.gguf.tensor_data import row_pieces
+from burnish_engine.export.moments import input_name
+from burnish_engine.export.quantize import FILE_TYPES
+
+_INTERLEAVED: Final = {"llama", "smollm3"}
+"""Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
+_ONE_PLUS: Final = {"gemma3"}
+_NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
+"""Suffixes of tensors that old checkpoints hold and no file needs."""
+_SAME_DIRECTION: Final = 0.9  # least cosine of two rows that are the same apart from rounding
+_SAME_RATIO: Final = 1e-3  # spread of a ratio, or of a difference, that counts as constant
+_MOST_NAMED: Final = 3
+_MOST_KEPT: Final = 16 * 1024 * 1024  # numbers of wrong rows that are kept to see whether they only changed places
+
+Kind = Literal["permuted", "reordered", "shifted", "scaled", "zero", "other"]
+
+
+@dataclass(frozen=True)
+class ExpectedTensor:
+    """One tensor as the file should hold it.
+
+    Attributes:
+        load: Reads it in fp32, rows first.
+        slack: Share of a row's largest number by which rounding in fp32 may move it.
+    """
+
+    load: Callable[[], torch.Tensor]
+    slack: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One tensor that is not the trained model's.
+
+    Attributes:
+        name: GGUF name.
+        kind: What is wrong with it.
+        detail: Which rows, and how much they are off, in words.
+    """
+
+    name: str
+    kind: Kind
+    detail: str
+
+
+def check_tensors(
+    path: Path, header: GgufHeader, origin: Origin, spec: DecoderSpec, cancelled: Cancelled = never
+) -> list[str]:
+    """Compare every tensor.
+
+    Args:
+        path: The file, of any type.
+        header: Its header.
+        origin: What it is said to be.
+        spec: That model's shape.
+        cancelled: Polled between tensors.
+
+    Returns:
+        What is wrong, in sentences that name at most `_MOST_NAMED` tensors each; empty where nothing is.
+
+    Raises:
+        UsageError: The model's family is not exported, or its weights are quantized.
+        SetupError: A file is missing or damaged.
+        StoppedError: Cancelled.
+    """
+    expected = expected_tensors(header.architecture, origin, spec)
+    found = {tensor.name: tensor for tensor in header.tensors}
+    problems = _missing(expected.keys() - found.keys(), "It lacks", "of the trained model")
+    problems += _missing(found.keys() - expected.keys(), "It holds", "that the trained model does not have")
+    faults = []
+    for tensor in header.tensors:
+        stop_if(cancelled, "The verification")
+        if tensor.name in expected and (fault := _compare(path, header, tensor, expected[tensor.name])):
+            faults.append(fault)
+    return problems + in_sentences(faults, header.architecture)
+
+
+def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> dict[str, ExpectedTensor]:
+    """What a file of the model should hold, by GGUF name; nothing is read yet.
+
+    Args:
+        architecture: The file's.
+        origin: The model.
+        spec: Its shape.
+
+    Raises:
+        UsageError: The model's family is not exported, or its weights are quantized.
+    """
+    weights, gguf_name = TrainedWeights(origin), family_of(spec.family).name_map(spec.num_layers)
+    expected: dict[str, ExpectedTensor] = {}
+    for base in weights.names:
+        if base.endswith(_NOT_WRITTEN) or (spec.tied_embeddings and base == "lm_head.weight"):
+            continue
+        slack = 1e-5 if weights.is_changed(base) else 0.0
+        expected[gguf_name(base) or base] = ExpectedTensor(partial(_arranged, architecture, base, weights, spec), slack)
+    for name, factors in _rope_factors(spec).items():
+        expected[name] = ExpectedTensor(partial(torch.clone, factors), 1e-6)
+    return expected
+
+
+def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: DecoderSpec) -> torch.Tensor:
+    """A tensor as llama.cpp's graph reads it; worked out apart from the writer's `families`."""
+    weight = weights.load(base)
+    if architecture in _ONE_PLUS and base.endswith("norm.weight"):
+        return weight + 1.0
+    if architecture in _INTERLEAVED and (".q_proj." in base or ".k_proj." in base):
+        return weight[_interleaved_order(len(weight), spec.head_dim)]
+    return weight.squeeze(1) if weight.ndim == 3 else weight
+
+
+def _interleaved_order(rows: int, head: int) -> torch.Tensor:
+    """Which row of transformers' matrix each row of llama.cpp's is: 0, d/2, 1, d/2 + 1, ... of every head of d."""
+    row = torch.arange(rows)
+    place = row % head
+    return row - place + place // 2 + (place % 2) * (head // 2)
+
+
+def _rope_factors(spec: DecoderSpec) -> dict[str, torch.Tensor]:
+    """Divisors of rope frequencies, which no checkpoint holds."""
+    rope = spec.rope
+    if rope.scaling == "longrope":
+        return {
+            "rope_factors_long.weight": torch.tensor(rope.long_factor),
+            "rope_factors_short.weight": torch.tensor(rope.short_factor),
+        }
+    if rope.scaling != "llama3":
+        return {}
+    # Turns within the original context: few turns are slowed by the factor, many not at all (Llama 3.1's rule as
+    # `_compute_llama3_parameters` of transformers states it, solved for the divisor).
+    exponents = np.arange(0, spec.head_dim, 2) / spec.head_dim
+    turns = (rope.original_context or 8192) * rope.theta**-exponents / (2 * np.pi)
+    fast = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    share = np.clip(fast, 0.0, 1.0)
+    return {"rope_freqs.weight": torch.from_numpy(1 / (share + (1 - share) / rope.factor)).float()}
+
+
+def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> Fault | None:
+    wanted = expected.load().numpy()
+    if wanted.shape != tensor.shape:
+        return Fault(tensor.name, "other", f"its shape is {list(tensor.shape)} and not {list(wanted.shape)}")
+    if not is_judged(tensor.type):
+        return Fault(tensor.name, "other", f"its type {tensor.type} cannot be compared")
+    wanted = wanted.reshape(-1, tensor.row)
+    # Q8_0 files are rounded plainly; of the others each linear layer may have codes chosen anew.
+    refined = header.metadata.get("general.file_type") != FILE_TYPES["Q8_0"] and bool(input_name(tensor.name))
+    first, places, kept, worst = 0, [], [], 0.0
+    for piece in row_pieces(path, header, tensor):
+        truth = wanted[first : first + len(piece)]
+        errors = outside(piece, truth, tensor.type, expected.slack, refined=refined)
+        bad = np.flatnonzero(errors)
+        places += (first + bad).tolist()
+        worst = max(worst, float(errors[bad].max(initial=0.0)))
+        if sum(map(len, kept)) * tensor.row < _MOST_KEPT:
+            kept.append(piece[bad])
+        first += len(piece)
+    if not places:
+        return None
+    rows = np.concatenate(kept)
+    kind, detail = _classify(rows, wanted[places[: len(rows)]], complete=len(rows) == len(places))
+    if kind == "other":
+        rounding = largest_error(tensor.type, refined=refined)
+        off = f"off by {worst:.1%}" if np.isfinite(worst) else "with numbers that are not finite"
+        detail = off + (f", where {tensor.type} rounds by at most {rounding:.1%}" if rounding else "")
+    if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
+        kind = "permuted"
+    return Fault(tensor.name, kind, ", ".join(filter(None, (_row_words(places, len(wanted)), detail))))
+
+
+def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[Kind, str]:
+    """What became of the rows that are wrong, and by how much where that is one number."""
+    if not found.any():
+        return "zero", "all of it"
+    if complete and len(found) > 1 and _only_moved(found, wanted):
+        return "reordered", ""
+    difference = found - wanted
+    if len(found) == 1 and float(difference.std()) < _SAME_RATIO < float(np.abs(difference).mean()):
+        return "shifted", f"by {float(difference.mean()):.4g}"
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (found / wanted)[np.abs(wanted) > np.abs(wanted).max() / 100]
+    if ratio.size and np.isfinite(ratio).all() and float(ratio.std()) < _SAME_RATIO < abs(float(ratio.mean()) - 1):
+        return "scaled", f"times {float(ratio.mean()):.4g}"
+    return "other", ""
+
+
+def _only_moved(found: Floats, wanted: Floats) -> bool:
+    """Whether each row is another of the wrong rows."""
+    nearest = torch.from_numpy(_directions(found)) @ torch.from_numpy(_directions(wanted)).T
+    best, place = nearest.max(dim=1)
+    return bool((best > _SAME_DIRECTION).all()) and len(set(place.tolist())) == len(wanted)
+
+
+def _directions(rows: Floats) -> Floats:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30), dtype=np.float32)
+
+
+def in_sentences(faults: list[Fault], architecture: str) -> list[str]:
+    """Faults as sentences, one for each kind.
+
+    Args:
+        faults: What was found.
+        architecture: The file's.
+    """
+    by_kind: dict[Kind, list[Fault]] = {}
+    for fault in faults:
+        by_kind.setdefault(fault.kind, []).append(fault)
+    words: dict[Kind, str] = {
+        "permuted": f"have rows in another order than llama.cpp's {architecture} graph reads them: the permutation of "
+        "Q and K is missing or wrong",
+        "reordered": "have rows that changed places",
+        "shifted": "differ by a constant: norms that multiply by 1 + weight are written wrong",
+        "scaled": "hold the trained model's numbers times a factor",
+        "zero": "hold zeros where the trained model has numbers",
+        "other": "hold other numbers than the trained model",
+    }
+    return [f"{_named(alike)} {words[kind]} ({alike[0].name}: {alike[0].detail})." for kind, alike in by_kind.items()]
+
+
+def _named(faults: list[Fault]) -> str:
+    names = ", ".join(fault.name for fault in faults[:_MOST_NAMED])
+    return f"{names} and {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else names
+
+
+def _missing(names: set[str], before: str, after: str) -> list[str]:
+    return [f"{before} the tensor {name} {after}." for name in sorted(names)[:_MOST_NAMED]]
+
+
+def _row_words(places: list[int], rows: int) -> str:
+    """Which rows; nothing for tensors of one row."""
+    if rows == 1:
+        return ""
+    if len(places) == rows:
+        return "all rows"
+    named = ", ".join(map(str, places[:_MOST_NAMED]))
+    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    return f"{'row' if len(places) == 1 else 'rows'} {named}{more} of {rows}"

@@ -1,0 +1,111 @@
+"""The trained model's weights, worked out a second time and apart from the writer, one tensor in memory at a time.
+
+A fault in `adapter.py` or in the merge must not hide itself, so the adapter's files are read and added here by the
+plain formula of each method (Hu et al. 2021 for LoRA, Kalajdzievski 2023 for rsLoRA, Liu et al. 2024 for DoRA).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish_engine.export.merge import MergedWeights
+from burnish_engine.models.source import ModelSource
+
+_PART = re.compile(r"^(?P<module>.+)\.(?P<part>lora_embedding_[AB]|lora_[AB]|lora_magnitude_vector)(?:\.weight)?$")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a file is said to be.
+
+    Attributes:
+        source: The base model.
+        adapter: The PEFT adapter's folder, or None.
+        rounded: Base tensors that were rounded to NF4 and back before the adapter was added.
+    """
+
+    source: ModelSource
+    adapter: Path | None
+    rounded: frozenset[str] = frozenset()
+
+
+class TrainedWeights:
+    """The trained model's tensors; read when asked for.
+
+    Args:
+        origin: Base model and adapter.
+
+    Raises:
+        UsageError: The base is quantized.
+        SetupError: A file is missing or damaged.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._base = MergedWeights(origin.source, None, origin.rounded)
+        self._config: dict[str, Any] = {}
+        self._updates: dict[str, dict[str, torch.Tensor]] = {}
+        self._replaced: dict[str, torch.Tensor] = {}
+        if origin.adapter is not None:
+            self._read_adapter(origin.adapter)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the base checkpoint's tensors."""
+        return self._base.names
+
+    def is_changed(self, name: str) -> bool:
+        """Whether the adapter adds something to a tensor, so that rounding in fp32 can differ from the writer's."""
+        return name in self._updates
+
+    def load(self, name: str) -> torch.Tensor:
+        """A tensor of the trained model in fp32, in the shape of the base checkpoint.
+
+        Args:
+            name: Its name in the base checkpoint.
+        """
+        if name in self._replaced:
+            return self._replaced[name]
+        weight = self._base.load(name)
+        parts = self._updates.get(name)
+        return weight if parts is None else self._updated(name.removesuffix(".weight"), weight, parts)
+
+    def _read_adapter(self, folder: Path) -> None:
+        from safetensors.torch import load_file
+
+        self._config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        for stored, tensor in load_file(folder / "adapter_model.safetensors").items():
+            name = stored.removeprefix("base_model.model.")
+            if match := _PART.match(name):
+                self._updates.setdefault(f"{match['module']}.weight", {})[match["part"]] = tensor.float()
+            else:
+                self._replaced[name.replace(".base_layer.", ".")] = tensor.float()
+
+    def _updated(self, module: str, weight: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+        if "lora_embedding_A" in parts:
+            low_rank = (parts["lora_embedding_B"] @ parts["lora_embedding_A"]).T
+        else:
+            low_rank = parts["lora_B"] @ parts["lora_A"]
+        updated = weight + low_rank.mul_(self._scale(module))
+        if (length := parts.get("lora_magnitude_vector")) is not None:
+            updated *= (length / updated.norm(dim=1)).unsqueeze(1)
+        return updated
+
+    def _scale(self, module: str) -> float:
+        """Alpha / r, or alpha / sqrt(r) of rsLoRA."""
+        rank = self._setting("rank_pattern", "r", module)
+        alpha = self._setting("alpha_pattern", "lora_alpha", module)
+        return alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank)
+
+    def _setting(self, patterns: str, usual: str, module: str) -> float:
+        """A module's own value where a pattern names it (peft/utils/other.py, `get_pattern_key`)."""
+        for pattern, value in (self._config.get(patterns) or {}).items():
+            if re.match(rf"(?:.*\.)?(?:{pattern})$", module):
+                return float(value)
+        return float(self._config[usual])

@@ -1,0 +1,59 @@
+"""Read the numbers of a GGUF file's tensors, a few rows at a time, so that memory stays bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.advise.gguf_size import TensorShape
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.export.gguf.codes import Floats, dequantize
+from burnish_engine.export.gguf.header import GgufHeader
+
+PIECE = 4 * 1024 * 1024
+"""Numbers that are read at a time."""
+
+
+def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[Floats]:
+    """A tensor's rows in fp32, [at most `PIECE` / row, row] at a time. The file is open only while one is read.
+
+    Args:
+        path: The file.
+        header: Its header.
+        tensor: One of the header's tensors.
+
+    Raises:
+        SetupError: The file ends before the tensor does, or the type's rows do not fill its blocks.
+        NotImplementedError: gguf cannot dequantize this type.
+    """
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[tensor.type]]
+    if tensor.row % block:
+        raise SetupError(
+            f"{path} is damaged: {tensor.name} has rows of {tensor.row}, which {tensor.type} cannot hold.",
+            "Make or download the file again.",
+        )
+    row_bytes = tensor.row // block * block_bytes
+    rows, step = math.prod(tensor.shape[:-1]), max(PIECE // max(tensor.row, 1), 1)
+    start = header.data_start + header.offsets[tensor.name]
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        raw = _read(path, start + first * row_bytes, count * row_bytes, tensor.name).reshape(count, row_bytes)
+        yield dequantize(raw, tensor.type)
+
+
+def _read(path: Path, start: int, count: int, name: str) -> npt.NDArray[np.uint8]:
+    with path.open("rb") as file:
+        file.seek(start)
+        raw = np.fromfile(file, dtype=np.uint8, count=count)
+    if len(raw) < count:
+        raise SetupError(
+            f"{path} is damaged: it ends {count - len(raw)} bytes before {name} does.",
+            "Make or download the file again.",
+        )
+    return raw

@@ -1,0 +1,64 @@
+"""The most memory this process held, as its operating system keeps it. Loads no torch.
+
+Reading now and then what is held misses what a step takes in between, up to 2.6 times as much on a processor.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # proc(5): resets VmHWM to what is held now; Linux 4.0
+
+
+def reset_peak(clear: Path = _CLEAR) -> bool:
+    """Let the peak begin at what is held now, where the system can; elsewhere it stays that of the whole process.
+
+    Args:
+        clear: Where Linux takes the command. Tests put a file of their own here.
+
+    Returns:
+        Whether it was reset.
+    """
+    try:
+        clear.write_text(_RESET_PEAK, encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def peak_bytes(status: Path = _STATUS) -> int | None:
+    """The peak of resident memory, bytes: VmHWM on Linux, PeakWorkingSetSize on Windows, ru_maxrss on macOS.
+
+    Args:
+        status: Where Linux tells it. Tests put a file of their own here.
+
+    Returns:
+        The peak; None where the system keeps none.
+    """
+    if (linux := _high_water_mark(status)) is not None:
+        return linux
+    if sys.platform == "darwin":
+        import resource
+
+        return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # bytes there, kilobytes elsewhere
+    peak = getattr(psutil.Process().memory_info(), "peak_wset", None)
+    return None if peak is None else int(peak)
+
+
+def _high_water_mark(status: Path) -> int | None:
+    # getrusage would tell the peak of the process that started this one, if that is higher.
+    try:
+        text = status.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    words = text.partition("VmHWM:")[2].split(maxsplit=1)
+    return 1024 * int(words[0]) if words and words[0].isdigit() else None
+
+
+def held_bytes() -> int:
+    """Resident memory now, bytes."""
+    return int(psutil.Process().memory_info().rss)

@@ -1,0 +1,195 @@
+"""Every kind of damage to a finished file is found, whether or not the damage shows in its probabilities."""
+
+import numpy as np
+import pytest
+
+from burnish_engine.export.checks.contents import check_contents
+from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.quantize import quantize
+from burnish_engine.export.verify import verify_file
+from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
+
+from support.export import make_adapter, rows, write_16_bit
+from support.gguf_edit import edit_gguf
+from support.tiny import make_llama
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}  # fmt: skip
+TYPES = ("F16", "Q8_0", "Q4_K_M")
+
+
+@pytest.fixture(scope="session")
+def proven(tmp_path_factory):
+    """A tiny tuned Llama with a scaled rope, and its files by type."""
+    folder = tmp_path_factory.mktemp("proven")
+    make_llama(
+        folder / "base", hidden_size=256, intermediate_size=256, num_attention_heads=4, rope_parameters=LLAMA3_ROPE
+    )
+    source = open_model(str(folder / "base"))
+    origin = Origin(source, make_adapter(source, folder / "adapter"))
+    files = {"F16": write_16_bit(source, origin.adapter, folder)}
+    files |= {quant: quantize(files["F16"], folder / f"{quant}.gguf", quant, threads=1).path for quant in TYPES[1:]}
+    return origin, load_tokenizer(source), files
+
+
+def problems(proven, path):
+    origin, tokenizer, _ = proven
+    return " ".join(check_contents(path, origin, tokenizer))
+
+
+@pytest.mark.parametrize("quant", TYPES)
+def test_a_whole_file_has_no_faults(proven, quant):
+    assert problems(proven, proven[2][quant]) == ""
+
+
+def swap_rows(name, first, second):
+    def change(held):
+        held[name][[first, second]] = held[name][[second, first]]
+
+    return change
+
+
+def zero_row(name, row):
+    def change(held):
+        held[name][row] = 0
+
+    return change
+
+
+def scale(name, factor):
+    def change(held):
+        held[name] *= np.float32(factor)
+
+    return change
+
+
+def scale_q8_row(held):
+    """Blocks of Q8_0 begin with their scale in 16 bits."""
+    blocks = held["blk.1.ffn_up.weight"][3].reshape(-1, 34)
+    blocks[:, :2] = (blocks[:, :2].copy().view(np.float16) * np.float16(1.05)).view(np.uint8)
+
+
+def one_code(held):
+    """The sign of one number of one row."""
+    held["blk.0.ffn_gate.weight"][9, 2] ^= 0xFF
+
+
+def one_number(held):
+    held["blk.1.attn_norm.weight"][7] = np.nextafter(held["blk.1.attn_norm.weight"][7], np.float32(9))
+
+
+def not_a_number(held):
+    held["output_norm.weight"][7] = np.nan
+
+
+def drop(name):
+    return lambda held: held.pop(name)
+
+
+def add(held):
+    held["blk.0.attn_q.bias"] = np.zeros(256, dtype=np.float32)
+
+
+@pytest.mark.parametrize("quant", TYPES)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (swap_rows("blk.0.attn_q.weight", 3, 17), ("blk.0.attn_q.weight", "changed places", "3, 17")),
+        (zero_row("blk.1.attn_v.weight", 5), ("blk.1.attn_v.weight", "zeros", "row 5")),
+        (zero_row("token_embd.weight", 40), ("token_embd.weight", "zeros", "row 40")),
+        (scale("output_norm.weight", 1.05), ("output_norm.weight", "factor", "1.05")),
+        (scale("rope_freqs.weight", 2.0), ("rope_freqs.weight", "factor")),
+        (one_number, ("blk.1.attn_norm.weight",)),
+        (not_a_number, ("output_norm.weight",)),
+        (drop("blk.1.ffn_norm.weight"), ("lacks", "blk.1.ffn_norm.weight")),
+        (drop("rope_freqs.weight"), ("lacks", "rope_freqs.weight")),
+        (add, ("blk.0.attn_q.bias", "does not have")),
+    ],
+)
+def test_a_damaged_tensor_is_named(proven, tmp_path, quant, change, words):
+    found = problems(proven, edit_gguf(proven[2][quant], tmp_path / "x.gguf", tensors=change))
+    assert all(word in found for word in words), found
+
+
+@pytest.mark.parametrize(
+    ("change", "name"), [(scale_q8_row, "blk.1.ffn_up.weight"), (one_code, "blk.0.ffn_gate.weight")]
+)
+def test_a_row_beyond_its_types_rounding_is_named(proven, tmp_path, change, name):
+    found = problems(proven, edit_gguf(proven[2]["Q8_0"], tmp_path / "x.gguf", tensors=change))
+    assert name in found
+
+
+def put(key, value):
+    def change(keys):
+        keys[key] = value
+
+    return change
+
+
+def without(key):
+    return lambda keys: keys.pop(key)
+
+
+def swap_rare_tokens(keys):
+    tokens = keys["tokenizer.ggml.tokens"]
+    tokens[-20:-10], tokens[-10:] = tokens[-10:], tokens[-20:-10]
+
+
+def drop_merges(keys):
+    del keys["tokenizer.ggml.merges"][-20:]
+
+
+def swap_merges(keys):
+    merges = keys["tokenizer.ggml.merges"]
+    merges[-1], merges[-2] = merges[-2], merges[-1]
+
+
+def change_type(keys):
+    keys["tokenizer.ggml.token_type"][60] = 3
+
+
+def change_template(keys):
+    keys["tokenizer.chat_template"] = keys["tokenizer.chat_template"].replace("user", "human").rstrip() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (swap_rare_tokens, "'token'"),
+        (drop_merges, "'merge'"),
+        (swap_merges, "'merge'"),
+        (change_type, "'type of token'"),
+        (put("tokenizer.ggml.eos_token_id", 7), "eos_token_id is 7"),
+        (put("tokenizer.ggml.eot_token_id", 7), "eot_token_id is 7"),
+        (without("tokenizer.ggml.bos_token_id"), "bos_token_id"),
+        (put("tokenizer.ggml.add_bos_token", True), "add_bos_token is True"),
+        (put("tokenizer.ggml.add_eos_token", True), "add_eos_token is True"),
+        (change_template, "chat template is not the model's"),
+        (without("tokenizer.chat_template"), "chat template is missing"),
+        (put("llama.attention.layer_norm_rms_epsilon", 2e-5), "norm epsilon"),
+        (put("llama.rope.freq_base", 10_100.0), "rope base"),
+        (put("llama.rope.scaling.factor", 2.0), "rope scale"),
+        (put("llama.rope.dimension_count", 32), "rotated dimensions"),
+        (put("llama.context_length", 4096), "context length"),
+        (without("llama.context_length"), "context length"),
+        (put("llama.attention.head_count_kv", 4), "key heads"),
+        (put("llama.attention.key_length", 32), "width of a key"),
+    ],
+)
+def test_damaged_metadata_is_named(proven, tmp_path, change, words):
+    assert words in problems(proven, edit_gguf(proven[2]["Q8_0"], tmp_path / "x.gguf", metadata=change))
+
+
+def test_verify_refuses_damage_that_probabilities_hide(proven, tmp_path):
+    origin, _, files = proven
+    damaged = edit_gguf(files["Q8_0"], tmp_path / "x.gguf", tensors=zero_row("token_embd.weight", 511))
+    passed = [
+        verify_file(path, origin.source, origin.adapter, held_out=rows(origin.source, 1), threads=1)
+        for path in (files["Q8_0"], damaged)
+    ]
+    assert [report.passed for report in passed] == [True, False]
+    assert passed[1].files[0].mean_kl < 0.1
+    assert "token_embd.weight" in " ".join(passed[1].files[0].problems)

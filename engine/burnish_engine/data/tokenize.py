@@ -133,7 +133,8 @@ class Encoder:
         if self._swallowing:
             self._shrink(row.text, ids, offsets)
         learned = covers(offsets, row.spans, len(row.text))
-        if row.add_bos and self._bos is not None:
+        # A text may hold it already, as chats do that were rendered before.
+        if row.add_bos and self._bos is not None and not (len(ids) and ids[0] == self._bos):
             ids, learned = np.insert(ids, 0, self._bos), np.insert(learned, 0, False)
         if row.add_eos and self._eos is not None:
             ids, learned = np.append(ids, np.int32(self._eos)), np.append(learned, True)

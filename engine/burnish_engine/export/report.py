@@ -131,6 +131,7 @@ def build_report(
             for file in checked.files
             if file.passed and not file.reply_stopped
         ]
+    notes += _loss_words(reference)
     if (other := reference.other_merge) is not None:
         notes.append(_merge_words(reference, other))
     if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):
@@ -158,6 +159,24 @@ def build_report(
         importance_tokens=reference.importance.tokens if reference.importance else 0,
         notes=notes,
     )
+
+
+def _loss_words(reference: Reference) -> list[str]:
+    """Why the held-out loss is another than training's; nothing where it is the same, or training's is not known."""
+    if reference.reported is None or reference.tuned_loss is None:
+        return []
+    reported, tokens = reference.reported
+    if f"{reported:.3f}" == f"{reference.tuned_loss:.3f}":
+        return []
+    rows = (
+        f"the first {reference.loss_tokens:,} of these tokens, which every file is compared on"
+        if reference.loss_tokens < tokens
+        else "the exported weights in fp32"
+    )
+    return [
+        f"Two held-out losses: training reported {reported:.3f} nats on {tokens:,} learned tokens; the "
+        f"{reference.tuned_loss:.3f} here is of {rows}."
+    ]
 
 
 def _merge_words(reference: Reference, other: OtherMerge) -> str:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.exports import ExportChoice
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.machine import ParallelSettings
 from burnish_engine.contract.memory_plan import MemoryPlan
@@ -84,6 +85,7 @@ class Plan(_Advice):
     problems: list[str] = Field(default=[], description="Why it does not fit, and what would make it fit.")
     notes: list[str] = []
     trainable_parameters: int
+    exports: list[ExportChoice] = Field(default=[], description="Which exports of the result work, and why not.")
     steps: int | None = Field(default=None, description="Optimizer steps; None where the data is not known.")
     tokens: int | None = Field(default=None, description="Tokens the run trains on; None where not known.")
     tokens_per_s: float = Field(description="Predicted speed.")

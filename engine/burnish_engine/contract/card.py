@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.exports import ExportChoice
+
 CARD_VERSION = 1
 _WEIGHTS = (".safetensors", ".gguf")
 
@@ -68,7 +70,8 @@ class Circumstances(_Card):
     precision: str = Field(description="What was computed in.")
     weights: str = Field(description="What the frozen weights were kept in: nf4, or the precision.")
     layout: str = Field(
-        description="How rows were laid out in a pass: packed, padded, or documents: packed, with our own attention."
+        description="How rows were laid out in a pass: packed, masked (packed, with masks of ours), "
+        "padded, or documents (packed, with our own attention)."
     )
     memory_plan: str = Field(description='As the recipe\'s [memory] would pin it; "" where the engine had no choice.')
 
@@ -143,6 +146,9 @@ class RunCard(_Card):
     circumstances: Circumstances = Field(description="Of the process that began it.")
     data: CardData
     base: CardModel
+    exports: list[ExportChoice] = Field(
+        default=[], description="Which exports of the result work, and why not. Empty: older than this is known."
+    )
     resumes: list[Resume] = []
     guard: CardGuard | None = Field(default=None, description="None: not looked at yet, or guard.action is off.")
     rollback: CardRollback | None = None

@@ -113,7 +113,7 @@ def gradient_crosses(model: Any, inputs: dict[str, Any], boundaries: Ids) -> boo
         with torch.enable_grad():
             logits = model(**inputs, use_cache=False).logits[0, last:].float()
             weights = torch.rand(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits.device)
-            (gradient,) = torch.autograd.grad((logits @ weights).sum(), embedded[:1])
+            gradients = torch.autograd.grad((logits @ weights).sum(), embedded, allow_unused=True)
     finally:
         handle.remove()
-    return bool(gradient[0, :last].any())
+    return any(gradient is not None and bool(gradient[0, :last].any()) for gradient in gradients)

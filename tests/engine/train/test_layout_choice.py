@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.events import Warned
 from burnish_engine.data.pack import IGNORED
 from burnish_engine.models import packed_attention, plain
 from burnish_engine.models.source import open_model
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.store import create_run
 from burnish_engine.train.layout_choice import choose_layout
 from burnish_engine.train.leaks import TOLERANCE, find_leak, unlabeled_pass
 from burnish_engine.train.plain_step import model_inputs, summed_loss
+from burnish_engine.train.run import run_training
+
+from support.runs import of_kind, tiny_recipe
+from support.tiny import make_tokenizer
 
 CPU = torch.device("cpu")
 
@@ -170,12 +177,12 @@ def test_a_model_that_refuses_packed_rows_is_padded():
     assert "no positions" in note
 
 
-def lfm2():
+def lfm2(vocab_size=97):
     """Of default initialization, whose convolutions leak by less than a number in bf16 shows."""
     from transformers import Lfm2Config, Lfm2ForCausalLM
 
     config = Lfm2Config(
-        vocab_size=97, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        vocab_size=vocab_size, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
         num_key_value_heads=2, layer_types=["conv", "conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False,
         pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
@@ -266,3 +273,21 @@ def test_masks_without_the_window_are_found_although_windows_are_longer_than_the
 
 def test_a_resumed_run_keeps_its_masks():
     assert choose_layout(gpt_oss(), 97, CPU, True, "masked") == ("masked", "")
+
+
+def test_a_run_whose_convolutions_leak_trains_on_padded_rows_and_says_so(tmp_path):
+    make_tokenizer(tmp_path / "base")
+    lfm2(vocab_size=600).save_pretrained(tmp_path / "base")
+    recipe = tiny_recipe(
+        tmp_path, rows=12, max_steps=1, precision='"bf16"', extra='[guard]\naction = "stop"\nprobes = true'
+    )
+    targets = recipe.adapter.model_copy(
+        update={"targets": ["q_proj", "v_proj", "in_proj", "out_proj", "w1", "w2", "w3"]}
+    )
+    paths = create_run(recipe.model_copy(update={"adapter": targets}), tmp_path / "run")
+    assert run_training(paths).exit_code == 0
+    card = read_card(paths)
+    assert card.circumstances.layout == "padded"
+    assert card.guard.verdict == "training"
+    assert "leak" in card.guard.passed
+    assert [event for event in of_kind(paths, Warned) if "padded" in event.message]

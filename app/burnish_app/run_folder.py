@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burnish_engine.contract.card import RunCard
+from burnish_engine.contract.exports import ExportChoice
 from burnish_engine.contract.paths import RunPaths
 
 _ADAPTER = "-lora.gguf"
@@ -24,6 +26,7 @@ class RunFolder:
         adapters: Names of those that hold an adapter alone.
         ollama: Names of folders for Ollama.
         lm_studio: Whether there is a folder laid out for LM Studio.
+        exports: Which exports work and why others do not, as the run's card says; empty: not known.
     """
 
     name: str = ""
@@ -33,6 +36,7 @@ class RunFolder:
     adapters: tuple[str, ...] = ()
     ollama: tuple[str, ...] = ()
     lm_studio: bool = False
+    exports: tuple[ExportChoice, ...] = ()
 
 
 def look_into(folder: str) -> RunFolder:
@@ -55,7 +59,15 @@ def look_into(folder: str) -> RunFolder:
         adapters=tuple(name for name in files if name.endswith(_ADAPTER)),
         ollama=tuple(sorted(path.parent.name for path in paths.export.glob("ollama-*/Modelfile"))),
         lm_studio=(paths.export / "lmstudio").is_dir(),
+        exports=_exports(paths),
     )
+
+
+def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
+    try:
+        return tuple(RunCard.model_validate_json(paths.card.read_bytes()).exports)
+    except (OSError, ValueError):  # none yet, damaged, or of another version
+        return ()
 
 
 def frozen_section(folder: str, name: str) -> dict[str, Any]:

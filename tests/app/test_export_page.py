@@ -5,6 +5,10 @@ from app.test_hardware_page import words
 from app.test_try_out_page import run  # noqa: F401 a fixture
 from PySide6.QtGui import QGuiApplication
 
+from burnish_engine.contract.exports import GGUF_KINDS, ExportChoice
+
+from support.cards import make_card
+
 pytestmark = pytest.mark.gui
 
 
@@ -72,6 +76,16 @@ def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):  #
     assert "there is no adapter" in words(page)
     assert page.kind == "safetensors"
     assert page.primary.isEnabled()
+
+
+def test_exports_that_do_not_work_say_why_and_cannot_be_chosen(show, run):  # noqa: F811
+    refused = [ExportChoice(kind=kind, works=False, reason="No such family.") for kind in GGUF_KINDS]
+    (run / "card.json").write_text(make_card(exports=refused).model_dump_json())
+    page = show(None)
+    page.shown()
+    assert page.kind == "safetensors"
+    assert "No such family." in words(page)
+    assert [page.choices.kinds.button(number).isEnabled() for number in range(5)] == [False] * 3 + [True] * 2
 
 
 def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):

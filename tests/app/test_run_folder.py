@@ -3,6 +3,9 @@
 import pytest
 
 from burnish_app.run_folder import frozen_section, look_into
+from burnish_engine.contract.exports import ExportChoice
+
+from support.cards import make_card
 
 
 @pytest.mark.parametrize("file", ["adapter/adapter_model.safetensors", "model/model.safetensors"])
@@ -37,3 +40,12 @@ def test_the_frozen_recipe_is_read_as_far_as_it_can_be(tmp_path):
     assert frozen_section(str(tmp_path), "name") == frozen_section(str(tmp_path), "data") == {}
     (tmp_path / "recipe.toml").write_bytes(b"\xff")
     assert frozen_section(str(tmp_path), "export") == {}
+
+
+def test_what_the_card_says_of_exports_is_known(tmp_path):
+    assert look_into(str(tmp_path)).exports == ()
+    choice = ExportChoice(kind="gguf", works=False, reason="No such family.")
+    (tmp_path / "card.json").write_text(make_card(exports=[choice]).model_dump_json())
+    assert look_into(str(tmp_path)).exports == (choice,)
+    (tmp_path / "card.json").write_text("{")
+    assert look_into(str(tmp_path)).exports == ()

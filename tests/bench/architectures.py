@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from burnish_engine.models import packed_attention
-from burnish_engine.train.plain_step import choose_layout
+from burnish_engine.train.layout_choice import choose_layout
 
 CPU = torch.device("cpu")
 BOUNDARIES = np.array([0, 40, 70, 75])

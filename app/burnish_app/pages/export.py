@@ -14,12 +14,13 @@ from burnish_app.pages.base import Page
 from burnish_app.run_folder import RunFolder, frozen_section, look_into
 from burnish_app.suggested import suggested_recipe
 from burnish_app.widgets.card import Card, EmptyState
-from burnish_app.widgets.export_choices import ExportChoices, Kind
+from burnish_app.widgets.export_choices import ExportChoices
 from burnish_app.widgets.export_progress import ExportProgress
 from burnish_app.widgets.exported_files import ExportedFiles
 from burnish_app.widgets.fidelity_card import FidelityCard
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.advice import ModelFacts
+from burnish_engine.contract.exports import ExportKind
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.protocol import (
     CancelExportRequest,
@@ -88,7 +89,7 @@ class ExportPage(Page):
         self.ask_runs.emit()
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ExportKind:
         """What shall be made."""
         return self.choices.kind
 
@@ -261,7 +262,7 @@ class ExportPage(Page):
         if report is not None:
             assert self._job is not None
             self.fidelity.show_report(report, suggested=self._job.suggested, why=self._job.why)
-        self.choices.offer(whole=self._folder.whole)
+        self.choices.offer(whole=self._folder.whole, exports=self._folder.exports)
         if self.bench.run:
             self.files.show_files(RunPaths(Path(self.bench.run)).export, self._folder)
         self._show_state()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import (
@@ -25,10 +26,10 @@ from burnish_app.widgets.card import Card
 from burnish_app.widgets.text import body, caption, pad_spin, set_look
 from burnish_app.widgets.type_choices import TypeChoices
 from burnish_engine.contract.export_forecast import ExportForecast
+from burnish_engine.contract.exports import GGUF_KINDS, ExportChoice, ExportKind
 from burnish_engine.contract.recipe_export import COARSE_TYPES, ExportSection
 
-Kind = Literal["gguf", "ollama", "lmstudio", "safetensors", "adapter", "lora-gguf"]
-KINDS: tuple[tuple[Kind, str, str], ...] = (
+KINDS: tuple[tuple[ExportKind, str, str], ...] = (
     ("gguf", "GGUF", "One file for llama.cpp and phone apps. Verified."),
     ("ollama", "Ollama", "A GGUF with the Modelfile that Ollama needs. Verified."),
     ("lmstudio", "LM Studio", "A GGUF in the folders that LM Studio looks into. Verified."),
@@ -36,8 +37,7 @@ KINDS: tuple[tuple[Kind, str, str], ...] = (
     ("adapter", "Adapter", "Only what was trained, a few MB, for PEFT. The base model is needed beside it."),
     ("lora-gguf", "Adapter as GGUF", "The same for llama.cpp, beside a GGUF of the base model."),
 )
-WITH_TYPES = ("gguf", "ollama", "lmstudio")
-_OF_ADAPTERS: tuple[Kind, ...] = ("adapter", "lora-gguf")
+_OF_ADAPTERS: tuple[ExportKind, ...] = ("adapter", "lora-gguf")
 _MOST_MB = 1e6
 _LIMIT_PX = 136
 
@@ -54,7 +54,7 @@ class ExportChoices(Card):
     def __init__(self) -> None:
         super().__init__("Make files")
         self.kinds = QButtonGroup(self)
-        self._kind_rows: dict[Kind, tuple[QRadioButton, QLabel]] = {}
+        self._kind_rows: dict[ExportKind, tuple[QRadioButton, QLabel]] = {}
         self.body.addLayout(self._make_kinds())
         self.whole_hint = caption("This run trained every weight, so there is no adapter: Safetensors is all of it.")
         self.body.addWidget(self.whole_hint)
@@ -100,14 +100,14 @@ class ExportChoices(Card):
         self._show_state()
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ExportKind:
         """What shall be made."""
         return KINDS[max(self.kinds.checkedId(), 0)][0]
 
     @property
     def is_typed(self) -> bool:
         """Whether it comes in GGUF types."""
-        return self.kind in WITH_TYPES
+        return self.kind in GGUF_KINDS
 
     @property
     def is_complete(self) -> bool:
@@ -140,8 +140,21 @@ class ExportChoices(Card):
         self.merge.setCurrentIndex(self.merge.findData(recipe.merge_onto))
         self._show_state()
 
-    def offer(self, *, whole: bool) -> None:
-        """Offer what the run can become: of a whole model there is no adapter."""
+    def offer(self, *, whole: bool, exports: Sequence[ExportChoice] = ()) -> None:
+        """Offer what the run can become: of a whole model there is no adapter.
+
+        Args:
+            whole: Every weight was trained.
+            exports: Which kinds work and why others do not; empty: not known, so all are offered.
+        """
+        reasons = {one.kind: one.reason for one in exports if not one.works}
+        for kind, _name, usual in KINDS:
+            button, label = self._kind_rows[kind]
+            button.setEnabled(kind not in reasons)
+            button.setAccessibleDescription(reasons.get(kind, usual))
+            label.setText(reasons.get(kind, usual))
+        if self.kind in reasons and (first := next((kind for kind, *_ in KINDS if kind not in reasons), None)):
+            self._kind_rows[first][0].setChecked(True)
         for kind in _OF_ADAPTERS:
             for widget in self._kind_rows[kind]:
                 widget.setVisible(not whole)

@@ -7,13 +7,11 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from burnish_engine.advise.gguf_rules import gguf_refusal
 from burnish_engine.contract.advice import CatalogModel
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.paths import assets_dir, fetched_model_dir
 from burnish_engine.models.spec import decoder_spec
-
-EXPORTED_FAMILIES = frozenset({"llama", "mistral", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2"})
-"""model_type values that `export.gguf.families` writes; `export` needs torch, so a test keeps the two equal."""
 
 EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 """The catalog's name of the model that comes with Burnish (recipe: "embedded")."""
@@ -94,7 +92,7 @@ def _model(entry: dict[str, Any], shapes: dict[str, dict[str, Any]]) -> CatalogM
     if spec is None:
         raise ValueError(f"the shape of {entry['name']} is not understood")
     facts.setdefault("download_bytes", facts["parameters"] * _WEIGHT_BYTES)
-    return CatalogModel(spec=spec, exports=spec.family in EXPORTED_FAMILIES, **facts)
+    return CatalogModel(spec=spec, exports=gguf_refusal(spec.family, spec, {}) is None, **facts)
 
 
 def _expand(config: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,11 @@ _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
 # Families whose models were seen to attend by our kernels, with the same results.
 _OUR_ATTENTION = {"gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"}
 
+_EAGER = {"gpt_oss": False, "gemma2": True, "vaultgemma": True, "granite_swa": True, "granitemoe_swa": True}
+"""Families that transformers has no fused attention for (`_supports_sdpa`), and whether their softmax is in fp32: they
+keep a number for each head and pair of tokens."""
+_EAGER_COPIES = 3  # of those numbers at work in a layer's backward pass: the softmax's, their gradient, the scores'
+
 
 def plain_memory(
     recipe: Recipe,
@@ -64,7 +69,12 @@ def plain_memory(
     if recipe.train.recompute:
         kept = len(spec.layers) * largest.tokens * spec.hidden_size * width
         layer_peak += max(by_layer)
-    mask = largest.tokens**2 if recipe.train.pack and not apart else 0  # one byte a pair of tokens
+    mask = 0
+    if recipe.train.pack and not apart:  # one byte a pair of tokens; added numbers where attention is not fused
+        kinds = len({layer.kind for layer in spec.layers})
+        mask = largest.tokens**2 * (kinds * width if spec.family in _EAGER else 1)
+        if spec.family in _EAGER:
+            layer_peak = max(layer_peak, _EAGER_COPIES * spec.num_heads * largest.tokens**2 * width)
     parts = [MemoryPart(name="base weights", bytes=parameters(spec) * width, note=precision)]
     if recipe.adapter.method == "full":
         outside = largest.tokens * spec.hidden_size * (4 + width) + largest.supervised * spec.hidden_size * width
@@ -132,10 +142,24 @@ def layer_kept_bytes(
         numbers += sum(matrix.columns * 5 for matrix in linear)  # dropped copy in fp32 and its mask
     if recipe.adapter.method == "dora":
         numbers += sum(matrix.rows * (4 + width) for matrix in linear)
-    mask = tokens * tokens * width if recipe.train.pack and layer.kind != "short_convolution" and not apart else 0
+    pairs = recipe.train.pack and layer.kind != "short_convolution" and not apart
+    mask = tokens * tokens * pair_bytes(spec, width) if pairs else 0
     # PEFT adds the update to a whole stack of experts, and autograd keeps the sum.
     stacks = sum(matrix.weights * width for matrix in targets if matrix.form == "stacked")
     return tokens * numbers + mask + stacks
+
+
+def pair_bytes(spec: DecoderSpec, width: int) -> int:
+    """What autograd keeps of a layer's attention for each pair of tokens of a packed pass, bytes.
+
+    Args:
+        spec: The model's shape.
+        width: Bytes of a base number.
+    """
+    softmax_in_fp32 = _EAGER.get(spec.family)
+    if softmax_in_fp32 is None:
+        return width  # the mask
+    return spec.num_heads * (4 + width if softmax_in_fp32 and width != 4 else width)
 
 
 def head_bytes(spec: DecoderSpec, supervised: int) -> int:

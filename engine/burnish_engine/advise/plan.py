@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from burnish_engine.advise.calibrate import Corrected, corrected
 from burnish_engine.advise.engine_choice import Config, choose_engine
+from burnish_engine.advise.exports import planned_exports
 from burnish_engine.advise.fast_parts import memory_parts
 from burnish_engine.advise.fast_speed import fast_seconds
 from burnish_engine.advise.gguf_size import predicted_file_bytes
@@ -20,6 +21,7 @@ from burnish_engine.advise.trained_bytes import optimizer_bytes, trained_paramet
 from burnish_engine.advise.workload import Pass, static_rows, token_span
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
+from burnish_engine.contract.exports import export_words
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
@@ -86,6 +88,7 @@ def plan_run(
     host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
     disk = _disk_bytes(recipe, spec) + download_bytes
     problems = problems_of(run, memory, free, name)
+    exports = [] if quick else planned_exports(config, spec, recipe.adapter)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""
     if not problems and choice is not None and recipe.memory.budget_gib and total > _ABOUT * choice.budget_bytes:
@@ -120,9 +123,10 @@ def plan_run(
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
-        notes=[*notes_on(run), *target_notes, *found.notes],
+        notes=[*notes_on(run), *target_notes, *filter(None, [export_words(exports)]), *found.notes],
         trainable_parameters=trained,
         coverage=planned_coverage(spec, recipe.adapter) if known else None,
+        exports=exports,
         steps=work.steps,
         tokens=work.tokens,
         tokens_per_s=speed,

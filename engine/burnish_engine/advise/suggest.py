@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from burnish_engine.advise.catalog import EMBEDDED, EXPORTED_FAMILIES, find_model
+from burnish_engine.advise.catalog import EMBEDDED, find_model
 from burnish_engine.advise.engine_choice import Config
 from burnish_engine.advise.fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.gather import spec_of
@@ -16,6 +16,7 @@ from burnish_engine.advise.rank import USUAL_TOKENS, Judged, is_quantized, judge
 from burnish_engine.advise.settings import propose, smallest
 from burnish_engine.advise.workload import hold_out
 from burnish_engine.contract.advice import CatalogModel, Choice, Plan, Suggestion
+from burnish_engine.contract.exports import export_words
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import Recipe
@@ -111,6 +112,7 @@ def suggest(
     warnings += [
         *settings.warnings,
         *_model_warnings(chosen, models, runs, wish.target),
+        *filter(None, [export_words(plan.exports)]),
         *_machine_warnings(machine),
         *_work_warnings(plan, wish),
     ]
@@ -236,8 +238,6 @@ def _model_warnings(
         warnings.append(f"{entry.title} is gated: accept its terms on its page and set HF_TOKEN before fetching it.")
     if entry and entry.license_note:
         warnings.append(f"License {entry.license}: {entry.license_note}")
-    if chosen.spec.family not in EXPORTED_FAMILIES:
-        warnings.append(f"This version does not export models of the family {chosen.spec.family} to GGUF.")
     if runs.run_bytes > runs.usable_bytes:
         warnings.append(
             f"{chosen.title} as {runs.quant} takes {runs.run_bytes / GIB:.1f} GiB to run, more than the "

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import typer
 from rich.markup import escape
 
+from burnish_engine.advise.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
 from burnish_engine.cli.export_bar import ProgressBar
 from burnish_engine.cli.terminal import out, typed, typed_run
 from burnish_engine.contract.errors import ExitCode, FidelityError, UsageError
+from burnish_engine.contract.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_export import COARSE_TYPES, GgufType, MergeOnto
 from burnish_engine.models.source import ModelSource
 from burnish_engine.runs.export_job import ExportReporter
+from burnish_engine.runs.held_out import reported_loss
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
-
-Kind = Literal["gguf", "safetensors", "adapter", "ollama", "lmstudio", "lora-gguf"]
-_PROVEN = ("gguf", "ollama", "lmstudio")
-"""Kinds that are GGUF files with a fidelity report."""
 
 
 def export(
     run: Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')],
     to: Annotated[
-        Kind,
+        ExportKind,
         typer.Option(
             metavar="KIND",
             help="gguf, safetensors (adapter merged into the base), adapter (PEFT), lora-gguf (the adapter alone, for "
@@ -78,25 +77,28 @@ def export(
 
     A GGUF is called done only after it was compared, token by token, with the model that was trained.
     """
-    if json and to not in _PROVEN:
+    if json and to not in GGUF_KINDS:
         raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
     paths = open_run(run)
     if push:
         return _push(out_dir or paths.export, push, private=not public)
     (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
+    recipe = _with_choices(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
+    source, adapter = trained_model(paths, recipe)
+    if refused := finished_refusal(to, source.config, source.spec, adapter, source.name):
+        raise UsageError(*refused)
     if to == "lora-gguf" and (why := _why_merged(paths)):
         out.print(f"[yellow]note:[/] {escape(why)} It is merged into the model instead.")
         to = "gguf"
-    recipe = _with_choices(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
     weighed = recipe.export.importance
-    quants = _types(quant, recipe) if to in _PROVEN else []
+    quants = _types(quant, recipe) if to in GGUF_KINDS else []
     if plan:
         return _show_plan(paths, recipe, name, quants, importance=weighed)
     for coarse in (one for one in quants if one in COARSE_TYPES and not json):
         out.print(f"[yellow]note:[/] {coarse} has less than four bits a weight and loses much; compare its figures.")
     folder = out_dir or paths.export
     with ExportReporter(paths, to, quants) as reporter, ProgressBar(quiet=json, reporter=reporter) as bar:
-        if to in _PROVEN:
+        if to in GGUF_KINDS:
             report = _export_files(paths, recipe, folder, name, quants, bar, reporter, importance=weighed)
             written = folder
         else:
@@ -122,7 +124,7 @@ def _why_merged(paths: RunPaths) -> str:
     return why_merged(adapter_of(paths))
 
 
-def _trial(paths: RunPaths, to: Kind, written: Path, report: FidelityReport | None) -> str:
+def _trial(paths: RunPaths, to: ExportKind, written: Path, report: FidelityReport | None) -> str:
     """The command that talks to what was exported."""
     if to in ("ollama", "lmstudio", "lora-gguf"):
         return ""  # the notes beside the files say how
@@ -157,7 +159,7 @@ def _show_plan(paths: RunPaths, recipe: Recipe, name: str, quants: list[GgufType
     return ExitCode.DONE
 
 
-def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: Kind, name: str, bar: ProgressBar) -> Path:
+def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ProgressBar) -> Path:
     """The adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
     from burnish_engine.export.folders import export_adapter, export_safetensors
     from burnish_engine.export.rounding import rounded_names
@@ -212,6 +214,7 @@ def _export_files(
         tokens=recipe.export.importance_tokens,
         in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
         onto_rounded=recipe.export.merge_onto == "dequantized",
+        reported=reported_loss(paths),
     )
     try:
         report = export_gguf(
@@ -236,7 +239,7 @@ def _export_files(
 
 
 def _hand_over(
-    report: FidelityReport, paths: RunPaths, recipe: Recipe, folder: Path, to: Kind, name: str, *, quiet: bool
+    report: FidelityReport, paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, *, quiet: bool
 ) -> None:
     """Lay the files out for Ollama or LM Studio."""
     from burnish_engine.export.lm_studio import export_lm_studio

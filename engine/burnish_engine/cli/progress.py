@@ -172,7 +172,9 @@ def _line(event: Event) -> str:
             time_words = f", {duration(event.seconds)} of training" if event.seconds else ""
             return f"predicted {size(event.memory_bytes)}{time_words}; {size(event.memory_free_bytes)} are free"
         case EvaluationDone():
-            return f"held-out loss at step {event.step}: {event.loss:.4f} nats per learned token"
+            return (
+                f"held-out loss at step {event.step}: {event.loss:.4f} nats per learned token, {event.tokens:,} tokens"
+            )
         case SampleDone():
             return f"[dim]step {event.step} >[/] {escape(event.prompt)}\n{escape(event.reply)}"
         case CheckpointSaved():

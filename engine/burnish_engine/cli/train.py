@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,10 @@ from rich.markup import escape
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
+from burnish_engine.contract.exports import next_export
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
 
 _REFUSALS = (
@@ -53,6 +56,15 @@ def train(
         if run_dir is None and code is not ExitCode.DONE and never_began(paths):
             shutil.rmtree(paths.root, ignore_errors=True)  # a mistake in recipe or data leaves nothing in the list
     return code
+
+
+def _next_export(paths: RunPaths, run: str) -> str:
+    """The export that works for this run, to be printed after the first command; empty where none does."""
+    with suppress(UsageError):  # a damaged card
+        card = read_card(paths)
+        options = next_export(card.exports if card else [])
+        return f"   or   burnish export {run} {options}" if options else ""
+    return ""
 
 
 def never_began(paths: RunPaths) -> bool:
@@ -95,7 +107,7 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
     if outcome.exit_code is ExitCode.DONE:
         what = "model" if trains_whole_model(paths) else "adapter"
         out.print(f"Done. The {what} is in {escape(str(paths.root / what))}")
-        out.print(f"Next: burnish chat {run}   or   burnish export {run} --quant Q8_0")
+        out.print(f"Next: burnish chat {run}{_next_export(paths, run)}")
     elif outcome.exit_code is ExitCode.STOPPED:
         out.print(f"{outcome.message} Go on with: burnish runs resume {run}")
     else:

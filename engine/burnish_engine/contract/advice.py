@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.coverage import Coverage
+from burnish_engine.contract.exports import ExportChoice
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.machine import ParallelSettings
 from burnish_engine.contract.memory_plan import MemoryPlan
@@ -89,6 +90,7 @@ class Plan(_Advice):
         default=None,
         description="Which share of each kind of layer's weights is trained or has an adapter; None: not known.",
     )
+    exports: list[ExportChoice] = Field(default=[], description="Which exports of the result work, and why not.")
     steps: int | None = Field(default=None, description="Optimizer steps; None where the data is not known.")
     tokens: int | None = Field(default=None, description="Tokens the run trains on; None where not known.")
     tokens_per_s: float = Field(description="Predicted speed.")

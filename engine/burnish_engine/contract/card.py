@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.coverage import Coverage
+from burnish_engine.contract.exports import ExportChoice
 
 CARD_VERSION = 1
 _WEIGHTS = (".safetensors", ".gguf")
@@ -70,7 +71,8 @@ class Circumstances(_Card):
     precision: str = Field(description="What was computed in.")
     weights: str = Field(description="What the frozen weights were kept in: nf4, or the precision.")
     layout: str = Field(
-        description="How rows were laid out in a pass: packed, padded, or documents: packed, with our own attention."
+        description="How rows were laid out in a pass: packed, masked (packed, with masks of ours), "
+        "padded, or documents (packed, with our own attention)."
     )
     memory_plan: str = Field(description='As the recipe\'s [memory] would pin it; "" where the engine had no choice.')
 
@@ -148,6 +150,9 @@ class RunCard(_Card):
     base: CardModel
     coverage: Coverage | None = Field(
         default=None, description="What is trained of each kind of layer, counted on the loaded model; None: not known."
+    )
+    exports: list[ExportChoice] = Field(
+        default=[], description="Which exports of the result work, and why not. Empty: older than this is known."
     )
     resumes: list[Resume] = []
     guard: CardGuard | None = Field(default=None, description="None: not looked at yet, or guard.action is off.")

@@ -216,13 +216,9 @@ def _document_warnings(
 
 
 def _any_ends(train: Documents, end_ids: Sequence[int]) -> bool:
-    """Whether some document's last learned token ends a turn."""
-    ending = set(end_ids)
-    for index in range(min(len(train), _END_SAMPLE)):
-        document = train[index]
-        if int(document.input_ids[np.flatnonzero(document.learned)[-1]]) in ending:
-            return True
-    return False
+    """Whether some document has a learned token that ends a turn; templates may write a line break behind it."""
+    documents = (train[index] for index in range(min(len(train), _END_SAMPLE)))
+    return any(np.isin(one.input_ids[one.learned], list(end_ids)).any() for one in documents)
 
 
 def _distinct(names: Iterable[str]) -> str:

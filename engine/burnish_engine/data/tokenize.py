@@ -189,7 +189,9 @@ class Encoder:
 
     def _joined(self, row: Rendered, parts: list[Encoded]) -> Encoded:
         """The tokens of a row, with those that stand before and after its text."""
-        begin = [Encoded.of(self._bos, learned=False, start=0)] if row.add_bos and self._bos is not None else []
+        holds_bos = next((int(part.ids[0]) for part in parts if len(part.ids)), None) == self._bos  # rendered before
+        adds_bos = row.add_bos and self._bos is not None and not holds_bos
+        begin = [Encoded.of(self._bos, learned=False, start=0)] if adds_bos and self._bos is not None else []
         end = (
             [Encoded.of(self._eos, learned=True, start=len(row.text))] if row.add_eos and self._eos is not None else []
         )

@@ -251,7 +251,8 @@ def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[Reply, list[str
 
 def _ends_after(model: GgufModel, probe: Probe) -> bool:
     """Whether the file's most likely token after the trained model's whole reply ends the turn."""
-    said = model.tokenize(probe.reply.text, special=False) if probe.reply is not None else []
+    # The very tokens: control tokens are not in the text, and a text may be split otherwise than it was said.
+    said = probe.reply.ids if probe.reply is not None else ()
     ids = [*probe.ids, *said]
     return len(ids) <= model.context and model.is_end(int(model.logits(ids)[-1].argmax()))
 

@@ -18,7 +18,7 @@ from burnish_engine.export.folders import BeyondRangeError, Progress, no_progres
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
 from burnish_engine.export.importance_file import write_importance
 from burnish_engine.export.merge import MergedWeights
-from burnish_engine.export.preflight import base_type, check_space, checked_types
+from burnish_engine.export.preflight import base_type, check_kind, check_space, checked_types
 from burnish_engine.export.probe_strings import PROBE_CHATS
 from burnish_engine.export.quantize import USE_IMPORTANCE, Quantized, quantize, read_back
 from burnish_engine.export.reference import Asked, Reference, compute_reference, render_probes
@@ -90,6 +90,7 @@ def export_gguf(
     from burnish_engine.models.tokenizer import load_tokenizer
 
     wanted = checked_types(quants)
+    check_kind("gguf", source, adapter)
     asked = asked or Asked()
     tokenizer = load_tokenizer(source)
     expected = probe_texts(tokenizer)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from burnish_engine.advise.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.adapter import Adapter, read_adapter
 from burnish_engine.export.rounding import round_trip
@@ -49,7 +50,8 @@ class MergedWeights:
     """
 
     def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
-        _refuse_quantized(source)
+        if refused := finished_refusal("safetensors", source.config, source.spec, adapter, source.name):
+            raise UsageError(*refused)
         self._rounded = rounded
         self.source = source
         self._files = _tensor_files(source.folder)
@@ -169,16 +171,6 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
         except (SafetensorError, OSError) as error:
             raise SetupError(f"{file} cannot be read: {error}.", "Download the file again.") from error
     return found
-
-
-def _refuse_quantized(source: ModelSource) -> None:
-    method = source.config.get("quantization_config")
-    if method:
-        raise UsageError(
-            f"The base model {source.name} is quantized ({method.get('quant_method', 'unknown method')}); merging into "
-            "rounded weights would not give the trained model.",
-            "Export with the same model in 16 bit as the base.",
-        )
 
 
 def _refuse_quantized_tensors(source: ModelSource, files: dict[str, Path], dtype: Any) -> None:

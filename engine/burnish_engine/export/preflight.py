@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from burnish_engine.advise.exports import finished_refusal
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.exports import ExportKind
 from burnish_engine.contract.recipe_export import GgufType
 from burnish_engine.export.aside import require_space
 from burnish_engine.export.fidelity import probe_texts
@@ -32,6 +34,21 @@ def checked_types(quants: Sequence[GgufType]) -> list[GgufType]:
     if odd or not quants:
         raise UsageError(f"The GGUF types {list(quants)} were asked for.", f"Choose from {', '.join(known)}.")
     return list(dict.fromkeys(quants))
+
+
+def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> None:
+    """Refuse what was told before training not to work.
+
+    Args:
+        kind: The kind of export.
+        source: The base model, or the trained one.
+        adapter: The PEFT adapter's folder; None: there is none.
+
+    Raises:
+        UsageError: This kind of export does not work for the model.
+    """
+    if why := finished_refusal(kind, source.config, source.spec, adapter, source.name):
+        raise UsageError(*why)
 
 
 def check_space(plan: GgufPlan, wanted: list[GgufType], out: Path, scratch: Path, *, importance: bool) -> None:
@@ -72,6 +89,7 @@ def forecast_gguf(
         SetupError: A model file is missing or damaged.
         FidelityError: llama.cpp cannot split text as the model does.
     """
+    check_kind("gguf", source, adapter)
     wanted, tokenizer = checked_types(quants), load_tokenizer(source)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

@@ -70,6 +70,7 @@ class Asked:
         moments: Folder for the second moments of their inputs (`moments.py`); None: they are not gathered.
         in_4_bits: Base tensors that the run kept in NF4; empty: none.
         onto_rounded: The adapter is added to those rounded weights, not to the 16-bit base.
+        reported: Held-out loss that training reported for what is exported, nats, and the learned tokens it counts.
     """
 
     learned: Sequence[Sequence[bool]] = ()
@@ -80,6 +81,7 @@ class Asked:
     moments: Path | None = None
     in_4_bits: frozenset[str] = frozenset()
     onto_rounded: bool = False
+    reported: tuple[float, int] | None = None
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -101,6 +103,7 @@ class Reference:
         tuned_loss: Mean loss of the trained model, nats; None: no token counts.
         importance: What its training rows excite; None: not asked for.
         other_merge: Of a 4-bit run: the adapter added to the other weights; else None.
+        reported: What training said; see `Asked`.
     """
 
     documents: list[list[int]]
@@ -112,6 +115,12 @@ class Reference:
     tuned_loss: float | None = None
     importance: Importance | None = None
     other_merge: OtherMerge | None = None
+    reported: tuple[float, int] | None = None
+
+    @property
+    def loss_tokens(self) -> int:
+        """Learned tokens that the losses count."""
+        return sum(int(flags[1:].sum()) for flags in self.learned)
 
     @property
     def positions(self) -> int:
@@ -258,7 +267,9 @@ def compute_reference(
     if asked.base is not None:
         stop_if(cancelled, "The verification")
         base_loss = model_loss(load_base(asked.base, "fp32", device), documents, learned, cancelled)
-    return Reference(documents, log_probs, stops, answered, learned, base_loss, tuned.mean, importance, other)
+    return Reference(
+        documents, log_probs, stops, answered, learned, base_loss, tuned.mean, importance, other, asked.reported
+    )
 
 
 def _require_memory(source: ModelSource, device: torch.device) -> None:

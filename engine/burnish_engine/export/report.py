@@ -132,6 +132,7 @@ def build_report(
             for file in checked.files
             if file.passed and not file.reply_stopped
         ]
+    notes += _loss_words(reference)
     if (other := reference.other_merge) is not None:
         notes.append(_merge_words(reference, other))
     if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):
@@ -172,6 +173,24 @@ def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
     return [
         f"Open the files with a context of at most {switch:,} tokens unless rows are longer: llama.cpp chooses the "
         f"rope's factors by the size of its context, the trained model by the length of the row.{compared}"
+    ]
+
+
+def _loss_words(reference: Reference) -> list[str]:
+    """Why the held-out loss is another than training's; nothing where it is the same, or training's is not known."""
+    if reference.reported is None or reference.tuned_loss is None:
+        return []
+    reported, tokens = reference.reported
+    if f"{reported:.3f}" == f"{reference.tuned_loss:.3f}":
+        return []
+    rows = (
+        f"the first {reference.loss_tokens:,} of these tokens, which every file is compared on"
+        if reference.loss_tokens < tokens
+        else "the exported weights in fp32"
+    )
+    return [
+        f"Two held-out losses: training reported {reported:.3f} nats on {tokens:,} learned tokens; the "
+        f"{reference.tuned_loss:.3f} here is of {rows}."
     ]
 
 

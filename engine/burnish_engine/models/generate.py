@@ -178,7 +178,7 @@ def generate_replies(
             made = _greedy_batch(speaker, [ids[row] for row in rows], stops, max_new_tokens)
             for row, (tokens, stopped) in zip(rows, made, strict=True):
                 text = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                replies[row] = Reply(text, stopped, len(tokens))
+                replies[row] = Reply(text, stopped, len(tokens), tuple(tokens))
     return [replies[row] for row in range(len(ids))]
 
 

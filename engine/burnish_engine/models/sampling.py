@@ -44,11 +44,13 @@ class Reply:
         text: What was said, without the end-of-turn token.
         stopped: Whether it ended by itself rather than at the token limit.
         tokens: Tokens generated, the end-of-turn token not counted.
+        ids: Those tokens, where they are kept.
     """
 
     text: str
     stopped: bool
     tokens: int
+    ids: tuple[int, ...] = ()
 
 
 class ReplyStream(Iterator[str]):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.events import BestKept, EvaluationDone
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.runs.events_file import read_events
 
 MOST_ROWS = 200
 Chat = list[dict[str, str]]
@@ -21,6 +24,23 @@ def save_held_out(paths: RunPaths, ids: Sequence[Sequence[int]], chats: Sequence
     """
     rows = {"ids": [list(row) for row in ids[:MOST_ROWS]], "chats": list(chats[:MOST_ROWS])}
     write_atomic(paths.held_out, json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
+    """The held-out loss that training reported for the run's result, and the learned tokens it counts.
+
+    Returns:
+        Loss in nats a token, and the tokens; None where the result was not evaluated or the events cannot be read.
+    """
+    last: tuple[float, int] | None = None
+    best: float | None = None
+    with suppress(OSError, UsageError):
+        for event in read_events(paths.events):
+            if isinstance(event, EvaluationDone):
+                last = event.loss, event.tokens
+            elif isinstance(event, BestKept):
+                best = event.loss
+    return last if last is None or best is None else (best, last[1])
 
 
 def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
-from burnish_engine.advise.catalog import EMBEDDED, EXPORTED_FAMILIES, catalog, find_model
+from burnish_engine.advise.catalog import EMBEDDED, catalog, find_model
+from burnish_engine.advise.gguf_rules import gguf_refusal
 from burnish_engine.advise.gguf_size import predicted_file_bytes
 from burnish_engine.contract.advice import ModelFacts
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe_export import GgufType
 from burnish_engine.hub.manifest import read_manifest
@@ -53,7 +53,7 @@ def model_facts(path: str) -> ModelFacts:
         max_context=source.spec.max_context if source.spec else None,
         chat=chat,
         license=_license(source, path),
-        file_bytes=_file_bytes(source.spec),
+        file_bytes=_file_bytes(source),
         note=source.note,
         warnings=warnings,
     )
@@ -110,9 +110,10 @@ def _license(source: ModelSource, path: str) -> str:
     return ""
 
 
-def _file_bytes(spec: DecoderSpec | None) -> dict[GgufType, int]:
+def _file_bytes(source: ModelSource) -> dict[GgufType, int]:
     found: dict[GgufType, int] = {}
-    if spec is None or spec.family not in EXPORTED_FAMILIES:
+    spec = source.spec
+    if spec is None or gguf_refusal(str(source.config.get("model_type")), spec, source.config):
         return found
     for quant in get_args(GgufType):
         with suppress(UsageError):

@@ -13,6 +13,7 @@ import torch
 from pydantic import ValidationError
 
 from burnish_engine.advise.engine_choice import in_4_bits
+from burnish_engine.advise.exports import exports_of
 from burnish_engine.contract.card import CardData, CardModel, Circumstances, DataFile, HashedFile, RunCard
 from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.paths import RunPaths
@@ -90,6 +91,7 @@ def new_card(
         seed=recipe.train.seed,
         steps=steps,
         circumstances=circumstances,
+        exports=exports_of(source.config, source.spec, recipe.adapter, name=source.name),
         data=CardData(
             files=[
                 DataFile(role="train" if number < first_held_out else "held out", name=path.name, bytes=_size(path))

@@ -26,10 +26,12 @@ from burnish_engine.models.sampling import Reply
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.train.engine import SMALLEST, StepResult, Trained, whole_update
 from burnish_engine.train.evaluate import held_out_loss
+from burnish_engine.train.layout_choice import choose_layout
+from burnish_engine.train.leaks import choose_rows
 from burnish_engine.train.masked_step import MaskedStep
 from burnish_engine.train.optimizer import Optimizers, make_optimizer
 from burnish_engine.train.optimizer_state import optimizer_tensors, restore_optimizer
-from burnish_engine.train.plain_step import apart, choose_layout, summed_loss
+from burnish_engine.train.plain_step import apart, summed_loss
 from burnish_engine.train.random_state import hold_random
 from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream
@@ -84,10 +86,11 @@ class PlainEngine:
             base = plain.load_base(source, precision, device)
         placed = placed_matrices(base)
         self._tell_idle_settings(placed, recipe, fresh=adapter is None)
-        self._layout, note = choose_layout(base, base.config.vocab_size, device, recipe.train.pack, layout)
+        rows = [row.input_ids for row in choose_rows(stream.documents)]
+        self._layout, note = choose_layout(
+            base, len(base.get_input_embeddings().weight), device, recipe.train.pack, layout, rows
+        )
         self.notes += [note] if note else []
-        if recipe.train.pack and self._layout == "padded":
-            self.notes.append("This architecture carries state from one packed row into the next, so rows are padded.")
         if self._whole:
             self.model = base
         elif adapter:

@@ -11,6 +11,7 @@ import torch
 from burnish_engine.contract.card import CardGuard, CardRollback
 from burnish_engine.contract.errors import DivergedError
 from burnish_engine.contract.events import BestKept, CheckpointSaved, GuardReported, RolledBack
+from burnish_engine.contract.exports import export_words
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import recipe_hash
@@ -195,6 +196,8 @@ class Session:
             threads=self._threads,
             steps=self._materials.budget.steps,
         )
+        if self.step == 0 and (words := export_words(card.exports)):
+            self._recorder.warn("exports", words)
         data, base = data_files(recipe), base_files(made.source.folder)
         return CardKeeper(self.paths, card, data=data, base=base, step=self.step, warn=self._recorder.warn)
 

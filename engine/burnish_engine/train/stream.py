@@ -51,6 +51,11 @@ class BatchStream:
         self._plans: list[EpochPlan] = []
         self._ends: list[int] = []
 
+    @property
+    def documents(self) -> Sequence[Document]:
+        """All training rows."""
+        return self._documents
+
     def epoch_of(self, index: int) -> float:
         """Passes over the data after `index` micro-batches."""
         if index == 0:

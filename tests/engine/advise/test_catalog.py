@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from burnish_engine.advise.catalog import EMBEDDED, EXPORTED_FAMILIES, catalog, find_model, read_catalog, search
+from burnish_engine.advise.catalog import EMBEDDED, catalog, find_model, read_catalog, search
+from burnish_engine.advise.gguf_rules import EXPORTED_FAMILIES
 from burnish_engine.advise.gguf_size import predicted_file_bytes
 from burnish_engine.advise.shape import kv_cache_bytes, parameters
 from burnish_engine.contract.paths import assets_dir, is_model_name

@@ -6,13 +6,14 @@ import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from burnish_engine.advise.plain_memory import attends_apart, head_bytes, layer_kept_bytes, plain_memory
+from burnish_engine.advise.plain_memory import attends_apart, head_bytes, layer_kept_bytes, pair_bytes, plain_memory
 from burnish_engine.advise.trained_bytes import optimizer_bytes, tensor_sizes, trained_parameters
 from burnish_engine.advise.workload import Pass
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
 from burnish_engine.data.pack import IGNORED, MicroBatch
 from burnish_engine.models import packed_attention
+from burnish_engine.models.packed_masks import document_masks
 from burnish_engine.models.plain import attach_adapter
 from burnish_engine.models.source import open_model
 from burnish_engine.models.spec import decoder_spec
@@ -78,6 +79,36 @@ def test_kept_activations_of_a_layer(family, precision, section, apart):
     recipe, width = Recipe(adapter=section), 2 if precision == "bf16" else 4
     predicted = layer_kept_bytes(recipe, spec, spec.layers[0], TOKENS, width, apart=apart)
     assert predicted == pytest.approx(three - two, rel=0.005)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_attention_without_a_fused_kernel_keeps_every_pair_of_tokens(dtype):
+    """Of gpt_oss, whose packed passes have masks of ours."""
+    config = AutoConfig.for_model(
+        "gpt_oss", vocab_size=120, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1, pad_token_id=0,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    parameters = {value.data_ptr() for value in model.parameters()}
+
+    def kept(tokens):
+        storages = {}
+        positions = torch.cat([torch.arange(tokens // 2)] * 2)[None]
+        masks = document_masks(model, positions)
+
+        def pack(tensor):
+            if tensor.data_ptr() not in parameters:
+                storages[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            ids = torch.zeros(1, tokens, dtype=torch.long)
+            _found = model(input_ids=ids, position_ids=positions, attention_mask=masks, use_cache=False).logits
+        return sum(size for size, _ in storages.values())
+
+    square = kept(256) - 2 * kept(128)  # without what grows with the tokens
+    predicted = pair_bytes(decoder_spec(config.to_dict()), dtype.itemsize) * len(config.layer_types)
+    assert square / (2 * 128**2) == pytest.approx(predicted, rel=0.15)
 
 
 def spec_of(family="llama"):

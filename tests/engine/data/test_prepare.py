@@ -295,6 +295,12 @@ def test_template_without_end_of_turn_is_warned_about(write_jsonl, make_tokenize
     assert all(document.learned[-1] for document in prepared.train)
 
 
+def test_a_line_break_behind_the_end_of_a_turn_is_no_missing_end(write_jsonl, make_tokenizer):
+    prepared = prepare(recipe(write_jsonl(chats(4)), learn="everything"), make_tokenizer())
+    assert prepared.train[0].input_ids[-1] not in prepared.end_token_ids
+    assert not warnings_of(prepared, "learn to stop")
+
+
 def test_replies_that_are_all_cut_are_warned_about(write_jsonl, make_tokenizer):
     prepared = prepare(recipe(write_jsonl([chat("a", "word " * 900)] * 3)), make_tokenizer())
     assert warnings_of(prepared, "learn to stop")

@@ -121,6 +121,15 @@ def test_a_template_that_writes_bos_gets_no_second_one(make_tokenizer, name):
     assert ids[0] == tokenizer.bos_token_id
 
 
+def test_a_text_that_holds_its_bos_gets_no_second_one(make_tokenizer):
+    """As rows of chats that another program rendered."""
+    tokenizer = make_tokenizer("llama3", adds_bos=True)
+    text = f"{tokenizer.bos_token}Hello world"
+    [(ids, learned)] = Encoder(TokenizerParts.of(tokenizer)).encode([Rendered(text, ((0, len(text)),), add_bos=True)])
+    assert ids.tolist() == tokenizer("Hello world")["input_ids"]
+    assert learned.tolist() == [False] + [True] * (len(ids) - 1)
+
+
 def test_plain_text_gets_bos_if_the_tokenizer_adds_it_and_a_learned_end(make_tokenizer, backend):
     for adds_bos in (True, False):
         tokenizer = make_tokenizer("zephyr", backend, adds_bos=adds_bos)

@@ -82,7 +82,7 @@ def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
     ("name", "changes", "words"),
     [
         ("google/gemma-3-270m", {"query_pre_attn_scalar": 100}, "scales its queries by 0.1"),
-        ("google/gemma-3-270m", {"hidden_activation": "gelu"}, "activation is 'gelu'"),
+        ("google/gemma-3-270m", {"hidden_activation": "gelu"}, "activation 'gelu'"),
         ("google/gemma-3-270m", {"use_bidirectional_attention": True}, "see later ones"),
         ("LiquidAI/LFM2-350M", {"conv_bias": True}, "biases in its convolutions"),
     ],

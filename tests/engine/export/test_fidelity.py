@@ -1,6 +1,7 @@
 """The gate: the trained model's file passes, and every known fault is refused with a reason."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from burnish_engine.export.fidelity import Divergence, check_file, judge, kl_div
 from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.probe_strings import PROBE_CHATS, PROBE_STRINGS
 from burnish_engine.export.quantize import quantize, read_back
-from burnish_engine.export.reference import Probe, choose_documents, compute_reference, render_probes
+from burnish_engine.export.reference import Probe, Reference, choose_documents, compute_reference, render_probes
+from burnish_engine.export.report import Checked, build_report
 from burnish_engine.models.sampling import Reply, ReplyStream
+from burnish_engine.models.source import ModelSource
 from burnish_engine.models.tokenizer import load_tokenizer
 
 from support.export import make_model, rows, source_with, write_16_bit
@@ -164,10 +167,8 @@ class Endless:
     def generate(self, ids, sampling):
         return ReplyStream(lambda stream: iter(["and"] * sampling.max_tokens))
 
-    def tokenize(self, text, special):
-        return [5] * len(text.split())
-
     def logits(self, ids):
+        self.read = ids
         return np.eye(6)[[self.after] * len(ids)]
 
     def is_end(self, token):
@@ -185,9 +186,25 @@ def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
 
 
 def test_a_rambling_reply_passes_where_it_would_end_after_the_trained_models():
-    reply, problems = reply_of(Endless(True), [Probe([], "", [1, 2], Reply("Yes.", True, 2))])
+    model = Endless(True)
+    reply, problems = reply_of(model, [Probe([], "", [1, 2], Reply("Yes.", True, 2, (4, 5)))])
     assert not reply.stopped
     assert problems == []
+    assert model.read == [1, 2, 4, 5]  # the very tokens, of which a control token would not be in the text
+
+
+@pytest.mark.parametrize(
+    ("reported", "words"),
+    [(None, []), ((2.0001, 40), []), ((1.9, 40), ["1.900", "40", "first 7"]), ((1.9, 7), ["1.900", "fp32"])],
+)
+def test_a_second_held_out_loss_says_why_it_is_another(reported, words):
+    learned = [np.array([True] * 4), np.array([False, True, True, True, True])]
+    reference = Reference([], [], [], [], learned, tuned_loss=2.0, reported=reported)
+    told = build_report(
+        ModelSource(Path("base"), "base", {}, None), "llama", "", Checked([], 0, [], None), reference
+    ).notes
+    assert len(told) == bool(words)
+    assert all(word in told[0] for word in words)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_unknown_families_are_told_which_are_known(wide, tmp_path):
 @pytest.mark.parametrize(
     ("family", "changes", "words"),
     [
-        ("llama", {"hidden_act": "gelu"}, "activation is 'gelu'"),
+        ("llama", {"hidden_act": "gelu"}, "activation 'gelu'"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic rope"),
         ("smollm3", {"no_rope_layers": [1, 1, 0, 1], "num_hidden_layers": 4}, "every fourth"),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, "sliding-window"),

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from burnish_engine.advise.gguf_rules import gguf_refusal
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.aside import Cancelled, never, stop_if
 from burnish_engine.export.folders import Progress, no_progress, to_dtype
@@ -85,8 +85,11 @@ def plan_gguf(
         UsageError: The family, or something this model uses, cannot be exported to GGUF.
         FidelityError: llama.cpp has no pre-tokenizer that splits text as this tokenizer does.
     """
-    family = family_of(str(source.config.get("model_type")))
-    spec = _spec(source)
+    model_type = str(source.config.get("model_type"))
+    refused = gguf_refusal(model_type, source.spec, source.config, source.name)
+    if refused is not None or source.spec is None:
+        raise UsageError(*(refused or ("The model's shape is not known.",)))
+    family, spec = family_of(model_type), source.spec
     rows = weights.shape("model.embed_tokens.weight")[0]
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
@@ -288,12 +291,6 @@ def _license(source: ModelSource) -> str:
         return ""
     match = re.match(r"---\n(?:.*\n)*?license:[ \t]*([\w.\-+ ]{1,60})\n(?:.*\n)*?---", text)
     return match.group(1).strip() if match else ""
-
-
-def _spec(source: ModelSource) -> DecoderSpec:
-    if source.spec is None:
-        raise UsageError(f"The architecture of {source.name} is not known in detail.", "Export as safetensors instead.")
-    return source.spec
 
 
 def declared_stops(source: ModelSource) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,8 +86,8 @@ class PlainLook:
         with self._engine.model.disable_adapter():
             yield True
 
-    def _inputs(self, batch: MicroBatch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        return plain_step.model_inputs(batch, self._engine._device, self._engine._layout)
+    def _inputs(self, batch: MicroBatch) -> tuple[dict[str, Any], torch.Tensor]:
+        return plain_step.model_inputs(self._engine.model, batch, self._engine._device, self._engine._layout)
 
     def _expected(self) -> dict[str, torch.nn.Parameter]:
         """What should have a gradient, also where somebody took it out of training."""

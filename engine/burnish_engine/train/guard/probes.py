@@ -18,20 +18,16 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from burnish_engine.data import pack
 from burnish_engine.data.pack import IGNORED, MicroBatch
 from burnish_engine.data.tokenize import Document
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.batch_checks import expected_labels
 from burnish_engine.train.guard.findings import Finding
 from burnish_engine.train.guard.look import Audit, Look, Part
+from burnish_engine.train.leaks import TOLERANCE, choose_rows, find_leak, pass_of
 
-ROWS, TOKENS = 4, 48  # of the measurements
-_LOOKED_AT = 200  # first rows among which those are chosen
-_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}  # of the largest logit, and of the loss
-_EXCHANGED = (
-    0.1  # share of that which other documents may move when one is exchanged: the same kernels, the same shapes
-)
+__all__ = ["choose_rows", "pass_of"]
+
 _ADAPTER_PARTS = 3  # A, B and DoRA's magnitudes; the groups of a whole model are layers, and have more
 _DROPOUT_TOLERANCE = 0.2  # of the loss, where dropout acts on an adapter that was trained already
 
@@ -53,35 +49,12 @@ class Circumstances:
     @property
     def tolerance(self) -> float:
         """Share of the largest logit by which two computations of it may differ."""
-        return _TOLERANCE[self.precision]
+        return TOLERANCE[self.precision]
 
     @property
     def loss_tolerance(self) -> float:
         """Share of the loss by which training's may differ from that of the logits."""
         return self.tolerance if self.fresh or not self.dropout else _DROPOUT_TOLERANCE
-
-
-def choose_rows(documents: Sequence[Document]) -> list[Document]:
-    """A few short pieces of rows, around where learning begins."""
-    found: list[Document] = []
-    for number in range(min(len(documents), _LOOKED_AT)):
-        document = documents[number]
-        places = np.flatnonzero(document.learned)
-        if len(document) < 4 or not len(places):
-            continue
-        start = max(0, min(int(places[0]) - TOKENS // 3, len(document) - TOKENS))
-        ids, learned = document.input_ids[start : start + TOKENS], document.learned[start : start + TOKENS].copy()
-        learned[0] = False
-        if learned.any() and not any(np.array_equal(ids, other.input_ids) for other in found):
-            found.append(Document(ids, learned, document.row, document.file, document.truncated))
-        if len(found) == ROWS:
-            break
-    return found
-
-
-def pass_of(rows: Sequence[Document]) -> MicroBatch:
-    """One pass over these rows, made as training makes them."""
-    return pack.micro_batch(rows, range(len(rows)))
 
 
 def check_loss(look: Look, rows: Sequence[Document], at: Circumstances) -> tuple[list[Finding], Audit]:
@@ -125,23 +98,8 @@ def check_gradients(audit: Audit) -> list[Finding]:
 
 def check_leaks(look: Look, rows: Sequence[Document], at: Circumstances) -> list[Finding]:
     """Whether documents of a pass see each other."""
-    if len(rows) < 2:
-        return []
-    batch = pass_of(rows)
-    ends = torch.tensor(np.cumsum([len(row) for row in rows]) - 1)
-    together = look.logits(batch, ends)
-    scale = float(together.abs().max())
-    alone = torch.cat([look.logits(*_alone(row)) for row in rows])
-    far = float((together - alone).abs().max())
-    if far > at.tolerance * scale:
-        return [findings.leak(f"logits in a pass are {far / scale:.1%} off those of each row alone")]
-    exchanged = batch.input_ids.copy()
-    exchanged[: len(rows[0])] = exchanged[: len(rows[0])][::-1]
-    other = MicroBatch(exchanged, batch.positions, batch.labels, batch.boundaries, batch.rows)
-    moved = float((look.logits(other, ends[1:]) - together[1:]).abs().max())
-    if moved > _EXCHANGED * at.tolerance * scale:
-        return [findings.leak(f"exchanging one row moves the logits of the others by {moved / scale:.2%}")]
-    return []
+    evidence = find_leak(look.logits, [row.input_ids for row in rows], at.tolerance)
+    return [findings.leak(evidence)] if evidence else []
 
 
 def same_output(look: Look, rows: Sequence[Document]) -> bool | None:

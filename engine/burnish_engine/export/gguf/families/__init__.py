@@ -1,5 +1,6 @@
 """How each family of checkpoints becomes a GGUF. One entry a family; `FAMILIES` is the dispatch table."""
 
+from burnish_engine.advise.gguf_rules import unknown_family
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.gguf.families.base import Family
 from burnish_engine.export.gguf.families.gemma3 import GEMMA3
@@ -29,8 +30,5 @@ def family_of(model_type: str) -> Family:
     """
     family = FAMILIES.get(model_type)
     if family is None:
-        raise UsageError(
-            f"Models of the family {model_type!r} cannot be exported to GGUF yet; {', '.join(sorted(FAMILIES))} can.",
-            "Export as safetensors or as an adapter instead.",
-        )
+        raise UsageError(*unknown_family(model_type))
     return family

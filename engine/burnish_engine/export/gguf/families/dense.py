@@ -16,30 +16,16 @@ from burnish_engine.export.merge import MergedWeights
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 _PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
-_SILU = ("silu", "swish")
-_DEFAULT_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # Peng et al. 2023; llama.cpp's and transformers' defaults
 
 
-def dense_metadata(
-    spec: DecoderSpec, config: dict[str, Any], *, activations: Sequence[str] = _SILU, rope: Metadata | None = None
-) -> Metadata:
+def dense_metadata(spec: DecoderSpec, _config: dict[str, Any], *, rope: Metadata | None = None) -> Metadata:
     """Keys every dense Llama-like architecture reads.
 
     Args:
-        spec: The model.
-        config: Its config.json.
-        activations: Names of the activation that llama.cpp's graph computes.
+        spec: The model, of which `advise.gguf_rules` refuses nothing.
+        _config: Its config.json.
         rope: The keys of its rope, where the family has a kind of its own.
-
-    Raises:
-        UsageError: The model uses something llama.cpp's graph for it does not have.
     """
-    if spec.activation not in activations:
-        raise UsageError(
-            f"The model's activation is {spec.activation!r}; llama.cpp computes this architecture with "
-            f"{activations[0]}.",
-            "Export as safetensors instead.",
-        )
     return {
         "vocab_size": spec.vocab_size,
         "context_length": spec.max_context,
@@ -52,37 +38,20 @@ def dense_metadata(
         "attention.value_length": spec.head_dim,
         "attention.layer_norm_rms_epsilon": float(spec.rms_norm_eps),
         "rope.dimension_count": spec.head_dim,
-        **(rope_metadata(spec.rope, config) if rope is None else rope),
+        **(rope_metadata(spec.rope) if rope is None else rope),
     }
 
 
-def rope_metadata(rope: RopeSpec, config: dict[str, Any]) -> Metadata:
-    """Keys of a rope that is plain, linear, yarn or Llama 3's.
-
-    Raises:
-        UsageError: It is of another kind.
-    """
+def rope_metadata(rope: RopeSpec) -> Metadata:
+    """Keys of a rope that is plain, linear, yarn or Llama 3's."""
     keys: Metadata = {"rope.freq_base": float(rope.theta)}
-    raw = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    if rope.partial != 1.0 or rope.scaling in {"dynamic", "longrope"}:
-        kind = f"rotates only {rope.partial:.0%} of each head" if rope.partial != 1.0 else f"uses {rope.scaling} rope"
-        raise UsageError(f"The model {kind}, which this export does not write yet.", "Export as safetensors instead.")
     if rope.scaling == "linear":
         keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope.factor)}
     if rope.scaling == "yarn":
-        odd = [key for key in ("mscale", "mscale_all_dim", "attention_factor") if raw.get(key)]
-        odd += [key for key, usual in _DEFAULT_YARN.items() if raw.get(key, usual) != usual]
-        odd += ["truncate"] if raw.get("truncate") is False else []
-        if odd or not rope.original_context:
-            raise UsageError(
-                f"The model's yarn rope sets {', '.join(odd) or 'no original context'}, which this export does not "
-                "write yet.",
-                "Export as safetensors instead.",
-            )
         keys |= {
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": float(rope.factor),
-            "rope.scaling.original_context_length": int(rope.original_context),
+            "rope.scaling.original_context_length": int(rope.original_context or 0),
         }
     return keys
 

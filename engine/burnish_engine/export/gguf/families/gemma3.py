@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 
-_GELU: Final = ("gelu_pytorch_tanh", "gelu_new")  # llama.cpp's LLM_FFN_GELU
-_LARGEST_LAYERS = 62  # the 27B, whose queries llama.cpp scales by its width (src/models/gemma3.cpp)
 _EVERY = 6  # the global layers, where the file does not say (load_swa_pattern)
 _PARTS = (
     "attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "attn_q_norm", "attn_k_norm", "post_attention_norm",
@@ -21,22 +18,7 @@ _PARTS = (
 
 
 def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
-    wide = spec.num_layers == _LARGEST_LAYERS
-    scaled_by = spec.hidden_size // spec.num_heads if wide else spec.head_dim
-    found = spec.attention_scale or 0.0
-    odd = [
-        ("caps its attention scores", spec.attention_softcap is not None),
-        ("lets every token see later ones", not spec.causal),
-        (
-            f"scales its queries by {found:g}, where llama.cpp takes {scaled_by**-0.5:g}",
-            abs(found * scaled_by**0.5 - 1) > 1e-6,
-        ),
-        ("scales the rope of its local layers", spec.local_rope is not None and spec.local_rope.scaling != "none"),
-    ]
-    for what, holds in odd:
-        if holds:
-            raise UsageError(f"The model {what}, which llama.cpp does not compute.", "Export as safetensors instead.")
-    keys = dense_metadata(spec, config, activations=_GELU)
+    keys = dense_metadata(spec, config)
     local = [layer.kind == "sliding_attention" for layer in spec.layers]
     if spec.sliding_window:
         keys["attention.sliding_window"] = spec.sliding_window

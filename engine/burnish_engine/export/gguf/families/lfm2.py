@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec, LayerSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
@@ -17,13 +16,6 @@ _FEED_FORWARD = ("attn_norm", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
-    odd = [
-        ("has biases in its convolutions", bool(config.get("conv_bias"))),
-        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
-    ]
-    for what, holds in odd:
-        if holds:
-            raise UsageError(f"The model {what}, which llama.cpp does not compute.", "Export as safetensors instead.")
     keys = dense_metadata(spec, config)
     # A layer without key heads is a convolution: llama.cpp has no other key for it.
     keys["attention.head_count_kv"] = [0 if _convolves(layer) else spec.num_kv_heads for layer in spec.layers]

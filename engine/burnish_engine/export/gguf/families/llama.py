@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
@@ -42,16 +41,6 @@ def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     return keys
 
 
-def _smollm3_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
-    # llama.cpp's smollm3 graph leaves out rope in every fourth layer and reads no key for it (src/models/smollm3.cpp).
-    if [layer.rope for layer in spec.layers] != [(index + 1) % 4 != 0 for index in range(spec.num_layers)]:
-        raise UsageError(
-            "The model's layers without rope are not every fourth one, which llama.cpp assumes for smollm3.",
-            "Export as safetensors instead.",
-        )
-    return dense_metadata(spec, config)
-
-
 LLAMA: Family = Family(
     architecture="llama",
     pre_tokenizers=("llama-bpe", "smollm", "gpt-2", "default"),
@@ -69,7 +58,7 @@ MISTRAL: Family = Family(
 SMOLLM3: Family = Family(
     architecture="smollm3",
     pre_tokenizers=("llama-bpe", "smollm"),
-    metadata=_smollm3_metadata,
+    metadata=dense_metadata,
     tensors=lambda spec, weights: dense_tensors(SMOLLM3, spec, weights),
     change=_interleaved,
 )

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
 from burnish_engine.export.gguf.families.dense import constant, dense_metadata, dense_tensors
@@ -17,14 +16,6 @@ _PARTS = ("attn_qkv", "attn_output", "attn_norm", "ffn_up", "ffn_down", "ffn_nor
 
 def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     rope, rotated = spec.rope, int(spec.head_dim * spec.rope.partial)
-    if spec.num_heads * spec.head_dim != spec.hidden_size:
-        raise UsageError(
-            f"The model's {spec.num_heads} heads of {spec.head_dim} do not make up its width of {spec.hidden_size}, "
-            "which llama.cpp assumes for phi3.",
-            "Export as safetensors instead.",
-        )
-    if rope.scaling == "longrope" and not rope.short_factor:
-        raise UsageError("The model's config.json lacks the factors of its longrope.", "Download the model again.")
     original = rope.original_context or config.get("original_max_position_embeddings") or spec.max_context
     keys: Metadata = {"rope.freq_base": float(rope.theta), "rope.scaling.original_context_length": int(original)}
     if rope.scaling == "longrope":

@@ -1,0 +1,174 @@
+"""Which layout a model's passes get on the plain engine: measured on the loaded model, not read from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from burnish_engine.data.pack import MicroBatch
+from burnish_engine.models import packed_attention
+from burnish_engine.models.device import is_out_of_memory
+from burnish_engine.models.packed_masks import document_masks
+from burnish_engine.train.leaks import TOLERANCE, Ids, find_leak, gradient_crosses, unlabeled_pass
+from burnish_engine.train.plain_step import Layout
+from burnish_engine.train.random_state import hold_random
+
+PROBE_LENGTHS = (5, 9, 7)
+DOCUMENTS_LENGTHS = (5, 150, 9, 70)
+"""Tokens of the random documents; the second also longer than a tile of our kernels."""
+_SMALL_WINDOW = 4  # tokens; windows of real models are longer than the probe's documents
+_WINDOWS = ("sliding_window", "attention_chunk_size")
+_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def choose_layout(
+    model: Any, vocab_size: int, device: torch.device, pack: bool, before: str | None = None, rows: Sequence[Ids] = ()
+) -> tuple[Layout, str]:
+    """The fastest layout in which the model provably keeps documents apart; it attends as the layout asks from then on.
+
+    Args:
+        model: transformers model without adapter.
+        vocab_size: Ids below this are valid.
+        device: Where it is.
+        pack: Whether rows may be packed.
+        before: The layout of the run so far, which is kept where it can be.
+        rows: Token ids of some of the run's rows, which the guard looks at too; random ones come on top.
+
+    Returns:
+        The layout, and a sentence for the user where it is not the usual one; else empty.
+    """
+    if not pack or before == "padded":
+        return "padded", ""
+    kept: dict[str | None, Layout] = {"packed": "packed", "masked": "masked"}
+    if before in kept:
+        return kept[before], ""
+    told = ""
+    if packed_attention.can_attend(model, device):
+        reason = _why_not_documents(model, vocab_size, device, rows)
+        if not reason:
+            return "documents", ""
+        told = f"Attention stays transformers' own: {reason}."
+    elif before == "documents":
+        told = "The run began on a GPU with Burnish's attention; it goes on with transformers' own."
+    packed = why_not(model, vocab_size, device, "packed", rows)
+    if not packed:
+        return "packed", told
+    if not why_not(model, vocab_size, device, "masked", rows):
+        return "masked", _joined(told, "Rows are packed under masks of Burnish's: with positions alone, " + packed)
+    return "padded", _joined(told, f"Rows are padded: when they share a pass, {packed}")
+
+
+def why_not(model: Any, vocab_size: int, device: torch.device, layout: Layout, rows: Sequence[Ids] = ()) -> str:
+    """Why a layout does not keep this model's documents apart, as the second half of a sentence; empty where it does.
+
+    Args:
+        model: transformers model without adapter; it attends as the layout asks.
+        vocab_size: Ids below this are valid.
+        device: Where it is.
+        layout: "packed", "masked" or "documents".
+        rows: See `choose_layout`.
+    """
+    documents = [*_probe(vocab_size, layout), *rows]
+    was_training, put_back = model.training, hold_random(device)
+    model.eval()
+    try:
+        with _small_windows(model, layout):
+            return _measured(model, device, layout, documents)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return _in_short(error)
+    finally:
+        model.train(was_training)
+        put_back()
+
+
+def _measured(model: Any, device: torch.device, layout: Layout, documents: Sequence[Ids]) -> str:
+    batch = unlabeled_pass(documents)
+    with packed_attention.within(batch.boundaries if layout == "documents" else None):
+        crosses = gradient_crosses(model, _inputs(model, batch, device, layout), batch.boundaries)
+    if crosses:
+        return "this architecture's layers carry something from one row into the next"
+
+    @torch.no_grad()
+    def logits(batch: MicroBatch, places: torch.Tensor) -> torch.Tensor:
+        alone = len(batch.rows) == 1
+        with packed_attention.within(batch.boundaries if layout == "documents" and not alone else None):
+            found = model(**_inputs(model, batch, device, "packed" if alone else layout), use_cache=False).logits[0]
+        return found[places.to(found.device)].float()
+
+    return find_leak(logits, documents, TOLERANCE[_PRECISIONS[next(model.parameters()).dtype]])
+
+
+def _inputs(model: Any, batch: MicroBatch, device: torch.device, layout: Layout) -> dict[str, Any]:
+    ids, positions = (torch.from_numpy(array)[None].to(device) for array in (batch.input_ids, batch.positions))
+    inputs = {"input_ids": ids, "position_ids": positions}
+    return inputs | ({"attention_mask": document_masks(model, positions)} if layout == "masked" else {})
+
+
+def _why_not_documents(model: Any, vocab_size: int, device: torch.device, rows: Sequence[Ids]) -> str:
+    """Have the model attend by our kernels and try it; where it does not do, put everything back and say why."""
+    put_back, was_training = hold_random(device), model.training
+    try:
+        packed_attention.switch_over(model)
+        _try_backward(model, vocab_size, device)
+        reason = why_not(model, vocab_size, device, "documents", rows)
+        if not reason:
+            return ""
+        reason = f"with Burnish's, documents are not kept apart ({reason})"
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        reason = _in_short(error)
+    finally:
+        model.train(was_training)
+        put_back()
+    packed_attention.switch_back(model)
+    return reason
+
+
+def _try_backward(model: Any, vocab_size: int, device: torch.device) -> None:
+    """A pass in training mode, where dropout inside attention shows, and back to the embedded tokens."""
+    batch = unlabeled_pass(_probe(vocab_size, "documents"))
+    inputs = _inputs(model, batch, device, "documents")
+    with packed_attention.within(batch.boundaries) as seen:
+        embedded = model.get_input_embeddings()(inputs.pop("input_ids")).detach().requires_grad_()
+        logits = model.train()(inputs_embeds=embedded, **inputs, use_cache=False).logits
+        torch.autograd.grad(logits[..., :1].float().sum(), embedded)
+        if not seen or not seen.calls:
+            raise packed_attention.CannotAttendError(f"{type(model).__name__} attends in a way of its own")
+
+
+def _probe(vocab_size: int, layout: Layout) -> list[Ids]:
+    """Token ids of random documents."""
+    generator = np.random.default_rng(0)
+    lengths = DOCUMENTS_LENGTHS if layout == "documents" else PROBE_LENGTHS
+    return [generator.integers(0, vocab_size, length) for length in lengths]
+
+
+@contextmanager
+def _small_windows(model: Any, layout: Layout) -> Iterator[None]:
+    """Inside, windows are short enough for the probe to reach beyond them; our own attention knows them otherwise."""
+    config = getattr(model, "config", None)
+    config = config.get_text_config() if config is not None and layout != "documents" else None
+    before = {key: value for key in _WINDOWS if (value := getattr(config, key, None))}
+    try:
+        for key in before:
+            setattr(config, key, _SMALL_WINDOW)
+        yield
+    finally:
+        for key, value in before.items():
+            setattr(config, key, value)
+
+
+def _in_short(error: Exception) -> str:
+    kind = "" if isinstance(error, packed_attention.CannotAttendError) else f"{type(error).__name__}: "
+    return f"{kind}{error}".splitlines()[0][:200]
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(f"{sentence.removesuffix('.')}." for sentence in sentences if sentence)

@@ -1,0 +1,119 @@
+"""Whether the documents of one pass see each other: the one measure that layout choice and guard both go by.
+
+Each document's logits in the pass are held against its logits alone, and against those in a pass in which another
+document was exchanged. Where gradients are at hand, `gradient_crosses` says it exactly, however small the leak is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from burnish_engine.data import pack
+from burnish_engine.data.pack import IGNORED, MicroBatch
+from burnish_engine.data.tokenize import Document
+
+ROWS, TOKENS = 4, 48
+"""Most rows that are measured, and most tokens of each."""
+_LOOKED_AT = 200  # first rows among which those are chosen
+TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}
+"""Share of the largest logit by which two computations of one logit may differ, by precision."""
+_EXCHANGED = 0.1  # share of the tolerance by which an exchange may move the others: same kernels, same shapes
+
+Ids = NDArray[np.integer]
+Logits = Callable[[MicroBatch, torch.Tensor], torch.Tensor]
+"""Gives the logits `[places, V]` in fp32 at some places of a pass, without dropout."""
+
+
+def choose_rows(documents: Sequence[Document]) -> list[Document]:
+    """Short pieces of the first rows, around where learning begins."""
+    found: list[Document] = []
+    for number in range(min(len(documents), _LOOKED_AT)):
+        document = documents[number]
+        places = np.flatnonzero(document.learned)
+        if len(document) < 4 or not len(places):
+            continue
+        start = max(0, min(int(places[0]) - TOKENS // 3, len(document) - TOKENS))
+        ids, learned = document.input_ids[start : start + TOKENS], document.learned[start : start + TOKENS].copy()
+        learned[0] = False
+        if learned.any() and not any(np.array_equal(ids, other.input_ids) for other in found):
+            found.append(Document(ids, learned, document.row, document.file, document.truncated))
+        if len(found) == ROWS:
+            break
+    return found
+
+
+def pass_of(rows: Sequence[Document]) -> MicroBatch:
+    """One pass over these rows, made as training makes them."""
+    return pack.micro_batch(rows, range(len(rows)))
+
+
+def unlabeled_pass(documents: Sequence[Ids]) -> MicroBatch:
+    """A pass over token ids of which nothing is learned."""
+    ids = np.concatenate(documents).astype(np.int64)
+    bounds = np.cumsum([0, *map(len, documents)]).astype(np.int32)
+    positions = np.concatenate([np.arange(len(one), dtype=np.int64) for one in documents])
+    return MicroBatch(ids, positions, np.full(len(ids), IGNORED, np.int64), bounds, tuple(range(len(documents))))
+
+
+def find_leak(logits: Logits, documents: Sequence[Ids], tolerance: float) -> str:
+    """What shows that documents see each other in a pass; empty where nothing does.
+
+    The first two places of each document are looked at, which is what a short convolution reaches, and the last one.
+
+    Args:
+        logits: The model, as it computes a pass.
+        documents: Token ids of each document.
+        tolerance: Share of the largest logit, see `TOLERANCE`.
+    """
+    if len(documents) < 2:
+        return ""
+    batch = unlabeled_pass(documents)
+    looked_at = [sorted({0, min(1, len(one) - 1), len(one) - 1}) for one in documents]
+    places = [start + place for start, inner in zip(batch.boundaries, looked_at, strict=False) for place in inner]
+    together = logits(batch, torch.tensor(places))
+    alone = torch.cat(
+        [logits(unlabeled_pass([one]), torch.tensor(inner)) for one, inner in zip(documents, looked_at, strict=True)]
+    )
+    scale = float(alone.abs().max())
+    far = float((together - alone).abs().max())
+    if not far <= tolerance * scale:
+        return f"logits in a pass are {far / scale:.1%} off those of each row alone"
+    others = len(looked_at[0])
+    exchanged = unlabeled_pass([documents[0][::-1], *documents[1:]])
+    moved = float((logits(exchanged, torch.tensor(places[others:])) - together[others:]).abs().max())
+    if not moved <= _EXCHANGED * tolerance * scale:
+        return f"exchanging one row moves the logits of the others by {moved / scale:.2%}"
+    return ""
+
+
+def gradient_crosses(model: Any, inputs: dict[str, Any], boundaries: Ids) -> bool:
+    """Whether any gradient goes from the last document's logits to an earlier document's embedded tokens.
+
+    A mask makes it exactly 0, a leak does not, however small its weights still are.
+
+    Args:
+        model: A transformers model.
+        inputs: The pass, as the model takes it.
+        boundaries: First token of each document, then the number of tokens.
+    """
+    embedded: list[torch.Tensor] = []
+
+    def watch(_module: Any, _given: Any, found: torch.Tensor) -> torch.Tensor:
+        embedded.append(found.detach().requires_grad_())
+        return embedded[-1]
+
+    last = int(boundaries[-2])
+    handle = model.get_input_embeddings().register_forward_hook(watch)
+    try:
+        with torch.enable_grad():
+            logits = model(**inputs, use_cache=False).logits[0, last:].float()
+            weights = torch.rand(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits.device)
+            gradients = torch.autograd.grad((logits @ weights).sum(), embedded, allow_unused=True)
+    finally:
+        handle.remove()
+    return any(gradient is not None and bool(gradient[0, :last].any()) for gradient in gradients)

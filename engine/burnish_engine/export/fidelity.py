@@ -21,7 +21,6 @@ from burnish_engine.export.aside import Cancelled, never, stop_if
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.contexts import plan_contexts
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.checks.vocabulary import wrong_pre_tokenizer
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
 from burnish_engine.export.gguf.vocabulary import turn_end
 from burnish_engine.export.losses import MeanLoss, gain_kept
@@ -284,7 +283,7 @@ def check_file(
         SetupError: llama.cpp cannot load the file.
         StoppedError: Cancelled.
     """
-    problems = check_contents(made.path, origin, tokenizer, cancelled)
+    problems: list[str] = []
     contexts = plan_contexts(origin.source.spec, reference)
     comparison, reply = Comparison(reference, cancelled), Reply("", False, 0)
     with GgufModel(made.path, context=contexts.usual, threads=threads, exact=True) as model:
@@ -295,7 +294,6 @@ def check_file(
                 f"It splits {len(tokens.mismatches)} of {tokens.strings} texts differently, first "
                 f"{tokens.mismatches[0]}."
             )
-            problems += wrong_pre_tokenizer(made.path, expected)
         same_size = model.vocab_size == len(reference.log_probs[0][0])
         if same_size:
             comparison.add(model, contexts.usual_rows)
@@ -306,7 +304,8 @@ def check_file(
         with GgufModel(made.path, context=contexts.long, threads=threads, exact=True) as model:
             comparison.add(model, contexts.long_rows)
     found = comparison.result()
-    problems += comparison.problems
+    misread = expected if tokens.mismatches else ()
+    problems = [*check_contents(made.path, origin, tokenizer, misread, cancelled), *problems, *comparison.problems]
     if same_size and found.positions:
         problems += judge(made.quant, found)
     result = QuantFidelity(

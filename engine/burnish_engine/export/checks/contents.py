@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,27 @@ from burnish_engine.export.aside import Cancelled, never
 from burnish_engine.export.checks.settings import check_settings
 from burnish_engine.export.checks.tensors import check_tensors
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.checks.vocabulary import VOCABULARY_ARRAYS, check_vocabulary
+from burnish_engine.export.checks.vocabulary import VOCABULARY_ARRAYS, check_vocabulary, wrong_pre_tokenizer
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.vocabulary import read_vocabulary
 from burnish_engine.export.gguf.write import declared_stops
 from burnish_engine.export.merge import MergedWeights
 
 
-def check_contents(path: Path, origin: Origin, tokenizer: Any, cancelled: Cancelled = never) -> list[str]:
+def check_contents(
+    path: Path,
+    origin: Origin,
+    tokenizer: Any,
+    misread: Sequence[tuple[str, list[int]]] = (),
+    cancelled: Cancelled = never,
+) -> list[str]:
     """Compare settings, vocabulary and every tensor of a file.
 
     Args:
         path: The file, of any type.
         origin: What it is said to be.
         tokenizer: The trained model's tokenizer.
+        misread: Texts with their token ids, some of which the file splits differently; empty where it splits all alike.
         cancelled: Polled between tensors.
 
     Returns:
@@ -39,8 +47,11 @@ def check_contents(path: Path, origin: Origin, tokenizer: Any, cancelled: Cancel
         return [f"The architecture of {origin.source.name} is not known in detail, so its tensors cannot be compared."]
     rows = MergedWeights(origin.source, None).shape("model.embed_tokens.weight")[0]
     wanted = read_vocabulary(tokenizer, rows, declared_stops(origin.source))
+    vocabulary = check_vocabulary(header, wanted)
+    if misread and not vocabulary:
+        vocabulary = wrong_pre_tokenizer(path, misread)
     return [
         *check_settings(header, spec),
-        *check_vocabulary(header, wanted),
+        *vocabulary,
         *check_tensors(path, header, origin, spec, cancelled),
     ]

@@ -6,8 +6,9 @@ two levels, and the group's norm is at least its largest number, so that the err
 the group's norm, and no row is off by more than its worst group. Gaps, in units of the group's largest number, are
 those of the `quantize_row_*_ref` functions in ggml-quants.c: 2 / 254 for Q8_0, 1 / 32 for Q6_K, and so on.
 
-Codes that were chosen anew for the layer's output (`feedback.py`) leave the numbers of a row further off than rounding
-does, so that rows of such tensors get more room.
+Q8_0 is rounded plainly, and each of its numbers is held to half a step. Codes that were chosen anew for the layer's
+output (`feedback.py`) leave the numbers of a row further off than rounding does, so that rows of such tensors get more
+room.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from burnish_engine.export.gguf.codes import Floats
 
@@ -70,7 +72,9 @@ def outside(found: Floats, wanted: Floats, kind: str, slack: float = 0.0, *, ref
     """
     distance = found - wanted
     error, norm = np.linalg.norm(distance, axis=1), np.linalg.norm(wanted, axis=1)
-    if kind in _ROW_ERROR:
+    if kind == "Q8_0" and not refined:
+        within = _within_steps(distance, wanted)
+    elif kind in _ROW_ERROR:
         within = error <= largest_error(kind, refined=refined) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
     else:
         allowed = _HALF_STEP.get(kind, 0.0) * np.abs(wanted) + _SMALLEST.get(kind, 0.0)
@@ -78,3 +82,14 @@ def outside(found: Floats, wanted: Floats, kind: str, slack: float = 0.0, *, ref
         within = (np.abs(distance) <= allowed).all(axis=1)
     relative = np.nan_to_num(error / np.maximum(norm, 1e-30), nan=np.inf)
     return np.where(within, 0.0, np.maximum(relative, np.finfo(np.float32).tiny)).astype(np.float32)
+
+
+def _within_steps(distance: Floats, wanted: Floats) -> npt.NDArray[np.bool_]:
+    """Whether each number of Q8_0 rows is within half a step of its group of 32, whose scale is rounded to F16.
+
+    The file it was made from may be BF16, where a weight of the model is beyond F16.
+    """
+    groups = np.abs(wanted.reshape(len(wanted), -1, 32))
+    allowed = groups.max(axis=2, keepdims=True) * (1 / 254 + _HALF_STEP["F16"]) + groups * _HALF_STEP["BF16"]
+    allowed += 127 * _SMALLEST["F16"]
+    return np.asarray((np.abs(distance.reshape(len(wanted), -1, 32)) <= allowed).all(axis=(1, 2)))

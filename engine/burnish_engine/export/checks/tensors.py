@@ -183,8 +183,8 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     kind, detail = _classify(rows, wanted[places[: len(rows)]], complete=len(rows) == len(places))
     if kind == "other":
         rounding = largest_error(tensor.type, refined=refined)
-        off = f"off by {worst:.1%}" if np.isfinite(worst) else "with numbers that are not finite"
-        detail = off + (f", where {tensor.type} rounds by at most {rounding:.1%}" if rounding else "")
+        detail = f"off by {100 * worst:.2g} %" if np.isfinite(worst) else "with numbers that are not finite"
+        detail += f", where {tensor.type} rounds by at most {100 * rounding:.2g} %" if rounding else ""
     if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
         kind = "permuted"
     return Fault(tensor.name, kind, ", ".join(filter(None, (_row_words(places, len(wanted)), detail))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from burnish_engine.contract.card import Circumstances, HashedFile, RunCard
-from burnish_engine.contract.exports import export_words
 from burnish_engine.runs.card_words import changes_words, fact_label
 
 _DIGITS = 12  # of a hash: enough to tell files apart
@@ -36,7 +35,7 @@ def card_lines(card: RunCard) -> Iterator[str]:
         yield " ".join(part for part in ("Is it training?", guard.sentence, guard.cause, guard.remedy) if part)
     if card.exports:
         works = [one.kind for one in card.exports if one.works]
-        yield export_words(card.exports) or f"Can be exported as {', '.join(works)}"
+        yield f"Can be exported as {', '.join(works)}"
     if result := card.result:
         saved = _files([file for file in result.files if file.is_weights])
         yield f"Saved {_ENDED[result.ended]} (step {result.step}, {result.tokens:,} tokens): {saved}"

@@ -90,7 +90,7 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     steps = {event.step: event.loss for event in events if isinstance(event, StepDone)}
     for event in events:
         if isinstance(event, EvaluationDone):
-            out.print(f"held-out loss at step {event.step}: {event.loss:.4f}")
+            out.print(f"held-out loss at step {event.step}: {event.loss:.4f}, {event.tokens:,} tokens")
         elif isinstance(event, Warned):
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -23,6 +23,7 @@ from burnish_engine.contract.card import (
     RunCard,
 )
 from burnish_engine.contract.errors import NoSpaceError, UsageError
+from burnish_engine.contract.exports import ExportChoice
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.card import read_card, write_card
 from burnish_engine.runs.file_hashes import CancelledError, known_sha256, sha256_file
@@ -82,7 +83,13 @@ class CardKeeper:
         self._write()
 
     def complete(
-        self, engine: Engine, ending: Ending | None, step: int, tokens: int, best: EarlyStopping | None = None
+        self,
+        engine: Engine,
+        ending: Ending | None,
+        step: int,
+        tokens: int,
+        best: EarlyStopping | None = None,
+        exports: Sequence[ExportChoice] | None = None,
     ) -> None:
         """Wait for the hashes, and add what the process saved.
 
@@ -94,6 +101,7 @@ class CardKeeper:
             step: Optimizer steps made.
             tokens: Real tokens trained on.
             best: Kept what was saved, where that is not of the last step.
+            exports: What it can be exported as; None leaves what was said at the beginning.
         """
         patient_until = time.monotonic() + (_PATIENCE_S if ending else float("inf"))
         while self._thread.is_alive() and time.monotonic() < patient_until:
@@ -120,7 +128,8 @@ class CardKeeper:
                 best_step=best.best.step if best else None,
                 best_loss=best.best.loss if best else None,
             )
-            self._kept = self._kept.model_copy(update={"result": result})
+            known = self._kept.exports if exports is None else list(exports)
+            self._kept = self._kept.model_copy(update={"result": result, "exports": known})
         self._write(aloud=True)
         if self._unread:
             self._warn(

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from burnish_engine.advise.engine_choice import in_4_bits
 from burnish_engine.advise.exports import exports_of
 from burnish_engine.contract.card import CardData, CardModel, Circumstances, DataFile, HashedFile, RunCard
+from burnish_engine.contract.exports import ExportChoice
 from burnish_engine.contract.memory_plan import MemoryPlan
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
@@ -46,6 +47,17 @@ _BESIDE_WEIGHTS = (
     "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model",
     "sentencepiece.bpe.model", "tekken.json", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
+
+
+def export_choices(source: ModelSource, recipe: Recipe, trained: Path | None = None) -> list[ExportChoice]:
+    """What the run can be exported as.
+
+    Args:
+        source: The base model.
+        recipe: The run's.
+        trained: Folder of the finished adapter; None where there is none yet, or every weight is trained.
+    """
+    return exports_of(source.config, source.spec, recipe.adapter, trained=trained, name=source.name)
 
 
 def new_card(
@@ -91,7 +103,7 @@ def new_card(
         seed=recipe.train.seed,
         steps=steps,
         circumstances=circumstances,
-        exports=exports_of(source.config, source.spec, recipe.adapter, name=source.name),
+        exports=export_choices(source, recipe),
         data=CardData(
             files=[
                 DataFile(role="train" if number < first_held_out else "held out", name=path.name, bytes=_size(path))

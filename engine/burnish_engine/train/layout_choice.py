@@ -57,9 +57,11 @@ def choose_layout(
     packed = why_not(model, vocab_size, device, "packed", rows)
     if not packed:
         return "packed", told
-    if not why_not(model, vocab_size, device, "masked", rows):
-        return "masked", _joined(told, "Rows are packed under masks of Burnish's: with positions alone, " + packed)
-    return "padded", _joined(told, f"Rows are padded: when they share a pass, {packed}")
+    masked = why_not(model, vocab_size, device, "masked", rows)
+    if not masked:
+        return "masked", _joined(told, f"Rows are packed under explicit masks: without them, {packed}")
+    too = ", with explicit masks too" if masked == packed else ""
+    return "padded", _joined(told, f"Rows are padded: when they share a pass, {packed}{too}")
 
 
 def why_not(model: Any, vocab_size: int, device: torch.device, layout: Layout, rows: Sequence[Ids] = ()) -> str:
@@ -92,7 +94,7 @@ def _measured(model: Any, device: torch.device, layout: Layout, documents: Seque
     with packed_attention.within(batch.boundaries if layout == "documents" else None):
         crosses = gradient_crosses(model, _inputs(model, batch, device, layout), batch.boundaries)
     if crosses:
-        return "this architecture's layers carry something from one row into the next"
+        return "tokens of one row reach the next one"
 
     @torch.no_grad()
     def logits(batch: MicroBatch, places: torch.Tensor) -> torch.Tensor:

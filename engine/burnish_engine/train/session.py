@@ -22,7 +22,7 @@ from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train import checkpoint as checkpoints
 from burnish_engine.train.announce import data_ready, run_started
 from burnish_engine.train.card import CardKeeper
-from burnish_engine.train.card_facts import base_files, data_files, new_card
+from burnish_engine.train.card_facts import base_files, data_files, export_choices, new_card
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.commands import Desk, Ending
 from burnish_engine.train.dry_run import dry_run, has_room, is_worthwhile
@@ -110,7 +110,9 @@ class Session:
             self._checkpoint()
             self._guard.end(self._engine.apply, self.step, whole=ending is None)
             best = self._place_result()
-            self._card.complete(self._engine, ending, self.step, self._tokens, best)
+            trained = self.paths.adapter if self._engine.trains == "adapter" else None
+            exports = export_choices(self._materials.source, self.recipe, trained)
+            self._card.complete(self._engine, ending, self.step, self._tokens, best, exports)
         return ending
 
     def _train(self, desk: Desk) -> Ending | None:

@@ -14,6 +14,7 @@ from burnish_engine.export.gguf.vocabulary import CONTROL, USER_DEFINED, read_vo
 from burnish_engine.export.gguf.write import plan_gguf
 from burnish_engine.export.merge import MergedWeights
 from burnish_engine.export.probe_strings import PROBE_STRINGS
+from burnish_engine.models.generate import stop_token_ids
 from burnish_engine.models.gguf_runtime import GgufModel
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
@@ -70,6 +71,22 @@ def test_the_turn_end_becomes_eos_whatever_the_tokenizer_says(tmp_path):
     assert tokenizer.eos_token == "<|endoftext|>"
     vocabulary = read_vocabulary(tokenizer, len(tokenizer))
     assert vocabulary.special["eos_token_id"] == tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+
+def test_a_turn_that_ends_with_a_message_end_stops_there(tmp_path):
+    """As of Llama 3.1's tool calls: the file's end of turn is the token that the model learned to end with."""
+    source = make_model(tmp_path / "base", "llama", vocab_size=1536)
+    template = LLAMA3_TEMPLATE.replace("<|eot_id|>", "<|eom_id|>")
+    specials = (*LLAMA3_SPECIALS, "<|eom_id|>")
+    save_tokenizer(
+        source.folder, GPT4, specials=specials, template=template, bos_token="<|begin_of_text|>",
+        eos_token="<|end_of_text|>", pad_token="<|end_of_text|>",
+    )  # fmt: skip
+    tokenizer = load_tokenizer(source)
+    path = write_16_bit(open_model(str(source.folder)), None, tmp_path)
+    with GgufModel(path, vocab_only=True) as model:
+        assert model.token_text(model.eos) == "<|eom_id|>"
+        assert all(model.is_end(stop) for stop in stop_token_ids(tokenizer))
 
 
 def test_stops_that_no_program_knows_by_name_get_a_key(tmp_path):

@@ -148,7 +148,7 @@ def test_a_model_that_leaks_across_rows_is_padded_and_the_reason_told():
     torch.manual_seed(0)
     layout, note = choose_layout(Leaky(), 50, CPU, True)
     assert layout == "padded"
-    assert "carry" in note
+    assert "reach" in note
 
 
 def test_a_leak_far_below_the_logits_rounding_is_found():

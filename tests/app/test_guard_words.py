@@ -14,7 +14,7 @@ from burnish_app.guard_words import (
     verdict,
 )
 from burnish_app.run_state import RunState, fold
-from burnish_engine.contract.events import BestKept, EvaluationDone, RolledBack, RunEnded
+from burnish_engine.contract.events import BestKept, EvaluationDone, GuardReported, RolledBack, RunEnded
 
 
 def state(*lines, steps=240):
@@ -32,6 +32,12 @@ def test_a_healthy_run_says_so_with_what_was_checked():
     )
     assert later.sentence == "It is training: 8 checks found nothing wrong."
     assert "Frozen weights stay as they are" in later.checked
+
+
+def test_a_verdict_says_what_the_adapter_reaches():
+    text = "40.0 % of the layers' weights (attention 100 %, experts 0 %)"
+    well = next(event for event in reversed(events(240)) if isinstance(event, GuardReported))
+    assert text in verdict(state(well.model_copy(update={"coverage": text}))).sentence
 
 
 @pytest.mark.parametrize(("event", "standing"), [(OVERFIT, "warning"), (SHIFTED, "error")])

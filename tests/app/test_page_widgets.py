@@ -4,7 +4,7 @@ import pytest
 from app import page_facts as facts
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QHelpEvent, QTextCursor
-from PySide6.QtWidgets import QCheckBox, QToolTip
+from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip
 
 from burnish_app.item_models.ranked_models import RankedModelTable
 from burnish_app.widgets.chat_pane import ChatPane
@@ -15,6 +15,7 @@ from burnish_app.widgets.memory_bar import MemoryBar, Part
 from burnish_app.widgets.recipe_form import RecipeForm
 from burnish_app.widgets.target_selector import TargetSelector
 from burnish_app.widgets.type_choices import TypeChoices
+from burnish_engine.contract.coverage import Coverage, KindCoverage
 from burnish_engine.contract.protocol import Reply
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_export import TargetSection
@@ -180,6 +181,19 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     free = facts.plan().memory_bytes * 100 // 95
     assert verdict(facts.plan(memory_free_bytes=free)) == "It fits, barely."
     assert plan_in_a_line(facts.plan()) == "It fits. 4.0 GiB of 21.9 GiB free, about 31 s."
+
+
+def test_the_fit_card_says_what_the_adapter_reaches(qtbot, theme):
+    card = FitCard()
+    qtbot.addWidget(card)
+    kinds = (
+        KindCoverage(kind="attention", weights=100, reached=100),
+        KindCoverage(kind="experts", weights=100, reached=0),
+    )
+    card.show_plan(facts.plan(coverage=Coverage(kinds=kinds)))
+    shown = " ".join(label.text() for label in card.findChildren(QLabel))
+    assert "50.0 %" in shown
+    assert "experts 0 %" in shown
 
 
 def test_the_fit_card_speaks_of_the_adapter_only_where_there_is_one(qtbot, theme):

@@ -55,7 +55,8 @@ _NO_WINDOW = {"llama"}
 _LAYER_KINDS: dict[str, LayerKind] = {
     "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
 }  # fmt: skip
-_MOST_LAYERS = 10_000  # a damaged count must not fill the memory with layers
+MOST_LAYERS = 10_000
+"""Most layers of a model: a damaged count must not fill the memory with layers."""
 
 
 def decoder_spec(config: dict[str, Any]) -> DecoderSpec | None:
@@ -171,7 +172,7 @@ def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> in
 
 
 def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec]:
-    count = _size(config, "num_hidden_layers", _MOST_LAYERS)
+    count = _size(config, "num_hidden_layers", MOST_LAYERS)
     ropes = _rotating(config, family, count)
     window = _window(config, family)
     types = config.get("layer_types")

@@ -122,6 +122,8 @@ def _small(config, spec):
         pairs = int(spec.head_dim * config.get("partial_rotary_factor", 1.0)) // 2
         factors = {"short_factor": [1.0] * pairs, "long_factor": [1.0 + 1.35 * place for place in range(pairs)]}
         config["rope_scaling"] = {**config["rope_scaling"], **factors}
+    if spec.hidden_size == spec.num_heads * spec.head_dim:
+        config.pop("head_dim", None)  # so that the small one's heads fill its width too
     small = shrink(config)
     for experts in ("num_experts", "num_local_experts"):
         if experts in config:

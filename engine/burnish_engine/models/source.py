@@ -18,6 +18,9 @@ from burnish_engine.models.safetensors_header import checkpoint_tensors
 from burnish_engine.models.spec import decoder_spec
 from burnish_engine.models.wrapper import Wrapper, text_part
 
+_LANGUAGE_ONLY = (
+    "The model has further parts, such as one for images: its language model alone is trained and exported."
+)
 TRAINED_WEIGHTS = "model.safetensors"
 """File of a model's weights where a run trained them all."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -111,7 +114,13 @@ def open_model(path: str) -> ModelSource:
     spec = decoder_spec(config)
     check_tensors(folder, config, spec, tensors)
     return ModelSource(
-        folder, folder.resolve().name, config, spec, wrapper=wrapper, rows=embedding_rows(config, tensors)
+        folder,
+        folder.resolve().name,
+        config,
+        spec,
+        note=_LANGUAGE_ONLY if wrapper else "",
+        wrapper=wrapper,
+        rows=embedding_rows(config, tensors),
     )
 
 

@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe import Recipe
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.models.spec import rough_spec
+from burnish_engine.models.tokenizer_file import check_token_ids
 
 
 def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine: MachineFacts | None = None) -> Plan:
@@ -25,7 +26,8 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
 
     Raises:
         UsageError: The model is neither a folder nor in the catalog, or the recipe names a GPU that is not there.
-        SetupError: The model folder is unusable, or its config does not say the model's shape.
+        SetupError: The model folder is unusable, its tokenizer is another model's, or its config does not say the
+            model's shape.
     """
     machine = machine or probe()
     name = recipe.model.path
@@ -34,6 +36,7 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
         if entry is not None:
             return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
     source = open_model(name)
+    check_token_ids(source)
     return plan_run(
         recipe, spec_of(source), machine, dataset=dataset, config=source.config, weights_bytes=weights_bytes(source)
     )

@@ -13,13 +13,14 @@ from burnish_engine.advise.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
 from burnish_engine.cli.export_bar import ProgressBar
 from burnish_engine.cli.terminal import out, typed, typed_run
-from burnish_engine.contract.errors import ExitCode, FidelityError, UsageError
+from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, UsageError
 from burnish_engine.contract.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_export import COARSE_TYPES, GgufType, MergeOnto
-from burnish_engine.models.source import ModelSource
+from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.models.wrapper import Wrapper
 from burnish_engine.runs.export_job import ExportReporter
 from burnish_engine.runs.held_out import reported_loss
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
@@ -165,7 +166,7 @@ def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind,
     from burnish_engine.export.rounding import rounded_names
 
     if to == "adapter":
-        return export_adapter(adapter_of(paths), folder / to)
+        return export_adapter(adapter_of(paths), folder / to, _wrapper(recipe))
     source, adapter = trained_model(paths, recipe)
     if to == "lora-gguf" and adapter is not None:
         from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
@@ -174,6 +175,14 @@ def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind,
     in_4_bits = recipe.model.quantize == "nf4" and recipe.export.merge_onto == "dequantized"
     rounded = rounded_names(source) if in_4_bits else frozenset[str]()
     return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, cancelled=bar.cancelled)
+
+
+def _wrapper(recipe: Recipe) -> Wrapper | None:
+    """How the base holds its language model beside other parts; None where it does not, or is not there any more."""
+    try:
+        return open_model(recipe.model.path).wrapper
+    except BurnishError:
+        return None
 
 
 def _name(name: str, recipe: Recipe, source: ModelSource) -> str:

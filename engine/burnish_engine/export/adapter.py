@@ -6,7 +6,9 @@ each output row is learned). File format and pattern rules: peft/utils/save_and_
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.models.wrapper import Wrapper
 from burnish_engine.runs.file_hashes import sha256_file
 
 _PREFIX = "base_model.model."
@@ -106,6 +109,29 @@ def read_adapter(folder: Path) -> Adapter:
     if not updates and not replacements:
         raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
     return Adapter(folder, updates, replacements)
+
+
+def adapt_to_whole(folder: Path, wrapper: Wrapper) -> None:
+    """Rename an adapter of a language model in place, so that PEFT loads it on the whole model that holds it.
+
+    Args:
+        folder: the adapter's folder.
+        wrapper: how the whole model holds the language model.
+    """
+    from safetensors.torch import save_file
+
+    tensors = _tensors(folder)
+    renamed = {_PREFIX + wrapper.module_name(name.removeprefix(_PREFIX)): value for name, value in tensors.items()}
+    save_file(renamed, folder / _WEIGHTS, metadata={"format": "pt"})
+    path = folder / "adapter_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    paths = {wrapper.module_name(module.removeprefix(_PREFIX)) for module, part in map(_split, tensors) if part}
+    names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
+    inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []
+    outside = sorted(re.escape(module) for module in paths if not module.startswith(wrapper.part))
+    # Other parts have modules of the same names. PEFT takes a text as a pattern for whole paths.
+    config["target_modules"] = "|".join([*inside, *outside])
+    path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def _config(folder: Path) -> Any:

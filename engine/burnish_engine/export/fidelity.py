@@ -22,7 +22,7 @@ from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.contexts import plan_contexts
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
-from burnish_engine.export.gguf.vocabulary import turn_end
+from burnish_engine.export.gguf.vocabulary import before_texts, turn_end
 from burnish_engine.export.losses import MeanLoss, gain_kept
 from burnish_engine.export.probe_strings import PROBE_STRINGS
 from burnish_engine.export.quantize import Quantized
@@ -83,7 +83,8 @@ class Divergence:
 def probe_texts(tokenizer: Any) -> list[tuple[str, list[int]]]:
     """The texts with their right token ids: `PROBE_STRINGS` and every added token inside a text."""
     added = [f"Hello{name}world" for name in tokenizer.get_added_vocab()][:100]
-    return expected_tokens(tokenizer, (*PROBE_STRINGS, *added))
+    before = before_texts(tokenizer)
+    return expected_tokens(tokenizer, [before + text for text in (*PROBE_STRINGS, *added)])
 
 
 def check_tokens(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import struct
 from collections.abc import Callable, Collection
@@ -12,15 +13,16 @@ import torch
 
 from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
-from burnish_engine.export.adapter import read_adapter
+from burnish_engine.export.adapter import adapt_to_whole, read_adapter
 from burnish_engine.export.aside import Cancelled, never, partial_folder, publish, require_space, stop_if
 from burnish_engine.export.merge import PLAIN_DTYPES, MergedWeights
+from burnish_engine.models.safetensors_header import TYPE_BITS
 from burnish_engine.models.source import ModelSource
+from burnish_engine.models.wrapper import Wrapper
 
 SHARD_BYTES = 4_000_000_000
 _COPIED = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*", "NOTICE*", "README.md")
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
-_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 class BeyondRangeError(FidelityError):
@@ -71,7 +73,7 @@ def export_safetensors(
     """
     _must_be_free(out)
     weights = MergedWeights(source, adapter, rounded)
-    sizes = {name: _nbytes(weights, name) for name in weights.names}
+    sizes = {name: _nbytes(weights, name) for name in (*weights.names, *weights.others)}
     require_space(out.parent, sum(sizes.values()), "The merged model")
     shards = _shards(sizes, shard_bytes)
     done, total = 0, sum(sizes.values())
@@ -83,12 +85,12 @@ def export_safetensors(
                 stream.write(_header(weights, names))
                 for name in names:
                     stop_if(cancelled, "The export")
-                    stream.write(_raw(name, weights.load(name), weights.base_dtype(name)))
+                    stream.write(_bytes_of(weights, name))
                     done += sizes[name]
                     progress("Merging", done / total)
         weights.check_all_used()
         if len(shards) > 1:
-            _write_index(folder, shards, total)
+            _write_index(folder, weights, shards, total)
         _copy_small_files(source.folder, folder)
         _place_template(source, folder)
         if out.is_dir():
@@ -97,8 +99,14 @@ def export_safetensors(
     return out
 
 
-def export_adapter(adapter: Path, out: Path) -> Path:
-    """Copy the adapter alone, in PEFT format, after checking that it can be read.
+def export_adapter(adapter: Path, out: Path, wrapper: Wrapper | None = None) -> Path:
+    """Write the adapter alone, in PEFT format, after checking that it can be read.
+
+    Args:
+        adapter: The PEFT adapter's folder.
+        out: The folder to make; must not exist or be empty.
+        wrapper: How the base holds the language model that the adapter was trained on, beside other parts. Tensors and
+            targets then get the names that they have inside the whole model. None: the base holds nothing else.
 
     Raises:
         UsageError: `out` holds something.
@@ -114,6 +122,8 @@ def export_adapter(adapter: Path, out: Path) -> Path:
         folder.mkdir()
         for file in files:
             shutil.copy(file, folder / file.name)
+        if wrapper is not None:
+            adapt_to_whole(folder, wrapper)
         if out.is_dir():
             out.rmdir()
         publish(folder, out)
@@ -143,9 +153,11 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.contiguous().view(torch.uint8).numpy().reshape(-1)) if tensor.numel() else memoryview(b"")
 
 
-def _raw(name: str, tensor: torch.Tensor, dtype: str) -> memoryview:
-    rounded = to_dtype(name, tensor, dtype)
-    return raw_bytes(rounded.reshape(1) if rounded.dim() == 0 else rounded)
+def _bytes_of(weights: MergedWeights, name: str) -> memoryview:
+    """A tensor's bytes: merged and rounded to the base's type, or, of parts that are not trained, as they are."""
+    other = name in weights.others
+    value = weights.load_other(name) if other else to_dtype(name, weights.load(name), weights.base_dtype(name))
+    return raw_bytes(value.reshape(1) if value.dim() == 0 else value)
 
 
 def _must_be_free(out: Path) -> None:
@@ -154,10 +166,7 @@ def _must_be_free(out: Path) -> None:
 
 
 def _nbytes(weights: MergedWeights, name: str) -> int:
-    count = 1
-    for size in weights.shape(name):
-        count *= size
-    return count * _BYTES[weights.base_dtype(name)]
+    return math.prod(weights.shape(name)) * TYPE_BITS[weights.base_dtype(name)] // 8
 
 
 def _shards(sizes: dict[str, int], limit: int) -> dict[str, list[str]]:
@@ -180,7 +189,7 @@ def _header(weights: MergedWeights, names: list[str]) -> bytes:
     start = 0
     for name in names:
         end = start + _nbytes(weights, name)
-        entries[name] = {
+        entries[weights.stored_name(name)] = {
             "dtype": weights.base_dtype(name),
             "shape": list(weights.shape(name)),
             "data_offsets": [start, end],
@@ -191,10 +200,10 @@ def _header(weights: MergedWeights, names: list[str]) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def _write_index(folder: Path, shards: dict[str, list[str]], total: int) -> None:
+def _write_index(folder: Path, weights: MergedWeights, shards: dict[str, list[str]], total: int) -> None:
     index = {
         "metadata": {"total_size": total},
-        "weight_map": {name: file for file, names in shards.items() for name in names},
+        "weight_map": {weights.stored_name(name): file for file, names in shards.items() for name in names},
     }
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 

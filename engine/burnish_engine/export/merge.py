@@ -26,7 +26,7 @@ class MergedTensor:
     """One tensor.
 
     Attributes:
-        name: Name in the base checkpoint.
+        name: Name in the language model.
         tensor: Merged value, fp32.
         base_dtype: Type in the base checkpoint: F32, F16 or BF16.
     """
@@ -38,6 +38,9 @@ class MergedTensor:
 
 class MergedWeights:
     """The tensors of a base model with an adapter merged in; read when asked for.
+
+    Of a model that holds further parts, `names` are the language model's tensors by its own names, and `others` the
+    rest by their names in the files.
 
     Args:
         source: The base model's folder.
@@ -54,7 +57,12 @@ class MergedWeights:
             raise UsageError(*refused)
         self._rounded = rounded
         self.source = source
-        self._files = _tensor_files(source.folder)
+        files = _tensor_files(source.folder)
+        own = {name: name for name in files}
+        self._stored = source.wrapper.language_model(own) if source.wrapper else own
+        self.others = sorted(own.keys() - self._stored.values())
+        self._files = {name: files[stored] for name, stored in self._stored.items()}
+        self._other_files = {name: files[name] for name in self.others}
         self._open: dict[Path, Any] = {}
         _refuse_quantized_tensors(source, self._files, self.base_dtype)
         self.adapter: Adapter | None = read_adapter(adapter) if adapter is not None else None
@@ -68,16 +76,25 @@ class MergedWeights:
 
     @property
     def names(self) -> list[str]:
-        """Names of all tensors, in the order of the files."""
+        """Names of the language model's tensors, in the order of the files."""
         return list(self._files)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape, without reading it."""
-        return tuple(int(size) for size in self._file(name).get_slice(name).get_shape())
+        return tuple(int(size) for size in self._slice(name).get_shape())
 
     def base_dtype(self, name: str) -> str:
         """A tensor's type in the checkpoint, such as BF16, without reading it."""
-        return str(self._file(name).get_slice(name).get_dtype())
+        return str(self._slice(name).get_dtype())
+
+    def stored_name(self, name: str) -> str:
+        """A tensor's name in the base checkpoint's files."""
+        return self._stored.get(name, name)
+
+    def load_other(self, name: str) -> torch.Tensor:
+        """A tensor of `others` as it is stored."""
+        found: torch.Tensor = self._file(name).get_tensor(name)
+        return found
 
     def load(self, name: str) -> torch.Tensor:
         """A merged tensor in fp32.
@@ -89,14 +106,14 @@ class MergedWeights:
         if self.adapter is not None and name in self.adapter.replacements:
             weight = self.adapter.replacements[name].clone()
         else:
-            weight = self._file(name).get_tensor(name).float()
+            weight = self._file(name).get_tensor(self.stored_name(name)).float()
             if name in self._rounded:
                 weight = round_trip(weight)
         update = self.adapter.updates.get(name) if self.adapter is not None else None
         return weight if update is None else update.merged(weight)
 
     def stream(self) -> Iterator[MergedTensor]:
-        """All tensors, one at a time; at the end checks that every adapter tensor was used."""
+        """The language model's tensors, one at a time; at the end checks that every adapter tensor was used."""
         for name in self.names:
             yield MergedTensor(name, self.load(name), self.base_dtype(name))
         self.check_all_used()
@@ -114,10 +131,13 @@ class MergedWeights:
                 "Please report this with the model's name.",
             )
 
+    def _slice(self, name: str) -> Any:
+        return self._file(name).get_slice(self.stored_name(name))
+
     def _file(self, name: str) -> Any:
         from safetensors import SafetensorError, safe_open
 
-        path = self._files[name]
+        path = self._files.get(name) or self._other_files[name]
         if path not in self._open:
             try:
                 self._open[path] = safe_open(path, framework="pt")

@@ -121,7 +121,7 @@ def load_decoder(
     spec, known = source.spec, family(source.spec.family) if source.spec else None
     if spec is None or known is None:
         raise ValueError(f"the fast decoder does not do {source.config.get('model_type')}")
-    with Checkpoint(source.folder) as checkpoint:
+    with Checkpoint(source.folder, wrapper=source.wrapper) as checkpoint:
         in_nf4 = {name.removesuffix(_NF4_SUFFIX) for name in checkpoint.names() if name.endswith(_NF4_SUFFIX)}
         if in_nf4 and not quantize:
             raise SetupError(

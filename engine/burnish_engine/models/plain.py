@@ -47,6 +47,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            **_of_wrapper(source),
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if is_out_of_memory(error):
@@ -61,9 +62,20 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             f"The weights in {source.folder} lack {len(missing)} tensors, first {missing[0]}; they would be random.",
             "Download the model again.",
         )
+    if source.wrapper is not None:
+        model._weight_conversions = None  # saving would give the tensors the names that they have in the whole model
     model.requires_grad_(False)
     model.config.use_cache = False
     return model.to(device).eval()
+
+
+def _of_wrapper(source: ModelSource) -> dict[str, Any]:
+    """What `from_pretrained` has to be told to load the language model alone, where the folder holds more."""
+    if source.wrapper is None:
+        return {}
+    from transformers import AutoConfig
+
+    return {"config": AutoConfig.for_model(**source.config), "key_mapping": source.wrapper.key_mapping}
 
 
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:

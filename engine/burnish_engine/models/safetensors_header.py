@@ -17,11 +17,12 @@ from burnish_engine.contract.errors import SetupError
 _LONGEST_HEADER = 100_000_000  # MAX_HEADER_SIZE of the reference reader
 _LARGEST = 2**63 - 1
 _MOST_DIMENSIONS = 64  # torch's
-_BITS = {
+TYPE_BITS = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
+"""Bits of a number by its type's name in the format."""
 _REMEDY = "Download the file again, from a source you trust."
 
 
@@ -131,14 +132,14 @@ def _checked(header: Any, file: Path, data_start: int, size: int) -> dict[str, S
 
 def _tensor(name: str, entry: Any, file: Path, data_start: int) -> StoredTensor:
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in _BITS:
+    if dtype not in TYPE_BITS:
         raise ValueError(f"{_text(name)} has the unknown type {_text(dtype)}")
     numbers = [*shape, *offsets]
     ranks = len(shape) <= _MOST_DIMENSIONS and len(offsets) == 2
     if not ranks or not all(type(number) is int and 0 <= number <= _LARGEST for number in numbers):
         raise ValueError(f"{_text(name)} has the shape {_text(shape)} and the offsets {_text(offsets)}")
     start, end = offsets
-    bits = math.prod(shape) * _BITS[dtype]
+    bits = math.prod(shape) * TYPE_BITS[dtype]
     if bits != 8 * (end - start):
         raise ValueError(f"{_text(name)} of shape {_text(shape)} and type {dtype} has {end - start} bytes")
     return StoredTensor(name, file, dtype, tuple(shape), data_start + start, data_start + end)

@@ -13,8 +13,14 @@ from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name, models_dir
 from burnish_engine.models import embedded
+from burnish_engine.models.config_checks import HEAD, check_config, check_tensors, embedding_rows
+from burnish_engine.models.safetensors_header import checkpoint_tensors
 from burnish_engine.models.spec import decoder_spec
+from burnish_engine.models.wrapper import Wrapper, text_part
 
+_LANGUAGE_ONLY = (
+    "The model has further parts, such as one for images: its language model alone is trained and exported."
+)
 TRAINED_WEIGHTS = "model.safetensors"
 """File of a model's weights where a run trained them all."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -28,11 +34,13 @@ class ModelSource:
     Attributes:
         folder: Folder with config.json, safetensors and tokenizer.
         name: What to call the model.
-        config: The parsed config.json.
+        config: The parsed config.json; of a model with further parts that of its language model.
         spec: Its decoder specification; None for families only the plain path knows.
         note: Something the person should know about these weights, or an empty string.
         trained: Whether a run trained all its weights.
         chat_template: Jinja source that takes the place of its tokenizer's own; empty: that stays.
+        wrapper: How the folder holds the language model beside other parts; None where it holds nothing else.
+        rows: Rows of the embedding: token ids are smaller. 0 where they are not known.
     """
 
     folder: Path
@@ -42,6 +50,8 @@ class ModelSource:
     note: str = ""
     trained: bool = False
     chat_template: str = ""
+    wrapper: Wrapper | None = None
+    rows: int = 0
 
     @property
     def trained_digest(self) -> str:
@@ -65,12 +75,15 @@ def open_model(path: str) -> ModelSource:
 
     Raises:
         UsageError: There is no such folder.
-        SetupError: The folder lacks config, weights or tokenizer, holds pickles only, or needs code of its own.
+        SetupError: The folder lacks config, weights or tokenizer, holds pickles only, or needs code of its own; a value
+            of its config is impossible, a weight file is damaged, or config and weights are of different models.
     """
     if path == "embedded":
         folder = embedded.ensure()
         config = _config(folder)
-        return ModelSource(folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE)
+        return ModelSource(
+            folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE, rows=embedding_rows(config, {})
+        )
     folder = Path(path)
     if is_model_name(path):
         folder = fetched_model_dir(path)
@@ -84,15 +97,31 @@ def open_model(path: str) -> ModelSource:
             f"The model folder {folder} {kind}.",
             'Give a folder with config.json, safetensors and a tokenizer, or "embedded".',
         )
-    config = _config(folder)
+    config, wrapper = text_part(_config(folder))
     _check_weights(folder)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise SetupError(
             f"The model folder {folder} has no tokenizer ({', '.join(_TOKENIZER_FILES)}).",
             "Copy the tokenizer's files of the same model into it.",
         )
+    check_config(folder, config, nested=wrapper is not None)
     _check_architecture(folder, config)
-    return ModelSource(folder, folder.resolve().name, config, decoder_spec(config))
+    tensors = checkpoint_tensors(folder)
+    if wrapper is not None:
+        tensors = wrapper.language_model(tensors)
+        if HEAD not in tensors:  # the keys that say so may stand in either config, or in none
+            config["tie_word_embeddings"] = True
+    spec = decoder_spec(config)
+    check_tensors(folder, config, spec, tensors)
+    return ModelSource(
+        folder,
+        folder.resolve().name,
+        config,
+        spec,
+        note=_LANGUAGE_ONLY if wrapper else "",
+        wrapper=wrapper,
+        rows=embedding_rows(config, tensors),
+    )
 
 
 def open_trained(folder: Path, base: str) -> ModelSource:
@@ -129,7 +158,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     """A JSON file that must hold an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
         raise SetupError(f"{path} is not valid JSON: {error}.", "Download the file again.") from None
     except OSError as error:
         raise SetupError(
@@ -195,7 +224,9 @@ def opens_without_torch(path: str) -> bool:
         return embedded.is_unpacked()
     folder = fetched_model_dir(path) if is_model_name(path) else Path(path)
     try:
-        return decoder_spec(_config(folder)) is not None
+        config, wrapper = text_part(_config(folder))
+        check_config(folder, config, nested=wrapper is not None)
+        return decoder_spec(config) is not None
     except SetupError:
         return True  # open_model will say the same, as early
 

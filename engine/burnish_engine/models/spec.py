@@ -56,7 +56,8 @@ _NO_WINDOW = {"llama"}
 _LAYER_KINDS: dict[str, LayerKind] = {
     "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
 }  # fmt: skip
-MOST_LAYERS = 10_000  # a damaged count must not fill the memory with layers
+MOST_LAYERS = 10_000
+"""Most layers of a model: a damaged count must not fill the memory with layers."""
 
 
 def is_counted(spec: DecoderSpec) -> bool:

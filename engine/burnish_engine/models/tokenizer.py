@@ -8,6 +8,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.source import ModelSource
+from burnish_engine.models.tokenizer_file import Token, read_tokenizer_file, refuse_beyond
 
 
 def quiet_transformers() -> None:
@@ -21,12 +22,16 @@ def quiet_transformers() -> None:
 def load_tokenizer(source: ModelSource) -> Any:
     """The model's fast tokenizer, with the chat template that the source says.
 
+    It splits text as the folder's tokenizer.json says, and yields no id that the model has no embedding for.
+
     Raises:
-        SetupError: It cannot be loaded, or is not a fast (tokenizers-based) one, which offsets need.
+        SetupError: It cannot be loaded, is not a fast (tokenizers-based) one, which offsets need, or belongs to another
+            model.
     """
     from transformers import AutoTokenizer
 
     quiet_transformers()
+    file = read_tokenizer_file(source.folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source.folder, config=_light_config(source), local_files_only=True, trust_remote_code=False
@@ -41,9 +46,54 @@ def load_tokenizer(source: ModelSource) -> Any:
             f"The tokenizer in {source.folder} has no tokenizer.json, which exact loss spans need.",
             "Get the model's tokenizer.json.",
         )
+    if file is not None and file.rules:
+        _follow(tokenizer.backend_tokenizer, file.rules)
+    _keep_within(tokenizer, source)
     if source.chat_template:
         tokenizer.chat_template = source.chat_template
     return tokenizer
+
+
+def _follow(backend: Any, rules: str) -> None:
+    """Have a tokenizer split text by its own file.
+
+    WORKAROUND: transformers 5 builds some tokenizers anew from vocabulary and merges, by its class's rules rather than
+    by the file's: LlamaTokenizer reads " Hello" of TinyLlama and Llama 2 as one token instead of two
+    (tokenization_llama.py). It can go once transformers takes normalizer and pre-tokenizer from tokenizer.json.
+    """
+    from tokenizers import Tokenizer
+
+    own = Tokenizer.from_str(rules)
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        setattr(backend, part, getattr(own, part))
+    for switch in ("byte_fallback", "fuse_unk", "ignore_merges", "unk_token"):
+        if hasattr(backend.model, switch):
+            setattr(backend.model, switch, getattr(own.model, switch))
+
+
+def _keep_within(tokenizer: Any, source: ModelSource) -> None:
+    """Refuse a tokenizer of ids beyond the model's embedding; take out special tokens beyond it that nothing yields.
+
+    Text that spells such a token is then read as plain text, as llama.cpp reads it.
+    """
+    backend = tokenizer.backend_tokenizer
+    added = backend.get_added_tokens_decoder()
+    if not source.rows or max(backend.get_vocab_size(), max(added, default=-1) + 1) <= source.rows:
+        return
+    special = {number for number, token in added.items() if token.special}
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    unused = refuse_beyond(source, [Token(number, text, number in special) for text, number in vocabulary.items()])
+    gone = {token.id for token in unused}
+    if not gone:
+        return
+    from tokenizers import Tokenizer
+
+    parsed = json.loads(backend.to_str())
+    parsed["added_tokens"] = [token for token in parsed["added_tokens"] if token["id"] not in gone]
+    vocabulary = parsed["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        parsed["model"]["vocab"] = {text: number for text, number in vocabulary.items() if number not in gone}
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(parsed))
 
 
 def _light_config(source: ModelSource) -> Any:

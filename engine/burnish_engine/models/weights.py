@@ -16,6 +16,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.safetensors_header import StoredTensor, checkpoint_tensors
+from burnish_engine.models.wrapper import Wrapper
 
 PIECE_BYTES = 32 * 1024 * 1024
 """One of the two host buffers. Larger ones read no faster from an NVMe disk."""
@@ -32,14 +33,17 @@ class Checkpoint:
     Args:
         folder: Folder with `model.safetensors`, or an index and its files.
         piece_bytes: Size of one host buffer.
+        wrapper: how the folder holds its language model, of which alone the tensors are then read, by its own names;
+            None: the folder holds nothing else.
 
     Raises:
         SetupError: There are no weights, or a file is damaged; the message names it.
     """
 
-    def __init__(self, folder: Path, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, folder: Path, piece_bytes: int = PIECE_BYTES, *, wrapper: Wrapper | None = None) -> None:
         self._folder = folder
-        self._tensors = checkpoint_tensors(folder)
+        tensors = checkpoint_tensors(folder)
+        self._tensors = wrapper.language_model(tensors) if wrapper else tensors
         self._piece_bytes = piece_bytes
         self._files: dict[Path, BinaryIO] = {}
         self._buffers: dict[torch.device, _Buffers] = {}

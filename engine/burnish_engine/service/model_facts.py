@@ -18,6 +18,7 @@ from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe_export import GgufType
 from burnish_engine.hub.manifest import read_manifest
 from burnish_engine.models.source import ModelSource, open_model
+from burnish_engine.models.tokenizer_file import check_token_ids
 
 _LONGEST_HEADER = 100_000_000  # safetensors' own limit, bytes
 _LICENSE = re.compile(r"^license:\s*['\"]?([\w.\-]+)", re.MULTILINE)
@@ -35,6 +36,7 @@ def model_facts(path: str) -> ModelFacts:
         SetupError: It is no usable model.
     """
     source = open_model(path)
+    check_token_ids(source)
     folder = source.folder
     chat = _has_template(folder)
     warnings = []

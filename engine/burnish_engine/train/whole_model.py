@@ -83,7 +83,7 @@ class WholeModel:
         (folder / "generation_config.json").unlink(missing_ok=True)
         for pattern in _BESIDE:
             for file in self._source.folder.glob(pattern):
-                wanted = file.is_file() and not file.name.endswith(".index.json")
+                wanted = file.is_file() and not file.name.endswith((".index.json", "processor_config.json"))
                 if wanted and not (folder / file.name).exists():
                     shutil.copyfile(file, folder / file.name)
 

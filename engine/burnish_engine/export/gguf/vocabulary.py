@@ -33,7 +33,7 @@ class Vocabulary:
         scores: Score of every token for `llama`, else empty.
         special: Key such as `eos_token_id` to token.
         add_bos: Whether programs put BOS before a text.
-        add_space_prefix: `llama` only: whether a text gets a space in front.
+        add_space_prefix: `llama` only: whether a text gets a space in front, at its start and behind special tokens.
         chat_template: Jinja template that chats are rendered with.
     """
 
@@ -72,7 +72,7 @@ def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = (
         scores=_scores(tokens, merges) if kind == "llama" else [],
         special=_special(tokenizer, template, declared_stops),
         add_bos=_adds_bos(tokenizer, template),
-        add_space_prefix=kind == "llama" and "".join(tokenizer.tokenize("a")).startswith("▁"),
+        add_space_prefix=kind == "llama" and _spaced(tokenizer, "a") and not before_texts(tokenizer),
         chat_template=template.source,
     )
 
@@ -135,6 +135,22 @@ def _special(tokenizer: Any, template: ChatTemplate, declared_stops: Sequence[in
     others = [stop for stop in stop_token_ids(tokenizer, declared_stops) if stop not in {found["eos_token_id"], *named}]
     found |= dict(zip(("eot_token_id", "eom_token_id"), others, strict=False))
     return {key: int(token) for key, token in found.items() if token is not None}
+
+
+def before_texts(tokenizer: Any) -> str:
+    """The special token behind which texts are to be compared with llama.cpp; empty: as they are.
+
+    Some tokenizers (Mistral 7B v0.3: Metaspace that prepends "first") put a space in front of the first text but none
+    behind a special token. llama.cpp knows both or neither. A chat begins with a special token, so what follows one is
+    kept.
+    """
+    special = tokenizer.bos_token or next(iter(tokenizer.get_added_vocab()), "")
+    return special if special and _spaced(tokenizer, "a") and not _spaced(tokenizer, f"{special}a") else ""
+
+
+def _spaced(tokenizer: Any, text: str) -> bool:
+    """Whether the tokenizer puts a space in front of the text's last letter."""
+    return "▁" in "".join(tokenizer.tokenize(text)[-2:])
 
 
 def turn_end(tokenizer: Any, template: ChatTemplate) -> int | None:

@@ -1,0 +1,78 @@
+"""Models of the catalog, small and laid out as on the hub, go from plan to chat, or the catalog says what does not."""
+
+import pytest
+
+from burnish_engine.advise.catalog import catalog
+from burnish_engine.cli.main import main
+from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.models.wrapper import WRAPPERS
+
+from support.catalog_models import small_checkpoint
+from support.tiny import conversations, write_jsonl
+
+FAMILIES = {(entry.spec.family, entry.spec.num_layers > 30 and "gemma" in entry.name): entry for entry in catalog()}
+"""One model of each family, and of Gemma 3 one with a part for images."""
+
+
+def kinds(spec, count):
+    return [(layer.kind, layer.feed_forward, layer.rope) for layer in spec.layers[:count]]
+
+
+@pytest.mark.parametrize("entry", FAMILIES.values(), ids=lambda entry: entry.name)
+def test_a_small_model_is_read_as_its_catalog_entry(entry, tmp_path):
+    source = open_model(str(small_checkpoint(entry, tmp_path / "model")))
+    assert source.spec.family == entry.spec.family
+    for name in ("tied_embeddings", "qk_norm", "fused_projections", "sandwich_norms", "causal", "activation"):
+        assert getattr(source.spec, name) == getattr(entry.spec, name), name
+    assert source.spec.rope.scaling == entry.spec.rope.scaling
+    assert kinds(source.spec, source.spec.num_layers) == kinds(entry.spec, source.spec.num_layers)
+    assert (source.wrapper is not None) == (
+        entry.name in {f"google/gemma-3-{size}-it" for size in ("4b", "12b", "27b")}
+    )
+    assert source.wrapper in (None, WRAPPERS["gemma3"])
+    assert max(load_tokenizer(source).get_vocab().values()) < source.rows
+
+
+def whole_way(entry, folder, capsys):
+    """Plan, train two steps, export, verify and chat; returns the exit code of each."""
+    model = small_checkpoint(entry, folder / "model")
+    data = write_jsonl(folder / "data.jsonl", conversations(30))
+    recipe, run = folder / "recipe.toml", folder / "run"
+    recipe.write_text(
+        f"[model]\npath = '{model}'\n[data]\nfiles = ['{data}']\nmax_length = 200\n[adapter]\nrank = 4\n"
+        "[devices]\nkind = 'cpu'\nthreads = 1\n"
+        "[train]\nmax_steps = 2\nmicro_batch_tokens = 400\nprecision = 'fp32'\n",
+        encoding="utf-8",
+    )
+    steps = {
+        "plan": ["plan", str(recipe)],
+        "train": ["train", str(recipe), "--run-dir", str(run)],
+        "chat": ["chat", str(run), "--prompt", "Hello", "--max-tokens", "3"],
+        "export": ["export", str(run), "--quant", "Q8_0"],
+    }
+    codes = {}
+    for name, command in steps.items():
+        codes[name] = main(command)
+        said = capsys.readouterr()
+        assert "a bug in Burnish" not in said.err + said.out
+    if not codes["export"]:
+        file = next((run / "export").glob("*.gguf"))
+        codes["verify"] = main(["verify", str(file), "--against", str(run)])
+        codes["exported"] = main(["chat", str(run), "--exported", "--prompt", "Hello", "--max-tokens", "3"])
+        capsys.readouterr()
+    return codes
+
+
+@pytest.mark.slow  # a whole job: the only one on a model with a part for images
+def test_a_model_with_a_part_for_images_goes_the_whole_way(tmp_path, capsys):
+    entry = next(entry for entry in catalog() if entry.name == "google/gemma-3-4b-it")
+    assert set(whole_way(entry, tmp_path, capsys).values()) == {0}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("entry", catalog(), ids=lambda entry: entry.name)
+def test_every_model_goes_the_whole_way_or_the_catalog_says_what_does_not(entry, tmp_path, capsys):
+    codes = whole_way(entry, tmp_path, capsys)
+    assert codes.pop("export") == (0 if entry.exports else 2)
+    assert set(codes.values()) == {0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from burnish_engine.contract.errors import DataError
+from burnish_engine.contract.files import read_limited
 
 _TURNS = "{% for message in messages %}"
 _CONTENT = "message['content'] | trim"
@@ -65,17 +66,19 @@ def template_source(chosen: str) -> str:
         chosen: A name of `TEMPLATES`, or the path of a file.
 
     Raises:
-        DataError: There is neither.
+        DataError: There is neither, or the file is empty.
     """
     if chosen in TEMPLATES:
         return TEMPLATES[chosen]
     path = Path(chosen)
     try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
-            raise DataError(f"The chat template {path} has {path.stat().st_size:,} bytes.", "Check data.template.")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError):
+        source = read_limited(path, _LARGEST_FILE_BYTES).decode("utf-8")
+    except (OSError, ValueError) as error:
+        why = f" ({error})" if type(error) is ValueError else ""
         raise DataError(
-            f"data.template is {chosen!r}, which is neither a known name nor a readable text file.",
+            f"data.template is {chosen!r}, which is neither a known name nor a readable text file{why}.",
             f"Known names: auto, {', '.join(TEMPLATES)}.",
         ) from None
+    if not source.strip():
+        raise DataError(f"The chat template {path} is empty.", "Write Jinja source into it, or choose another.")
+    return source

@@ -21,6 +21,7 @@ from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
 from burnish_app.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.files import make_private
 from burnish_engine.contract.protocol import (
     PROTOCOL_VERSION,
     Canceled,
@@ -280,5 +281,5 @@ class EngineClient(QObject):
 
     @staticmethod
     def _log_file() -> Path:
-        studio_dir().mkdir(parents=True, exist_ok=True)
+        make_private(studio_dir())
         return studio_dir() / "serve.log"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from burnish_app.words import bytes_in_words, time_in_words
+from burnish_app.words import time_in_words
 from burnish_engine.contract.export_forecast import ExportForecast
 from burnish_engine.contract.protocol import ExportJob
+from burnish_engine.contract.units import file_size, memory_size
 
 Standing = Literal["done", "now", "waiting"]
 
@@ -67,8 +68,8 @@ def _place(names: Sequence[str], what: str) -> int | None:
 def forecast_words(forecast: ExportForecast) -> str:
     """What an export will take, in a sentence."""
     return (
-        f"Takes {bytes_in_words(forecast.disk_bytes)} of disk ({bytes_in_words(forecast.disk_free_bytes)} free), "
-        f"{bytes_in_words(forecast.memory_bytes)} of memory ({bytes_in_words(forecast.memory_free_bytes)} free) and "
+        f"Takes {file_size(forecast.disk_bytes)} of disk ({file_size(forecast.disk_free_bytes)} free), "
+        f"{memory_size(forecast.memory_bytes)} of memory ({memory_size(forecast.memory_free_bytes)} free) and "
         f"about {time_in_words(max(forecast.seconds, 5.0))}."
     )
 

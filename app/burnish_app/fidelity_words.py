@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish_app.words import percent, plural, sentence_list
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.recipe_export import GgufType, TargetSection
+from burnish_engine.contract.units import file_size
 
 _CLOSENESS = (
     (0.002, "practically identical to the trained model"),
@@ -67,20 +68,11 @@ def closeness(mean_kl: float) -> str:
     return next((words for limit, words in _CLOSENESS if mean_kl < limit), _FAR)
 
 
-def size_in_words(size: int) -> str:
-    """A file's size as shops and app stores count: "0.40 GB" or "87.3 MB".
-
-    Args:
-        size: Bytes.
-    """
-    return f"{size / 1e9:.2f} GB" if size > 99_000_000 else f"{size / 1e6:.1f} MB"
-
-
 def gain_in_words(file: QuantFidelity) -> str:
     """What a file keeps of what training gained; empty where that is not known or it was refused."""
     if not file.passed or file.gain_kept is None:
         return ""
-    size = size_in_words(file.bytes)
+    size = file_size(file.bytes)
     if file.gain_kept >= 1.0:
         return f"{file.quant} keeps all of the gain at {size}."
     if file.gain_kept <= 0.0:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from burnish_app.words import bytes_in_words
 from burnish_engine.contract.machine import GpuFacts, LinkFacts, MachineFacts, MemoryUser, PcieFacts
+from burnish_engine.contract.units import memory_size
 
 _ANCESTORS = {
     "internal": "on one board",
@@ -18,7 +18,7 @@ _ANCESTORS = {
 def memory_in_words(gpu: GpuFacts) -> str:
     """Free and total memory of a GPU."""
     shared = ", shared with the system" if gpu.unified_memory else ""
-    return f"{bytes_in_words(gpu.vram_free_bytes)} free of {bytes_in_words(gpu.vram_total_bytes)}{shared}"
+    return f"{memory_size(gpu.vram_free_bytes)} free of {memory_size(gpu.vram_total_bytes)}{shared}"
 
 
 def users_in_words(users: list[MemoryUser], most: int = 3) -> str:
@@ -92,5 +92,5 @@ def training_device_in_words(machine: MachineFacts) -> str:
 
 
 def _user(user: MemoryUser) -> str:
-    size = f" {bytes_in_words(user.bytes)}" if user.bytes else ""
+    size = f" {memory_size(user.bytes)}" if user.bytes else ""
     return f"{user.name or f'process {user.pid}'}{size}"

@@ -9,9 +9,10 @@ from typing import Literal
 
 from burnish_app.run_state import RunState
 from burnish_app.widgets.status_dot import Status
-from burnish_app.words import bytes_in_words, plural, time_in_words
+from burnish_app.words import plural, time_in_words
 from burnish_engine.contract.protocol import RunSummary
 from burnish_engine.contract.state import Standing
+from burnish_engine.contract.units import memory_size
 
 Action = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
 Tone = Literal["plain", "live", "success", "warning", "error"]
@@ -119,9 +120,9 @@ def plan_in_words(events: RunState) -> str:
     plan = events.plan
     if plan is None:
         return ""
-    memory = f"Memory: predicted {bytes_in_words(plan.memory_bytes)}"
+    memory = f"Memory: predicted {memory_size(plan.memory_bytes)}"
     if measured := measured_bytes(events):
-        memory += f", measured {bytes_in_words(measured)}"
+        memory += f", measured {memory_size(measured)}"
     words = [memory]
     if plan.seconds > 0:
         took = events.ended.seconds if events.ended is not None and events.starts == 1 else 0.0

@@ -1,28 +1,8 @@
-"""Numbers as people read them: bytes, counts, times, shares. Pure functions, no Qt."""
+"""Numbers as people read them: counts, times, shares. Pure functions, no Qt."""
 
 from __future__ import annotations
 
 import math
-
-_GIB = 2**30
-_MIB = 2**20
-
-
-def bytes_in_words(size: int) -> str:
-    """A size such as "512 MiB" or "1.9 GiB".
-
-    Args:
-        size: Bytes.
-    """
-    if size >= 100 * _GIB:
-        return f"{size / _GIB:,.0f} GiB"
-    if size >= _GIB:
-        return f"{size / _GIB:.1f} GiB"
-    if size >= 10 * _MIB:
-        return f"{size / _MIB:.0f} MiB"
-    if size >= _MIB:
-        return f"{size / _MIB:.1f} MiB"
-    return f"{size / 1024:.0f} KiB" if size >= 1024 else f"{size} bytes"
 
 
 def count_in_words(count: float) -> str:

@@ -17,7 +17,7 @@ from burnish_app.preferences import studio_dir
 from burnish_engine.contract.advice import ModelFacts, Plan, Suggestion
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts import DatasetFacts
-from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_export import TargetSection
 from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
@@ -213,7 +213,7 @@ class Workbench(QObject):
             run=self._run,
         )
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._file.parent)
             write_atomic(self._file, saved.model_dump_json(indent=1), durable=False)
         except (
             OSError,

@@ -8,7 +8,6 @@ from burnish_app.fidelity_words import (
     gain_in_words,
     recommended_type,
     report_in_words,
-    size_in_words,
     suggestion_in_words,
     training_in_words,
 )
@@ -72,10 +71,6 @@ def test_every_type_has_words():
 def test_the_gain_kept_is_told_in_plain_words(kept, words):
     assert gain_in_words(quant(gain_kept=kept)) == words
     assert gain_in_words(quant(gain_kept=kept, passed=False)) == ""
-
-
-def test_sizes_read_as_shops_count():
-    assert [size_in_words(size) for size in (397_000_000, 87_300_000)] == ["0.40 GB", "87.3 MB"]
 
 
 def test_what_training_gained_is_told_as_it_is():

@@ -4,7 +4,6 @@ import pytest
 
 from burnish_app.words import (
     as_sentence,
-    bytes_in_words,
     count_in_words,
     percent,
     plural,
@@ -12,17 +11,6 @@ from burnish_app.words import (
     sentence_list,
     time_in_words,
 )
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 bytes"), (1023, "1023 bytes"), (2048, "2 KiB"), (3 * 2**20, "3.0 MiB"), (512 * 2**20, "512 MiB"),
-        (2**30, "1.0 GiB"), (412 * 2**30, "412 GiB"),
-    ],
-)  # fmt: skip
-def test_sizes(size, words):
-    assert bytes_in_words(size) == words
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
-from burnish_app.words import bytes_in_words, count_in_words
+from burnish_app.words import count_in_words
 from burnish_engine.contract.advice import RankedModel
+from burnish_engine.contract.units import file_size
 
 Index = QModelIndex | QPersistentModelIndex
 Verdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
@@ -101,7 +102,7 @@ def _texts(ranked: RankedModel) -> tuple[str, ...]:
         model.title,
         count_in_words(model.parameters),
         VERDICT_WORDS[ranked.verdict],
-        bytes_in_words(ranked.file_bytes),
+        file_size(ranked.file_bytes),
         model.license,
         "here" if ranked.here else "sign-in" if model.gated else "",
     )

@@ -6,7 +6,8 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
-from burnish_app.words import bytes_in_words, plural
+from burnish_app.words import plural
+from burnish_engine.contract.units import memory_size
 from burnish_engine.contract.what_fits import LIMIT_WORDS, METHOD_WORDS, ModelReach, Reach
 
 Index = QModelIndex | QPersistentModelIndex
@@ -114,7 +115,7 @@ def _cells(reach: Reach | None) -> tuple[str, str, str]:
     if reach is None:
         return _NONE, _NONE, "memory"
     limit = _SHORT_LIMITS.get(reach.limited_by, LIMIT_WORDS[reach.limited_by])
-    return f"{reach.tokens:,}", speed(reach), f"{bytes_in_words(reach.memory_bytes)}, {limit}"
+    return f"{reach.tokens:,}", speed(reach), f"{memory_size(reach.memory_bytes)}, {limit}"
 
 
 def speed(reach: Reach) -> str:
@@ -123,8 +124,8 @@ def speed(reach: Reach) -> str:
 
 
 def _sentences(one: ModelReach, reach: Reach) -> str:
-    peak = f"Predicted peak {bytes_in_words(reach.memory_bytes)}"
-    host = f", beside {bytes_in_words(reach.host_bytes)} of system memory. " if reach.host_bytes else ". "
+    peak = f"Predicted peak {memory_size(reach.memory_bytes)}"
+    host = f", beside {memory_size(reach.host_bytes)} of system memory. " if reach.host_bytes else ". "
     limit = f"Limited by {LIMIT_WORDS[reach.limited_by]}."
     if reach.limited_by == "context":
         limit = f"Limited by the model's context: it was made for {one.max_context:,} tokens."

@@ -21,12 +21,13 @@ from burnish_app.widgets.layouts import clear, fact_line
 from burnish_app.widgets.text import Value, body, caption, set_look, title
 from burnish_app.widgets.what_fits_card import WhatFitsCard
 from burnish_app.widgets.wrapping import in_columns
-from burnish_app.words import as_sentence, bytes_in_words, plural
+from burnish_app.words import as_sentence, plural
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.machine import Checkup, MachineFacts
 from burnish_engine.contract.protocol import DoctorRequest, Failure, MachineRequest, Result, WhatFitsRequest
+from burnish_engine.contract.units import file_size, memory_size
 
 _LOG = logging.getLogger(__name__)
 _GPU_CARD_PX = 320  # with less room for each, cards of two GPUs stand one below the other
@@ -199,7 +200,7 @@ class HardwarePage(Page):
 
     def _save(self, checkup: Checkup) -> None:
         try:
-            self.checkup_file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.checkup_file.parent)
             write_atomic(self.checkup_file, checkup.model_dump_json(), durable=False)
         except (OSError, BurnishError) as error:  # it is only shown earlier next time
             _LOG.warning("The check-up could not be kept: %s", error)
@@ -245,11 +246,11 @@ def _host_card(machine: MachineFacts) -> QWidget:
     card = Card("The rest of the machine")
     figures = []
     for label, amount, hint in (
-        ("Memory free", machine.ram_free_bytes, f"of {bytes_in_words(machine.ram_total_bytes)}"),
-        ("Disk free", machine.disk_free_bytes, "where runs and models are kept"),
+        ("Memory free", memory_size(machine.ram_free_bytes), f"of {memory_size(machine.ram_total_bytes)}"),
+        ("Disk free", file_size(machine.disk_free_bytes), "where runs and models are kept"),
     ):
         value = Value(label, hint, large=False)
-        value.set(bytes_in_words(amount))
+        value.set(amount)
         figures.append(value)
     cores = Value("Processor cores", "physical", large=False)
     cores.set(str(machine.cpu_cores))

@@ -20,10 +20,11 @@ from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.target_selector import TargetSelector
 from burnish_app.widgets.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.wrapping import Columns, in_columns
-from burnish_app.words import bytes_in_words, count_in_words
+from burnish_app.words import count_in_words
 from burnish_app.workbench import Workbench
 from burnish_engine.contract.advice import ModelFacts
 from burnish_engine.contract.protocol import Failure, ModelRequest, Result
+from burnish_engine.contract.units import file_size
 
 _EMBEDDED = "embedded"
 _EMBEDDED_WORDS = "The one that comes with Burnish"
@@ -195,7 +196,7 @@ def _figures(facts: ModelFacts) -> Columns:
     weights = count_in_words(facts.parameters) if facts.parameters else "unknown"
     figures = [
         ("Weights", weights, "", "Numbers it is made of."),
-        ("On disk", bytes_in_words(facts.bytes), "", ""),
+        ("On disk", file_size(facts.bytes), "", ""),
         ("Reads up to", f"{facts.max_context:,}" if facts.max_context else "unknown", "tokens", "Its context length."),
         ("Made for", "chat" if facts.chat else "plain text", "", "Whether it has a chat template."),
         ("Family", facts.family, "", ""),

@@ -16,6 +16,7 @@ from burnish_app.widgets.buttons import row, secondary
 from burnish_app.widgets.card import Card
 from burnish_app.widgets.text import ElidedLabel, body, caption
 from burnish_app.workbench import Workbench
+from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
@@ -55,5 +56,5 @@ class SettingsPage(Page):
 
     @staticmethod
     def _open_folder() -> None:
-        user_data_dir().mkdir(parents=True, exist_ok=True)
+        make_private(user_data_dir())
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(user_data_dir())))

@@ -14,10 +14,11 @@ from burnish_app.widgets.buttons import row, secondary
 from burnish_app.widgets.layouts import clear, fact_line
 from burnish_app.widgets.tables import FittingTable
 from burnish_app.widgets.text import body, caption, heading, set_look
-from burnish_app.words import bytes_in_words, rate_in_words
+from burnish_app.words import rate_in_words
 from burnish_engine.contract.advice import RankedModel
 from burnish_engine.contract.protocol import Failure, FetchRequest, ModelsRequest, Result
 from burnish_engine.contract.recipe_export import TargetSection
+from burnish_engine.contract.units import file_size, memory_size
 
 _SEARCH_AFTER_MS = 200
 _DETAILS_PX = 336
@@ -162,15 +163,15 @@ class CatalogView(QWidget):
         self._details.addWidget(body(ranked.reason))
         self._details.addWidget(body(model.good_for, "muted"))
         method = "QLoRA" if ranked.method == "qlora" else "LoRA"
-        training = f"{bytes_in_words(ranked.train_bytes)} ({method}), about {rate_in_words(ranked.tokens_per_s)}"
-        running = f"{bytes_in_words(ranked.run_bytes)} with a {bytes_in_words(ranked.file_bytes)} {ranked.quant} file"
+        training = f"{memory_size(ranked.train_bytes)} ({method}), about {rate_in_words(ranked.tokens_per_s)}"
+        running = f"{memory_size(ranked.run_bytes)} with a {file_size(ranked.file_bytes)} {ranked.quant} file"
         terms = f"{model.license}. {model.license_note}".strip(". ") + "."
         gated = " Its page asks you to sign in and accept its terms first." if model.gated else ""
         for name, words in (("To train here", training), ("To run there", running), ("License", f"{terms}{gated}")):
             self._details.addWidget(fact_line(name, words, name_px=_FACT_PX))
         if not model.exports:
             self._details.addWidget(body("This version cannot export it to GGUF.", "warning"))
-        size = bytes_in_words(ranked.download_bytes)
+        size = file_size(ranked.download_bytes)
         self.action.setText("Use this model" if ranked.here else f"Fetch ({size})")
 
     def _act(self) -> None:

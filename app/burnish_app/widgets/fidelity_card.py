@@ -9,7 +9,6 @@ from burnish_app.fidelity_words import (
     file_in_words,
     gain_in_words,
     report_in_words,
-    size_in_words,
     suggestion_in_words,
     training_in_words,
 )
@@ -19,6 +18,7 @@ from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.text import Look, body, caption, heading, mono, set_look, title
 from burnish_app.words import percent, plural
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.units import file_size
 
 _COLUMNS = (
     ("Type", "GGUF type most of the file's tensors have"),
@@ -98,7 +98,7 @@ def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
         look: Look = "" if file.passed else "error"
         kept = "–" if file.gain_kept is None else percent(min(max(file.gain_kept, 0.0), 1.0))
         figures = (
-            size_in_words(file.bytes),
+            file_size(file.bytes),
             kept,
             percent(file.top1_agreement, 1),
             f"{file.mean_kl:.4f}",

@@ -10,8 +10,9 @@ from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.memory_bar import MemoryBar, Part
 from burnish_app.widgets.text import Value, body, caption, set_look, title
 from burnish_app.widgets.wrapping import in_columns
-from burnish_app.words import bytes_in_words, count_in_words, time_in_words
+from burnish_app.words import count_in_words, time_in_words
 from burnish_engine.contract.advice import Plan
+from burnish_engine.contract.units import file_size, memory_size
 
 _TIGHT = 0.9
 """Share of the free memory from which a plan that fits is called tight: predictions are right to a few percent. Where
@@ -69,16 +70,16 @@ class FitCard(Card):
         self._state.setText(plan.speed_source)
         self.verdict.setText(verdict(plan))
         set_look(self.verdict, "" if plan.fits else "error")
-        free = bytes_in_words(plan.memory_free_bytes)
-        self._memory.setText(f"{bytes_in_words(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
+        free = memory_size(plan.memory_free_bytes)
+        self._memory.setText(f"{memory_size(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
         parts = [Part(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
         self.bar.show_parts(parts, plan.memory_free_bytes)
         self.time.set(time_in_words(plan.seconds) if plan.seconds is not None else "–")
         self.speed.set(count_in_words(plan.tokens_per_s))
         self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")
         self.disk.set(
-            bytes_in_words(plan.disk_bytes),
-            f"of {bytes_in_words(plan.disk_free_bytes)} free",
+            file_size(plan.disk_bytes),
+            f"of {file_size(plan.disk_free_bytes)} free",
             look="error" if plan.disk_bytes > plan.disk_free_bytes else "",
         )
         self.trained.set(count_in_words(plan.trainable_parameters))
@@ -90,7 +91,7 @@ class FitCard(Card):
             what = "Training" if whole else "The adapter"
             self._words.addWidget(caption(f"{what} reaches {plan.coverage.text}."))
         if plan.host_bytes:
-            host = f"{bytes_in_words(plan.host_bytes)} of {bytes_in_words(plan.host_free_bytes)} free system memory."
+            host = f"{memory_size(plan.host_bytes)} of {memory_size(plan.host_free_bytes)} free system memory."
             self._words.addWidget(caption(f"Beside it, {host}"))
         for note in plan.notes:
             self._words.addWidget(caption(note))
@@ -106,6 +107,6 @@ def verdict(plan: Plan) -> str:
 
 def plan_in_a_line(plan: Plan) -> str:
     """The verdict with memory and time, for the foot of the page."""
-    memory = f"{bytes_in_words(plan.memory_bytes)} of {bytes_in_words(plan.memory_free_bytes)} free"
+    memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
     time = f", about {time_in_words(plan.seconds)}" if plan.seconds is not None else ""
     return f"{verdict(plan)} {memory}{time}."

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from burnish_app.part_colors import part_color
 from burnish_app.theme import SMALL_PX, UNIT, Colors, colors_of, font
-from burnish_app.words import bytes_in_words
+from burnish_engine.contract.units import memory_size
 
 _BAR_PX = 24
 _LEGEND_PX = 22
@@ -48,8 +48,8 @@ class MemoryBar(QWidget):
         """
         self._parts = tuple(part for part in parts if part.bytes > 0)
         self._free_bytes = free_bytes
-        needed = bytes_in_words(sum(part.bytes for part in self._parts))
-        self.setAccessibleDescription(f"{needed} needed, {bytes_in_words(free_bytes)} free")
+        needed = memory_size(sum(part.bytes for part in self._parts))
+        self.setAccessibleDescription(f"{needed} needed, {memory_size(free_bytes)} free")
         self._place()
         self.updateGeometry()
         self.update()
@@ -85,7 +85,7 @@ class MemoryBar(QWidget):
         """Tool tips name the segment under the pointer."""
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             part = next((part for place, part in self._places if place.contains(QPointF(event.pos()))), None)
-            text = f"{part.name}: {bytes_in_words(part.bytes)}\n{part.note}".strip() if part else ""
+            text = f"{part.name}: {memory_size(part.bytes)}\n{part.note}".strip() if part else ""
             QToolTip.showText(event.globalPos(), text, self)
             return True
         return super().event(event)
@@ -110,7 +110,7 @@ class MemoryBar(QWidget):
         painter.setPen(QPen(color, 2 if over else 1))
         painter.drawLine(QPointF(x - 1, _LIMIT_PX - 3), QPointF(x - 1, _LIMIT_PX + _BAR_PX + 3))
         painter.setFont(font(SMALL_PX))
-        text = f"{bytes_in_words(self._free_bytes)} free now"
+        text = f"{memory_size(self._free_bytes)} free now"
         width = painter.fontMetrics().horizontalAdvance(text)
         painter.drawText(
             QRectF(max(0.0, x - width - 6), 0, width + 2, _LIMIT_PX - 2), Qt.AlignmentFlag.AlignRight, text
@@ -121,7 +121,7 @@ class MemoryBar(QWidget):
         metrics = QFontMetricsF(font(SMALL_PX))
         places, x, y = [], 0.0, float(_LIMIT_PX + _BAR_PX + UNIT)
         for part in self._parts:
-            width = _SWATCH_PX + UNIT + metrics.horizontalAdvance(f"{part.name}  {bytes_in_words(part.bytes)}")
+            width = _SWATCH_PX + UNIT + metrics.horizontalAdvance(f"{part.name}  {memory_size(part.bytes)}")
             if x > 0 and x + width > self.width():
                 x, y = 0.0, y + _LEGEND_PX
             places.append(QPointF(x, y))
@@ -140,7 +140,7 @@ class MemoryBar(QWidget):
             top = place.y() + (_LEGEND_PX - _SWATCH_PX) / 2
             painter.drawRoundedRect(QRectF(place.x(), top, _SWATCH_PX, _SWATCH_PX), 2, 2)
             left = place.x() + _SWATCH_PX + UNIT
-            for text, color in ((f"{part.name}  ", colors.muted), (bytes_in_words(part.bytes), colors.text)):
+            for text, color in ((f"{part.name}  ", colors.muted), (memory_size(part.bytes), colors.text)):
                 painter.setPen(QColor(color))
                 line = QRectF(left, place.y(), self.width(), _LEGEND_PX)
                 painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, text)

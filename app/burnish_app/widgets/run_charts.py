@@ -14,7 +14,8 @@ from burnish_app.widgets.card import Card
 from burnish_app.widgets.charts import Chart, moving_mean
 from burnish_app.widgets.plot import Line
 from burnish_app.widgets.wrapping import in_columns
-from burnish_app.words import bytes_in_words, count_in_words
+from burnish_app.words import count_in_words
+from burnish_engine.contract.units import memory_size
 
 _LOSS_PX, _SMALL_PX = (168, 480), (84, 240)
 _LEAST_PX = 216  # of a small chart's card; narrower ones go below
@@ -72,7 +73,7 @@ class RunCharts(QWidget):
         self.memory = Chart(
             "Memory",
             {"memory": Line("", 1, _THIN_PX)},
-            lambda gib: bytes_in_words(round(gib * _GIB)),
+            lambda gib: memory_size(round(gib * _GIB)),
             tick_words=lambda gib: f"{gib:g} GiB",
             from_zero=True,
         )

@@ -12,8 +12,9 @@ from burnish_app.widgets.card import Card
 from burnish_app.widgets.run_charts import loss_words, mean_window, newest_mean
 from burnish_app.widgets.text import Look, Value, body, caption, set_look, title
 from burnish_app.widgets.wrapping import in_columns
-from burnish_app.words import bytes_in_words, count_in_words, time_in_words
+from burnish_app.words import count_in_words, time_in_words
 from burnish_engine.contract.protocol import RunSummary
+from burnish_engine.contract.units import memory_size
 
 _LOOKS: dict[Tone, Look] = {
     "plain": "",
@@ -68,7 +69,7 @@ class RunFigures(Card):
         self.speed.set(count_in_words(speed) if math.isfinite(speed) else "–")
         last = state.last_step
         held = measured_bytes(state)
-        size, _, unit = bytes_in_words(held).partition(" ") if held else ("–", "", "")
+        size, _, unit = memory_size(held).partition(" ") if held else ("–", "", "")
         self.memory.set(size, unit)
         planned = plan_in_words(state)
         if self.plan.text() != planned:

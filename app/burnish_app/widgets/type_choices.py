@@ -8,11 +8,12 @@ from typing import get_args
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QWidget
 
-from burnish_app.fidelity_words import TYPE_WORDS, size_in_words
+from burnish_app.fidelity_words import TYPE_WORDS
 from burnish_app.theme import BODY_PX, UNIT, font
 from burnish_app.widgets.buttons import quiet
 from burnish_app.widgets.text import body, set_look
 from burnish_engine.contract.recipe_export import GgufType
+from burnish_engine.contract.units import file_size
 
 TYPES: tuple[GgufType, ...] = get_args(GgufType)
 _USUAL: tuple[GgufType, ...] = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL")
@@ -88,7 +89,7 @@ class TypeChoices(QWidget):
     def _fill_line(self, quant: GgufType) -> None:
         exact = self._exact.get(quant)
         size = exact or self._known.get(quant)
-        self._sizes[quant].setText(size_in_words(size) if size else "–")
+        self._sizes[quant].setText(file_size(size) if size else "–")
         self._sizes[quant].setToolTip(f"{exact:,} bytes" if exact else "")
         best = quant == self._recommended
         self._words[quant].setText(f"{TYPE_WORDS[quant]}{'  ·  recommended for your target' if best else ''}")

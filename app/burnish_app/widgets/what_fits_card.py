@@ -13,7 +13,8 @@ from burnish_app.widgets.layouts import clear
 from burnish_app.widgets.tables import FittingTable
 from burnish_app.widgets.text import Value, body, caption
 from burnish_app.widgets.wrapping import Columns
-from burnish_app.words import bytes_in_words, sentence_list
+from burnish_app.words import sentence_list
+from burnish_engine.contract.units import memory_size
 from burnish_engine.contract.what_fits import METHOD_WORDS, ModelReach, WhatFits
 
 _ROW_PX = 28
@@ -109,10 +110,10 @@ class WhatFitsCard(Card):
 
 
 def _where(answer: WhatFits) -> str:
-    free = bytes_in_words(answer.memory_free_bytes)
+    free = memory_size(answer.memory_free_bytes)
     where = "of system memory that are free now"
     if answer.device != "CPU":
-        host = bytes_in_words(answer.host_free_bytes)
+        host = memory_size(answer.host_free_bytes)
         where = f"free now on the {answer.device} and {host} of free system memory"
     if not any(one.longest for one in answer.models):
         return f"None of the usual models trains with the {free} {where}."

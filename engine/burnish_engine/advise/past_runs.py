@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import past_runs_file
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def remember(run: PastRun) -> None:
     """
     path = past_runs_file()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with FileLock(str(path.with_suffix(".lock")), timeout=_LOCK_S):
             known, ours = _read(path, 0, path.stat().st_size) if path.exists() else ((), True)
             _read.cache_clear()

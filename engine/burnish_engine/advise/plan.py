@@ -25,6 +25,7 @@ from burnish_engine.contract.exports import export_words
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.units import file_size
 from burnish_engine.hardware.gpu_table import facts_for
 from burnish_engine.models.adapter_targets import check_spec_targets, planned_coverage
 from burnish_engine.models.spec import is_counted
@@ -105,8 +106,8 @@ def plan_run(
         )
     if disk > machine.disk_free_bytes:
         problems.append(
-            f"Checkpoints and files need about {in_gib(disk)} of disk and {in_gib(machine.disk_free_bytes)} is free. "
-            "Free some space, keep fewer checkpoints, or export fewer types."
+            f"Checkpoints and files need about {file_size(disk)} of disk and {file_size(machine.disk_free_bytes)} "
+            "is free. Free some space, keep fewer checkpoints, or export fewer types."
         )
     return Plan(
         device=name,

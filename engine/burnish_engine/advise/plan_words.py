@@ -6,9 +6,10 @@ from burnish_engine.advise.engine_choice import idle_pins
 from burnish_engine.advise.fast_shape import frozen_weights
 from burnish_engine.advise.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.planned_run import PlannedRun
-from burnish_engine.advise.shape import GIB, MIB
+from burnish_engine.advise.shape import GIB
 from burnish_engine.contract.advice import MemoryPart
 from burnish_engine.contract.recipe_train import idle_note
+from burnish_engine.contract.units import memory_size
 
 _GROWS_WITH_TOKENS = {
     "activations", "head and loss", "backward pass of a layer", "workspace", "allocator", "fragmentation",
@@ -85,7 +86,7 @@ def notes_on(run: PlannedRun) -> list[str]:
 
 def in_gib(size: float) -> str:
     """A size for people."""
-    return f"{size / GIB:.1f} GiB" if size >= 0.95 * GIB else f"{size / MIB:.0f} MiB"
+    return memory_size(size)
 
 
 def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:

@@ -22,6 +22,7 @@ from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.units import file_size
 from burnish_engine.models.source import open_model
 
 _FEW_ROWS = 50
@@ -196,9 +197,7 @@ def _whole_recipe(recipe: Recipe, wish: Wish, runs: OnTarget) -> Recipe:
 
 
 def _target_choices(runs: OnTarget, target: TargetSection) -> list[Choice]:
-    size = (
-        f"{runs.file_bytes / 1e9:.1f} GB, {runs.run_bytes / GIB:.1f} of {runs.usable_bytes / GIB:.1f} GiB usable there"
-    )
+    size = f"{file_size(runs.file_bytes)}, {runs.run_bytes / GIB:.1f} of {runs.usable_bytes / GIB:.1f} GiB usable there"
     speed = f"about {runs.tokens_per_s:.0f} tokens/s"
     if target.quant != "auto":
         reason = f"You chose it: {size}, {speed}."
@@ -228,7 +227,7 @@ def _model_warnings(
     warnings = []
     entry = chosen.entry
     if not chosen.here and entry:
-        size = f"{entry.download_bytes / 1e9:.1f} GB"
+        size = file_size(entry.download_bytes)
         text = f"{entry.title} is not on this machine: burnish models fetch {entry.name} ({size})."
         embedded = find_model(EMBEDDED, models)
         if embedded is not None:

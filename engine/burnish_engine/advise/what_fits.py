@@ -18,6 +18,7 @@ from burnish_engine.advise.suggest import ChosenModel
 from burnish_engine.contract.advice import CatalogModel, Plan
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.units import file_size
 from burnish_engine.contract.what_fits import Method, ModelReach, WhatFits
 
 USUAL_MODELS = (
@@ -200,7 +201,7 @@ def _notes(machine: MachineFacts, gpu: GpuFacts | None, gpu_gib: float, short_of
         if others > GIB:
             notes.append(f"Other programs hold {in_gib(others)} of this GPU; closing them leaves more room.")
     if short_of_disk:
-        free = in_gib(machine.disk_free_bytes)
+        free = file_size(machine.disk_free_bytes)
         notes.append(f"The disk ({free} free) is too full for a run of {', '.join(short_of_disk)}: free some space.")
     return notes
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import make_private, write_atomic
 from burnish_engine.contract.paths import user_data_dir
 
 _MOST_BYTES = 1_000_000
@@ -25,7 +25,7 @@ def log(text: str) -> None:
     path = log_file()
     entry = f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()}\n{text.rstrip()}\n"
     with suppress(OSError, NoSpaceError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         if path.exists() and path.stat().st_size > _MOST_BYTES:
             write_atomic(path, path.read_bytes()[-_KEPT_BYTES:], durable=False)
         with path.open("ab") as file:

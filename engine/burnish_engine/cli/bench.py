@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
-from rich.markup import escape
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
@@ -50,13 +49,13 @@ def kernels(
     say = err if json else out
     for name in names if tune else ():
         for tuned in bench.tune_and_save(name, timer):
-            say.print(escape(bench.tuned_line(tuned)))
+            say.print(bench.tuned_line(tuned))
     peaks = bench.measure_peaks(timer)
-    say.print(escape(bench.header(peaks)))
+    say.print(bench.header(peaks))
     rows = []
     for row in bench.measure(names, timer, peaks):
         rows.append(row)
-        say.print(escape(bench.line(row)))
+        say.print(bench.line(row))
     if json:
         print_json(bench.document(peaks, rows))
     return ExitCode.DONE
@@ -178,11 +177,11 @@ def _print_report(report: dict[str, Any], *, json: bool) -> None:
         return
     for key, value in report.items():
         if not isinstance(value, dict):
-            out.print(f"{key:20} {value:.4g}" if isinstance(value, float) else f"{key:20} {value}", highlight=False)
+            out.print(f"{key:20} {value:.4g}" if isinstance(value, float) else f"{key:20} {value}")
             continue
         out.print(key)
         for name, part in value.items():
-            out.print(f"    {name:60} {part:9.3f}", highlight=False)
+            out.print(f"    {name:60} {part:9.3f}")
 
 
 def _warn_of_company() -> None:
@@ -191,7 +190,7 @@ def _warn_of_company() -> None:
 
     run = holder_of(lease_name_of(0))
     if run is not None:
-        err.print(f"[yellow]note:[/] the run {escape(run)} is using this GPU, so these times are too long.")
+        err.note(f"the run {run} is using this GPU, so these times are too long.")
 
 
 @app.command()
@@ -224,7 +223,7 @@ def gguf(
     say = err if json else out
     results = []
     for path in found:
-        say.print(f"Timing {escape(path.name)}...")
+        say.print(f"Timing {path.name}...")
         counts = threads or bench_gguf.usual_threads()
         results.append(bench_gguf.bench_file(path, counts, prompt=prompt, generate=generate, repeat=repeat))
     if json:

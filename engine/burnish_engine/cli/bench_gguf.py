@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from burnish_engine.bench.gguf_phone import RAMS_GIB, on_phones, type_words
 from burnish_engine.bench.gguf_result import FileBench
-from burnish_engine.cli.terminal import out, size
+from burnish_engine.cli.terminal import out
+from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.export.gguf.header import read_header
 
 
 def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: Sequence[FileBench]) -> None:
     """Print what was measured here, what phones of usual memory would hold, and what was measured on one."""
-    out.print(escape(f"{results[0].device}; tokens a second"))
+    out.print(f"{results[0].device}; tokens a second")
     out.print(_speeds(results))
     for bench in results:
         best = bench.fastest
         if best and best.generated_tokens_per_s:
-            out.print(
-                f"{escape(bench.file)}: fastest with {best.threads} threads, "
-                f"{best.generated_tokens_per_s:.1f} tokens/s."
-            )
+            out.print(f"{bench.file}: fastest with {best.threads} threads, {best.generated_tokens_per_s:.1f} tokens/s.")
     out.print()
     out.print("On a phone (predicted from its memory, not measured):")
     table = Table(box=None, pad_edge=False)
@@ -33,10 +30,10 @@ def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: 
     for path, bench in zip(paths, results, strict=True):
         phones = on_phones(read_header(path), bench.bytes)
         contexts = [f"context {one.context:,}" if one.context else "too big" for one in phones]
-        table.add_row(escape(bench.file), *contexts, f"{phones[0].tokens_per_s:.0f} tok/s")
+        table.add_row(bench.file, *contexts, f"{phones[0].tokens_per_s:.0f} tok/s")
     out.print(table)
     for kind in dict.fromkeys(bench.type for bench in results):
-        out.print(f"[dim]{escape(type_words(kind))}.[/]")
+        out.dim(f"{type_words(kind)}.")
     if measured:
         out.print()
         out.print("Measured with llama-bench:")
@@ -59,17 +56,17 @@ def _speeds(results: Sequence[FileBench], *, device: bool = False) -> Table:
         table.add_column(title)
     for bench in results:
         for place, speed in enumerate(bench.speeds):
-            head = [bench.file, *([bench.device] if device else []), size(bench.bytes) if bench.bytes else ""]
+            head = [bench.file, *([bench.device] if device else []), file_size(bench.bytes) if bench.bytes else ""]
             head = head if place == 0 else [""] * len(head)
             once = place == 0
             table.add_row(
-                *map(escape, head),
+                *head,
                 str(speed.threads),
                 _rate(speed.prompt_tokens_per_s),
                 _rate(speed.generated_tokens_per_s),
                 f"{speed.first_token_ms:.0f} ms" if speed.first_token_ms else "",
                 f"{bench.load_s:.2f} s" if once and bench.load_s is not None else "",
-                size(bench.peak_bytes) if once and bench.peak_bytes else "",
+                memory_size(bench.peak_bytes) if once and bench.peak_bytes else "",
             )
     return table
 

@@ -7,11 +7,10 @@ from contextlib import closing
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from burnish_engine.chat.backend import ChatBackend
 from burnish_engine.chat.target import FileTarget, find_target
-from burnish_engine.cli.terminal import err, out
+from burnish_engine.cli.terminal import err, out, print_raw
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe import DevicesSection
 from burnish_engine.models.sampling import Sampling
@@ -42,17 +41,16 @@ def chat(
         messages = [{"role": "system", "content": system}] if system else []
         interactive = prompt is None and sys.stdin.isatty()
         if interactive:
-            out.print(f"[dim]{backend.name}. An empty line ends the conversation.[/]")
+            out.dim(f"{backend.name}. An empty line ends the conversation.")
         if backend.note:
-            err.print(f"[dim]{escape(backend.note)}[/]")
+            err.dim(f"{backend.note}")
         for said in prompt or _lines(interactive):
             messages.append({"role": "user", "content": said})
             reply = ""
             for piece in backend.stream(messages, options):
-                sys.stdout.write(piece)
-                sys.stdout.flush()
+                print_raw(piece)
                 reply += piece
-            sys.stdout.write("\n")
+            print_raw("\n")
             messages.append({"role": "assistant", "content": reply})
     return ExitCode.DONE
 

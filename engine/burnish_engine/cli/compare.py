@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from burnish_engine.cli.terminal import duration, out, print_json, size
+from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.units import memory_size
 from burnish_engine.runs.compare import Comparison, Outcome
 from burnish_engine.runs.compare import compare as compare_runs
 from burnish_engine.runs.store import open_run
@@ -47,9 +47,9 @@ def show(result: Comparison) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("")
     for outcome in result.outcomes:
-        table.add_column(escape(outcome.run), overflow="fold")
+        table.add_column(outcome.run, overflow="fold")
     for difference in result.recipe:
-        table.add_row(difference.key, *(escape(_short(value)) for value in difference.values), style="bold")
+        table.add_row(difference.key, *(_short(value) for value in difference.values), style="bold")
     if not result.recipe:
         out.print("Their recipes are the same.")
     rows = zip(*(list(_rows(outcome)) for outcome in result.outcomes), strict=True)
@@ -57,10 +57,9 @@ def show(result: Comparison) -> None:
         table.add_row(title, ours, theirs)
     out.print(table, soft_wrap=False)
     for line in result.cards:
-        mark = "[yellow]note:[/] " if line.verdict == "unknown" else ""
-        out.print(f"{mark}{escape(line.words)}")
+        (out.note if line.verdict == "unknown" else out.print)(line.words)
     for note in result.notes:
-        out.print(f"[yellow]note:[/] {escape(note)}")
+        out.note(note)
 
 
 def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
@@ -69,7 +68,7 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
     after = f" (step {outcome.held_out_step})" if outcome.held_out_step not in (None, outcome.step) else ""
     yield "held-out loss", _number(outcome.held_out_loss) + after
     yield "speed, median", f"{outcome.tokens_per_s:,.0f} tokens/s" if outcome.tokens_per_s is not None else "-"
-    yield "memory, peak", size(outcome.memory_bytes) if outcome.memory_bytes is not None else "-"
+    yield "memory, peak", memory_size(outcome.memory_bytes) if outcome.memory_bytes is not None else "-"
     yield "training time", duration(outcome.training_s) if outcome.training_s is not None else "-"
 
 

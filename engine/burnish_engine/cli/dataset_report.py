@@ -30,14 +30,12 @@ def report_blocks(report: DatasetReport) -> Iterator[RenderableType]:
 
 
 def _readings(readings: list[ColumnReading]) -> Table:
-    from burnish_engine.data.problems import printable
-
     table = Table.grid(padding=(0, 2))
     for number, reading in enumerate(readings):
         columns = ", ".join(f"{meaning} = {name}" for meaning, name in reading.columns.items())
         style = "" if number == 0 else "dim"
         state = "in use" if number == 0 else "or"
-        row = (state, f"{reading.confidence:.0%} sure", reading.shape, printable(columns))
+        row = (state, f"{reading.confidence:.0%} sure", reading.shape, columns)
         table.add_row(*(Text(cell, style=style) for cell in row))
     return table
 

@@ -10,7 +10,7 @@ import typer
 
 from burnish_engine.cli.export_report import show_report
 from burnish_engine.cli.progress import RunProgress
-from burnish_engine.cli.terminal import duration, out
+from burnish_engine.cli.terminal import duration, out, styled
 from burnish_engine.contract.errors import ExitCode
 
 
@@ -42,11 +42,11 @@ def demo(
         )
     scores = report.scores
     for example in report.examples:
-        out.print(f"\n[bold]{example['prompt']}[/]", markup=True)
+        out.print(styled("\n[bold]{}[/]", example["prompt"]))
         out.print("base:", style="dim")
-        out.print(example["base"], markup=False)
+        out.print(example["base"])
         out.print("tuned:", style="dim")
-        out.print(example["tuned"], markup=False)
+        out.print(example["tuned"])
     out.print()
     show_report(report.fidelity, folder / "gguf", json=False)
     gguf = ", ".join(f"{quant} file {count}" for quant, count in scores.gguf.items())
@@ -66,7 +66,7 @@ class _Stages:
         self._bar = bar
 
     def say(self, sentence: str) -> None:
-        self._bar.note(f"[bold]{sentence}[/]")
+        self._bar.note(styled("[bold]{}[/]", sentence))
 
     def progress(self, what: str, share: float) -> None:
         self._bar.stage(what, share)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
-from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.machine import Checkup, GpuFacts, LinkFacts, MachineFacts, ParallelSettings, PcieFacts
+from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.checkup import check_up
 
 _LABEL = 11  # width of the left column
@@ -41,7 +42,7 @@ def show(result: Checkup) -> None:
         _line(label, value)
     for kernel in result.kernels:
         mark = "[green]ok[/]" if kernel.passed else "[red]failed[/]"
-        out.print(f"[dim]{'kernel':<{_LABEL}}[/]{escape(kernel.name)}: {mark} {escape(kernel.detail)}")
+        out.print(styled("[dim]{}[/]{}: " + mark + " {}", f"{'kernel':<{_LABEL}}", kernel.name, kernel.detail))
     if result.settings and len(result.machine.gpus) > 1:
         for label, value in _settings(result.settings):
             _line(label, value)
@@ -50,16 +51,16 @@ def show(result: Checkup) -> None:
     for problem in result.problems:
         _line("problem", problem, style="red")
     verdict = "Ready" if result.ready else "Not ready"
-    out.print(f"[bold]{verdict}[/]" + (f": {escape(result.summary)}" if result.summary else ""))
+    out.print(styled("[bold]{}[/]{}", verdict, f": {result.summary}" if result.summary else ""))
 
 
 def _line(label: str, value: str, *, style: str = "dim") -> None:
     """A label and its text; on a terminal the text is broken so that it stays in its column."""
     width = max(40, out.width - _LABEL) if out.is_terminal else len(value) + 1
     first, *rest = textwrap.wrap(value, width, break_on_hyphens=False) or [""]
-    out.print(f"[{style}]{label:<{_LABEL}}[/]{escape(first)}")
+    out.print(Text.assemble((f"{label:<{_LABEL}}", style), first))
     for line in rest:
-        out.print(f"{'':<{_LABEL}}{escape(line)}")
+        out.print(f"{'':<{_LABEL}}{line}")
 
 
 def _system(result: Checkup) -> Iterator[tuple[str, str]]:
@@ -67,8 +68,8 @@ def _system(result: Checkup) -> Iterator[tuple[str, str]]:
     yield "system", f"{machine.os} ({machine.architecture}), Python {machine.python}"
     bf16 = {True: ", bf16", False: "", None: ""}[machine.bf16_cpu]
     yield "processor", f"{machine.cpu}, {machine.cpu_cores} usable cores{bf16}"
-    yield "memory", f"{size(machine.ram_free_bytes)} free of {size(machine.ram_total_bytes)}"
-    yield "disk", f"{size(machine.disk_free_bytes)} free"
+    yield "memory", f"{memory_size(machine.ram_free_bytes)} free of {memory_size(machine.ram_total_bytes)}"
+    yield "disk", f"{file_size(machine.disk_free_bytes)} free"
     yield "torch", result.torch or "missing"
     yield "llama.cpp", result.llama_cpp or "missing"
 
@@ -82,7 +83,7 @@ def _gpus(machine: MachineFacts) -> Iterator[tuple[str, str]]:
         capability = f"sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}" if gpu.compute_capability else "sm_?"
         kind = " (shared with the system)" if gpu.unified_memory else ""
         yield f"GPU {gpu.index}", f"{gpu.name} ({capability})"
-        yield "", f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}{kind}"
+        yield "", f"{memory_size(gpu.vram_free_bytes)} free of {memory_size(gpu.vram_total_bytes)}{kind}"
         state = ", ".join(_state(gpu))
         if state:
             yield "", state

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.markup import escape
+from rich.text import Text
 
 from burnish_engine.cli.duel_tables import show_differences, show_prospect, show_result
-from burnish_engine.cli.terminal import duration, err, out, print_json, typed
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
 from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.state import RunStateFile, Standing
@@ -97,13 +94,12 @@ def _carried_out(folder: DuelFolder, *, json: bool) -> int:
 
     again = f"Go on with: burnish duel --resume {typed(folder.root)}"
     try:
-        with _interruptible():
-            state = conduct(folder, _Terminal(quiet=json))
+        state = conduct(folder, _Terminal(quiet=json))
     except KeyboardInterrupt:
-        err.print(f"Stopped; what was trained is saved. {escape(again)}")
+        err.print(f"Stopped; what was trained is saved. {again}")
         return ExitCode.STOPPED
     except BurnishError:
-        err.print(f"The duel is not finished. {escape(again)}")
+        err.print(f"The duel is not finished. {again}")
         raise
     finally:
         _, latest = open_duel(folder.root)
@@ -112,7 +108,7 @@ def _carried_out(folder: DuelFolder, *, json: bool) -> int:
         print_json(state.model_dump_json(indent=1))
     else:
         show_result(state)
-        out.print(f"Report: {escape(str(folder.report))}")
+        out.print(f"Report: {folder.report}")
     return ExitCode.DONE
 
 
@@ -147,10 +143,8 @@ class _Terminal:
         number = len(state.outcomes) + 1
         of = f"{least}" if number <= least else f"at most {most}"
         purpose = {"grid": "learning rate", "seeds": "compared", "second look": "second look at this rate"}[spec.phase]
-        self._say(
-            f"run {number} of {of}: [bold]{escape(state.sides[spec.side].name)}[/], learning rate {spec.rate:.4g}, "
-            f"seed {spec.seed} ({purpose})"
-        )
+        how = f", learning rate {spec.rate:.4g}, seed {spec.seed} ({purpose})"
+        self._say(styled("run {} of {}: [bold]{}[/]{}", number, of, state.sides[spec.side].name, how))
         self._said, self._began = time.monotonic(), time.monotonic()
 
     def goes_on(self, run: RunStateFile, standing: Standing) -> None:
@@ -160,36 +154,17 @@ class _Terminal:
         self._said = time.monotonic()
         where = f"step {run.step} of {run.total_steps}" if run.total_steps else run.phase or "starting"
         how = "" if standing in ("running", "created") else f" ({standing})"
-        self._say(f"  [dim]{where}{how}, {duration(time.monotonic() - self._began)}[/]")
+        self._say(styled("  [dim]{}{}, {}[/]", where, how, duration(time.monotonic() - self._began)))
 
     def ended(self, state: DuelState, outcome: RunOutcome) -> None:
         """See `Audience`."""
         del state
         if outcome.ended == "diverged":
-            self._say(f"  [yellow]diverged[/] after step {outcome.steps}: {escape(outcome.message)}")
+            self._say(styled("  [yellow]diverged[/] after step {}: {}", outcome.steps, outcome.message))
         else:
             speed = f", {outcome.tokens_per_s:,.0f} tokens/s" if outcome.tokens_per_s else ""
             self._say(f"  held-out loss {outcome.held_out_loss:.4f}{speed}, {duration(outcome.training_s)}")
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str | Text) -> None:
         if not self._quiet:
             out.print(line)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Inside, a termination signal is an interrupt."""
-    number = signal.SIGTERM
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(number, interrupt)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(number, before)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from burnish_engine.cli.terminal import duration, out, size
+from burnish_engine.cli.terminal import duration, out, styled
+from burnish_engine.contract.units import memory_size
 from burnish_engine.duel.differences import shown
 from burnish_engine.duel.figures import figures
 from burnish_engine.duel.prepare import Prospect
@@ -21,8 +22,8 @@ def show_differences(state: DuelState) -> None:
     table = _table("recipes differ in", *(side.name for side in state.sides), "")
     for one in state.differences:
         style = "bold" if one.kind == "compared" else ""
-        values = [escape(shown(value)) for value in one.values]
-        table.add_row(one.key, *values, f"{_MARKS[one.kind]}{escape(one.why)}", style=style)
+        values = [shown(value) for value in one.values]
+        table.add_row(one.key, *values, styled(_MARKS[one.kind] + "{}", one.why), style=style)
     out.print(table if state.differences else "The recipes are the same.", soft_wrap=False)
 
 
@@ -47,7 +48,7 @@ def show_prospect(prospect: Prospect) -> None:
     for side, plan in zip(prospect.state.sides, prospect.plans, strict=True):
         steps = f"{plan.steps:,} steps, " if plan.steps else ""
         fits = "" if plan.fits else " [red]does not fit[/]"
-        out.print(f"  {escape(side.name)}: {steps}{size(plan.memory_bytes)} predicted{fits}")
+        out.print(styled("  {}: {}{} predicted" + fits, side.name, steps, memory_size(plan.memory_bytes)))
     energy = prospect.state.energy
     out.print(f"Energy: {energy}." if energy else "Energy is not measured here: it needs an NVIDIA GPU.")
 
@@ -61,28 +62,28 @@ def show_result(state: DuelState) -> None:
     for one in state.checks:
         if one.verdict != "same":
             color = "red" if one.verdict == "differs" else "yellow"
-            out.print(f"[{color}]{one.verdict}:[/] {escape(one.what)} ({escape(one.detail)})")
+            out.print(Text.assemble((f"{one.verdict}:", color), f" {one.what} ({one.detail})"))
     if state.options.anyway and any(one.kind == "unfair" for one in state.differences):
-        out.print("[yellow]note:[/] The conditions differ, and were compared anyway, as asked.")
+        out.note("The conditions differ, and were compared anyway, as asked.")
     out.print()
     for verdict in state.verdicts:
-        out.print(f"[bold]{escape(verdict.title)}[/]: {escape(verdict.words)}")
+        out.print(styled("[bold]{}[/]: {}", verdict.title, verdict.words))
     out.print()
-    out.print(f"[bold]{escape(headline(state.verdicts))}[/]")
+    out.print(styled("[bold]{}[/]", headline(state.verdicts)))
     level = pair_level(state.options.level, len(state.sides))
-    out.print(f"[dim]{escape(what_so_few_show(state.options.seeds, level))}[/]")
+    out.dim(f"{what_so_few_show(state.options.seeds, level)}")
 
 
 def _show_figures(state: DuelState) -> None:
     """Figures of every side, mean and range over the seeds."""
     table = _table("over the seeds: mean (least to most)", *(side.name for side in state.sides))
     for row in figures(state):
-        table.add_row(row.title, *(escape(cell) for cell in row.cells))
+        table.add_row(row.title, *(cell for cell in row.cells))
     out.print(table, soft_wrap=False)
 
 
 def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for title in titles:
-        table.add_column(escape(title), overflow="fold")
+        table.add_column(title, overflow="fold")
     return table

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.markup import escape
+from pydantic import ValidationError
 
 from burnish_engine.advise.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
@@ -18,7 +18,7 @@ from burnish_engine.contract.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_export import COARSE_TYPES, GgufType, MergeOnto
+from burnish_engine.contract.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
 from burnish_engine.models.source import ModelSource, open_model
 from burnish_engine.models.wrapper import Wrapper
 from burnish_engine.runs.export_job import ExportReporter
@@ -89,14 +89,14 @@ def export(
     if refused := finished_refusal(to, source.config, source.spec, adapter, source.name):
         raise UsageError(*refused)
     if to == "lora-gguf" and (why := _why_merged(paths)):
-        out.print(f"[yellow]note:[/] {escape(why)} It is merged into the model instead.")
+        out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
     weighed = recipe.export.importance
     quants = _types(quant, recipe) if to in GGUF_KINDS else []
     if plan:
         return _show_plan(paths, recipe, name, quants, importance=weighed)
     for coarse in (one for one in quants if one in COARSE_TYPES and not json):
-        out.print(f"[yellow]note:[/] {coarse} has less than four bits a weight and loses much; compare its figures.")
+        out.note(f"{coarse} has less than four bits a weight and loses much; compare its figures.")
     folder = out_dir or paths.export
     with ExportReporter(paths, to, quants) as reporter, ProgressBar(quiet=json, reporter=reporter) as bar:
         if to in GGUF_KINDS:
@@ -111,11 +111,11 @@ def export(
         reporter.finished(str(written.absolute()), report, suggested=best, why=why)
         bar.stop()
     if report is None:
-        out.print(f"Wrote {escape(str(written.absolute()))}")
+        out.print(f"Wrote {written.absolute()}")
     else:
         _show(report, why, folder, json=json)
     if not json and (trial := _trial(paths, to, written, report)):
-        out.print(f"Try it: {escape(trial)}")
+        out.print(f"Try it: {trial}")
     return ExitCode.DONE
 
 
@@ -144,7 +144,7 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
         raise UsageError("BURNISH_OFFLINE forbids any connection.", "Set BURNISH_OFFLINE=0 to push.")
     with ProgressBar(quiet=False) as bar:
         url = push(folder, repository, private=private, progress=bar.show, cancelled=bar.cancelled)
-    out.print(f"Pushed: {escape(url)}")
+    out.print(f"Pushed: {url}")
     return ExitCode.DONE
 
 
@@ -269,7 +269,7 @@ def _hand_over(
             )
             lines = [f"Wrote {result.modelfile}", *(f"note: {note}" for note in result.notes)]
         for line in () if quiet else lines:
-            out.print(escape(line))
+            out.print(line)
 
 
 def _with_choices(recipe: Recipe, importance: bool | None, merge_onto: str, size_limit: float | None) -> Recipe:
@@ -283,7 +283,12 @@ def _with_choices(recipe: Recipe, importance: bool | None, merge_onto: str, size
         "size_limit_mb": size_limit,
     }
     changed = {name: value for name, value in said.items() if value is not None}
-    return recipe.model_copy(update={"export": recipe.export.model_copy(update=changed)})
+    try:
+        chosen = ExportSection.model_validate({**recipe.export.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"--size-limit is {first['input']}: {first['msg']}.", "Give megabytes, such as 400.") from None
+    return recipe.model_copy(update={"export": chosen})
 
 
 def _suggested(report: FidelityReport | None, paths: RunPaths, recipe: Recipe) -> tuple[str, str]:
@@ -308,7 +313,7 @@ def _show(report: FidelityReport, why: str, folder: Path, *, json: bool) -> None
 
     show_report(report, folder, json=json)
     if not json and why:
-        out.print(escape(why))
+        out.print(why)
 
 
 def _types(asked: list[str] | None, recipe: Recipe) -> list[GgufType]:

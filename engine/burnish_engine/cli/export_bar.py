@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from burnish_engine.cli.stop_signals import noticed
 from burnish_engine.cli.terminal import out
 from burnish_engine.runs.export_job import ExportReporter
 
@@ -17,7 +17,7 @@ class ProgressBar:
     def __init__(self, *, quiet: bool, reporter: ExportReporter | None = None) -> None:
         self._reporter = reporter
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TextColumn("{task.percentage:>3.0f} %"),
             console=out,
@@ -28,18 +28,15 @@ class ProgressBar:
         self._quiet = quiet
         self._stage = ""
         self._interrupted = threading.Event()
+        self._signals = noticed(self._interrupted)
 
     def __enter__(self) -> ProgressBar:
-        import signal
-
-        self._before = signal.signal(signal.SIGINT, lambda *_: self._interrupted.set())
+        self._signals.__enter__()
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        import signal
-
-        signal.signal(signal.SIGINT, self._before)
+        self._signals.__exit__(None, None, None)
         self.stop()
 
     def stop(self) -> None:
@@ -49,13 +46,13 @@ class ProgressBar:
     def say(self, text: str) -> None:
         """Print a line, above the bar where there is one."""
         if not self._quiet:
-            out.print(escape(text))
+            out.print(text)
 
     def show(self, what: str, share: float) -> None:
         """The `progress` callback."""
         self._bar.update(self._task, description=what, completed=share)
         if what != self._stage and share < 1.0 and not self._quiet and not out.is_terminal:
-            out.print(f"{escape(what)}...")
+            out.print(f"{what}...")
         self._stage = what
         if self._reporter:
             self._reporter.progress(what, share)

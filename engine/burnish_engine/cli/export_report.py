@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
 
-from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.export.verdict import in_words
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ def show_forecast(forecast: Forecast) -> None:
     for title in ("stage", "disk", "memory", "about"):
         table.add_column(title)
     for stage in forecast.stages:
-        disk = size(stage.disk_bytes) if stage.disk_bytes else ""
-        table.add_row(stage.what, disk, size(stage.memory_bytes), f"{max(stage.seconds, 1):.0f} s")
+        disk = file_size(stage.disk_bytes) if stage.disk_bytes else ""
+        table.add_row(stage.what, disk, memory_size(stage.memory_bytes), f"{max(stage.seconds, 1):.0f} s")
     out.print(table)
     for quant, file_bytes in forecast.sizes.items():
-        out.print(f"{quant}: {file_bytes:,} bytes ({size(file_bytes)})")
+        out.print(f"{quant}: {file_bytes:,} bytes ({file_size(file_bytes)})")
     out.print(
-        f"In all {size(forecast.disk_bytes)} of disk, {size(forecast.memory_bytes)} of memory, about "
+        f"In all {file_size(forecast.disk_bytes)} of disk, {memory_size(forecast.memory_bytes)} of memory, about "
         f"{max(forecast.seconds / 60, 1):.0f} min."
     )
 
@@ -48,24 +48,24 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     for entry in report.files:
         table.add_row(
             entry.quant,
-            size(entry.bytes),
+            file_size(entry.bytes),
             f"{entry.mean_kl:.6f}",
             f"{entry.p99_kl:.4f}",
             f"{entry.top1_agreement:.1%}",
             "" if entry.held_out_loss is None else f"{entry.held_out_loss:.3f}",
             "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
             "ends" if entry.reply_stopped else "goes on",
-            "[green]verified[/]" if entry.passed else "[red]refused[/]",
+            styled("[green]verified[/]" if entry.passed else "[red]refused[/]"),
         )
     out.print(table)
     if report.base_loss is not None and report.tuned_loss is not None:
         out.print(f"Held-out loss: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f} nats a learned token.")
     for entry in report.files:
-        out.print(escape(in_words(entry)))
+        out.print(in_words(entry))
     for note in report.notes:
-        out.print(f"[dim]note: {escape(note)}[/]")
+        out.dim(f"note: {note}")
     for entry in report.files:
         for note in entry.fallbacks:
-            out.print(f"[dim]{entry.quant}: {note}[/]")
+            out.dim(f"{entry.quant}: {note}")
     for entry in report.files:
-        out.print(escape(str((folder / entry.file).absolute())))
+        out.print(str((folder / entry.file).absolute()))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from burnish_engine.cli.terminal import out, print_json, size
+from burnish_engine.cli.stop_signals import noticed
+from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.advice import CatalogModel
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.units import file_size
 from burnish_engine.hub.files import Listing
 from burnish_engine.hub.manifest import read_manifest
 
@@ -51,8 +51,8 @@ def fetch(
     if json and manifest:
         print_json(manifest.model_dump_json(indent=2))
         return ExitCode.DONE
-    out.print(f"{'Checked and ready' if display.announced else 'Already here'}: {escape(str(folder))}")
-    out.print(f'Use it: path = "{escape(entry.name if entry else name)}" under \\[model] in a recipe')
+    out.print(f"{'Checked and ready' if display.announced else 'Already here'}: {folder}")
+    out.print(f'Use it: path = "{entry.name if entry else name}" under [model] in a recipe')
     return ExitCode.DONE
 
 
@@ -79,7 +79,7 @@ class _Display:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             DownloadColumn(),
             TransferSpeedColumn(),
@@ -90,17 +90,18 @@ class _Display:
         )
         self._task = self._bar.add_task("", total=None)
         self._interrupted = threading.Event()
+        self._signals = noticed(self._interrupted)
         self._tenths = 0
         self._waiting = ""
         self.announced = False
 
     def __enter__(self) -> _Display:
-        self._before = signal.signal(signal.SIGINT, lambda *_: self._interrupted.set())
+        self._signals.__enter__()
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        self._signals.__exit__(None, None, None)
         self._bar.stop()
 
     def announce(self, listing: Listing) -> None:
@@ -108,29 +109,27 @@ class _Display:
         self.announced = True
         if self._quiet:
             return
-        here = f", {size(listing.here_bytes)} of them here" if listing.here_bytes else ""
-        out.print(
-            f"[bold]{escape(listing.name)}[/] at {listing.commit[:12]}: {len(listing.files)} files, "
-            f"{size(listing.total_bytes)}{here}"
-        )
-        out.print(f"License: {escape(listing.license or 'not named on its page; read it before you use the model')}")
+        here = f", {file_size(listing.here_bytes)} of them here" if listing.here_bytes else ""
+        what = f" at {listing.commit[:12]}: {len(listing.files)} files, {file_size(listing.total_bytes)}{here}"
+        out.print(styled("[bold]{}[/]{}", listing.name, what))
+        out.print(f"License: {listing.license or 'not named on its page; read it before you use the model'}")
         if listing.license_note:
-            out.print(escape(listing.license_note))
+            out.print(listing.license_note)
         if listing.gated:
             out.print("Gated: the terms you accepted on its page apply.")
 
     def show(self, what: str, done: int, total: int) -> None:
         """The `progress` callback."""
-        self._bar.update(self._task, description=escape(what), completed=done, total=total or None)
+        self._bar.update(self._task, description=what, completed=done, total=total or None)
         if self._quiet or out.is_terminal:
             return
         if what.startswith("waiting") and what != self._waiting:
             self._waiting = what
-            out.print(escape(what))
+            out.print(what)
         tenths = done * 10 // total if total else 0
         if tenths > self._tenths:
             self._tenths = tenths
-            out.print(f"{tenths * 10} %  {size(done)} of {size(total)}")
+            out.print(f"{tenths * 10} %  {file_size(done)} of {file_size(total)}")
 
     def cancelled(self) -> bool:
         """The `cancelled` callback."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from burnish_engine.cli.terminal import err, out, print_json
+from burnish_engine.cli.terminal import err, out, print_json, styled
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.units import memory_size
 from burnish_engine.contract.what_fits import LIMIT_WORDS, METHOD_WORDS, ModelReach, Reach, WhatFits
-
-_GIB = 2**30
 
 
 def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool) -> int:
@@ -45,7 +44,7 @@ def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool)
             catalog(),
             only=only,
             gpu_gib=gpu_gib,
-            progress=lambda title, _done, _total: status.update(f"working out what fits: {escape(title)}"),
+            progress=lambda title, _done, _total: status.update(Text(f"working out what fits: {title}")),
         )
     if json:
         print_json(answer.model_dump_json(indent=2))
@@ -62,10 +61,10 @@ def show_what_fits(answer: WhatFits, *, only: bool = False) -> None:
         only: It is about one model that was asked for, so why something does not fit is told in full.
     """
     free, total = answer.memory_free_bytes, answer.memory_total_bytes
-    room = "" if free == total else f": {_gib(free)} of {_gib(total)} GiB free"
+    room = "" if free == total else f": {memory_size(free)} of {memory_size(total)} free"
     if answer.device != "CPU":
-        room += f", with {_gib(answer.host_free_bytes)} GiB of system memory free"
-    out.print(f"[bold]What fits on {escape(answer.device)}[/]{room}")
+        room += f", with {memory_size(answer.host_free_bytes)} of system memory free"
+    out.print(styled("[bold]What fits on {}[/]{}", answer.device, room))
     _say_largest(answer)
     fitting = [one for one in answer.models if one.longest]
     if fitting:
@@ -75,10 +74,10 @@ def show_what_fits(answer: WhatFits, *, only: bool = False) -> None:
         out.print()
     _say_what_does_not(answer, only=only)
     for note in answer.notes:
-        out.print(f"[yellow]note:[/] {escape(note)}")
+        out.note(note)
     how = f"adapters of rank {answer.rank}, {answer.precision}, every token learned"
-    speed = f" Speed: {escape(answer.speed_source)}." if answer.speed_source else ""
-    out.print(f"[dim]All of it is predicted, not measured: {how}.{speed}[/]")
+    speed = f" Speed: {answer.speed_source}." if answer.speed_source else ""
+    out.dim(f"All of it is predicted, not measured: {how}.{speed}")
 
 
 def _say_largest(answer: WhatFits) -> None:
@@ -87,19 +86,19 @@ def _say_largest(answer: WhatFits) -> None:
         if one.largest and reach:
             bits = "in 4 bits (QLoRA)" if one.method == "qlora" else f"in {_bits(answer)} bits (LoRA)"
             speed = f"{_rate(reach.tokens_per_s)} tokens/s"
-            out.print(f"Largest model that trains {bits}: [bold]{escape(one.title)}[/], {speed}")
+            out.print(styled("Largest model that trains {}: [bold]{}[/], {}", bits, one.title, speed))
 
 
 def _say_what_does_not(answer: WhatFits, *, only: bool) -> None:
     none = [one for one in answer.models if not one.longest]
     if only:
         for one in none:
-            out.print(f"[yellow]not as {METHOD_WORDS[one.method]}:[/] {escape(one.problem)}")
+            out.print(styled("[yellow]not as {}:[/] {}", METHOD_WORDS[one.method], one.problem))
         return
     fitting = {one.name for one in answer.models if one.longest}
     titles = dict.fromkeys(one.title for one in none if one.name not in fitting)
     if titles:
-        out.print(f"[dim]Do not fit: {escape(', '.join(titles))}. Why: burnish plan --model NAME[/]")
+        out.dim(f"Do not fit: {', '.join(titles)}. Why: burnish plan --model NAME")
 
 
 def _print_table(heading: str, reached: list[tuple[ModelReach, Reach | None]], *, rows: bool) -> None:
@@ -112,14 +111,14 @@ def _print_table(heading: str, reached: list[tuple[ModelReach, Reach | None]], *
     table.add_column("limited by")
     before = ""
     for one, reach in reached:
-        title = "" if one.title == before else escape(one.title)
+        title = "" if one.title == before else one.title
         before = one.title
         cells = [title, METHOD_WORDS[one.method]]
         if reach is None:
             cells += ["-"] * (4 if rows else 3) + ["memory: not one such row"]
         else:
             cells += [f"{reach.rows:,}"] if rows else []
-            cells += [f"{reach.tokens:,}", _rate(reach.tokens_per_s), f"{_gib(reach.memory_bytes)} GiB"]
+            cells += [f"{reach.tokens:,}", _rate(reach.tokens_per_s), memory_size(reach.memory_bytes)]
             cells.append(LIMIT_WORDS[reach.limited_by])
         table.add_row(*cells)
     out.print()
@@ -132,7 +131,3 @@ def _bits(answer: WhatFits) -> int:
 
 def _rate(tokens_per_s: float) -> str:
     return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}"
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f}"

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console, Group
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from burnish_engine.cli.dataset_report import report_blocks
+from burnish_engine.cli.terminal import Terminal, err, print_json
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DatasetFacts, LengthStats
+from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_train import TrainSection
@@ -92,21 +94,21 @@ def inspect(
     from burnish_engine.models.source import open_model
     from burnish_engine.models.tokenizer import load_tokenizer
 
-    with Console(stderr=True).status("reading the model's tokenizer") as status:
+    with err.status("reading the model's tokenizer") as status:
         tokenizer = load_tokenizer(open_model(model))
         facts = look(
             recipe,
             tokenizer,
             whole=whole,
-            progress=lambda what, done, total: status.update(_safe(f"{what}: {done:,} of {total:,} rows")),
+            progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
         ).facts
     if json:
-        typer.echo(facts.model_dump_json())
+        print_json(facts.model_dump_json())
     else:
-        show_facts(facts, recipe, Console())
+        show_facts(facts, recipe, Terminal(soft_wrap=False))
 
 
-def show_facts(facts: DatasetFacts, recipe: Recipe, console: Console) -> None:
+def show_facts(facts: DatasetFacts, recipe: Recipe, console: Terminal) -> None:
     """Print a dataset's facts.
 
     Args:
@@ -164,7 +166,7 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows.items():
-        grid.add_row(Text(name, style="dim"), _safe(value))
+        grid.add_row(Text(name, style="dim"), value)
     return grid
 
 
@@ -179,11 +181,11 @@ def _dropped(facts: DatasetFacts) -> Table:
     table = Table.grid(padding=(0, 2))
     for reason, count in sorted(facts.dropped.items(), key=lambda item: -item[1]):
         first = rows_in_words(facts.dropped_examples.get(reason, []), several=len(facts.files) > 1)
-        table.add_row(f"{count:,}", _safe(reason), _safe(f"first: row {first}", style="dim"))
+        table.add_row(f"{count:,}", reason, Text(f"first: row {first}", style="dim"))
     return table
 
 
-def _histogram(lengths: LengthStats, max_length: int, console: Console) -> Group:
+def _histogram(lengths: LengthStats, max_length: int, console: Terminal) -> Group:
     line = Text(
         f"mean {lengths.mean:,.0f}, median {lengths.median:,.0f}, 95 % up to {lengths.p95:,.0f}, "
         f"longest {lengths.longest:,} tokens"
@@ -202,26 +204,19 @@ def _histogram(lengths: LengthStats, max_length: int, console: Console) -> Group
     return Group(line, table)
 
 
-def _example(facts: DatasetFacts, console: Console) -> tuple[Text, Padding]:
+def _example(facts: DatasetFacts, console: Terminal) -> tuple[Text, Padding]:
     """The example row; what is learned is colored and underlined, and in brackets where there is no color."""
     colors = console.is_terminal and not console.no_color and console.color_system is not None
     opening, closing = ("", "") if colors else (("[[", "]]") if console.options.ascii_only else ("⟦", "⟧"))
     text = Text()
     for piece, learned in facts.example:
         if learned:
-            text.append(opening).append_text(_safe(piece, _LEARNED)).append(closing)
+            text.append(opening).append_text(Text(printable(piece), style=_LEARNED)).append(closing)
         else:
-            text.append_text(_safe(piece, "dim"))
+            text.append_text(Text(printable(piece), style="dim"))
     legend = "learned text is underlined" if colors else f"learned text stands in {opening}{closing}"
     return _section(f"First row as trained ({legend})"), Padding(text, (0, 2))
 
 
 def _section(title: str) -> Text:
     return Text(f"\n{title}", style="bold")
-
-
-def _safe(text: str, style: str = "") -> Text:
-    """Text from outside: no markup, no control characters."""
-    from burnish_engine.data.problems import printable
-
-    return Text(printable(text), style=style)

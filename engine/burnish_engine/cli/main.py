@@ -1,191 +1,43 @@
-"""Entry point of `burnish`: registers the command groups and turns errors into paragraphs and exit codes."""
+"""Entry point of `burnish`: from its first moment on, Ctrl-C and a closed terminal end it in words.
+
+Nothing heavy is imported here: the commands, with all they need, are imported after the signals are taken care of.
+"""
 
 from __future__ import annotations
 
-import errno
-import logging
-import os
+import signal
 import sys
-import traceback
-import warnings
-from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-
-from burnish_engine.cli import (
-    bench,
-    chat,
-    demo,
-    doctor,
-    duel,
-    export,
-    inspect,
-    models,
-    plan,
-    recipe,
-    runs,
-    serve,
-    studio,
-    suggest,
-    train,
-    verify,
-)
-from burnish_engine.cli.terminal import say_error, show_log
-from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode
-from burnish_engine.contract.files import cannot_write
-from burnish_engine.contract.paths import user_cache_dir, user_data_dir
-from burnish_engine.contract.version import burnish_version
-from burnish_engine.hub.offline import keep_persons_choice
-from burnish_kernels.tuning import CACHE_VARIABLE
-
-_UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
-
-_EXIT_CODES = (
-    "Exit codes: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODE_MEANINGS.items()) + "."
-)
-
-_ORDER = (
-    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "duel", "chat",
-    "export", "verify", "bench", "serve",
-)  # fmt: skip
-
-
-class _AsTheyAreNeeded(TyperGroup):
-    """Lists the commands in the order in which a person needs them."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        known = super().list_commands(ctx)
-        return sorted(known, key=_ORDER.index)
-
-
-app = typer.Typer(
-    cls=_AsTheyAreNeeded,
-    epilog=_EXIT_CODES,
-    name="burnish",
-    no_args_is_help=True,
-    invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
-) -> None:
-    """Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF.
-
-    New here? `burnish demo` does the whole job in minutes; `burnish studio` opens the desktop app.
-    """
-    if version:
-        sys.stdout.write(f"burnish {burnish_version()}\n")
-        raise typer.Exit
-
-
-app.command("studio")(studio.studio)
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
-app.add_typer(models.app, name="models")
-app.command("inspect")(inspect.inspect)
-app.command("suggest")(suggest.suggest)
-app.command("plan")(plan.plan)
-app.command("train")(train.train)
-app.add_typer(runs.app, name="runs")
-app.command("duel")(duel.duel)
-app.command("chat")(chat.chat)
-app.command("export")(export.export)
-app.command("verify")(verify.verify)
-app.add_typer(bench.app, name="bench")
-app.add_typer(recipe.app, name="recipe")
-app.command("serve")(serve.serve)
+from burnish_engine.cli.stop_signals import stop_signals
+from burnish_engine.contract.errors import ExitCode
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: Without the program's name; by default those of the process.
+        arguments: without the program's name; by default those of the process.
 
     Returns:
         The exit code (see `contract.errors`); it is also what the process exits with when run as a script.
     """
-    _prepare_process()
-    try:
-        result: Any = app(args=arguments, standalone_mode=False)
-        return int(result) if isinstance(result, int) else ExitCode.DONE
-    except BurnishError as error:
-        say_error(str(error))
-        return error.exit_code
-    except typer.Exit as exit_request:
-        return int(exit_request.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        say_error("Stopped.")
-        return ExitCode.STOPPED
-    except Exception as error:  # noqa: BLE001  the last line of defense: a bug is told, never dumped
-        return _usage_or_bug(error)
+    with stop_signals() as stop:
+        try:
+            stop.importing = True
+            from burnish_engine.cli.command_line import run_command
 
-
-def _usage_or_bug(error: Exception) -> int:
-    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))
-        return ExitCode.NO_SPACE
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")
-        return ExitCode.DOES_NOT_FIT
-    format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer carries click
-    if type(error).__name__ == "NoArgsIsHelpError" and callable(format_message):
-        sys.stderr.write(format_message() + "\n")
-        return ExitCode.USAGE
-    if callable(format_message):
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "burnish"
-        say_error(f"{format_message()} `{command} --help` shows how it is used.")
-        return ExitCode.USAGE
-    log = user_data_dir() / "last-error.log"
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(traceback.format_exc(), encoding="utf-8")
-        where = f" The traceback is in {log}; please send it with the command you ran."
-    except OSError as problem:
-        where = f" The traceback could not be written to {log} ({problem.strerror})."
-    say_error(f"This is a bug in Burnish: {type(error).__name__}: {error}.{where}")
-    return ExitCode.BUG
-
-
-def _prepare_process() -> None:
-    # Nothing here may reach the network by itself: models and data are what lies on disk. `models fetch` alone may,
-    # where the person has not set the same.
-    keep_persons_choice()
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order in which NVML, and so the doctor, counts
-    os.environ.setdefault(CACHE_VARIABLE, str(user_cache_dir() / "kernels"))
-    # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
-    # torch or llama.cpp load it.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    if sys.platform.startswith("linux") and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name
-        # Passes differ in length; without growing segments torch's allocator keeps up to twice the memory it uses
-        # (measured, tests/bench/LOG.md). Windows has none.
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
-    logging.basicConfig(level=logging.ERROR)
-    show_log()
-    warnings.filterwarnings("ignore", category=FutureWarning)  # addressed to the developers of our libraries
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(encoding="utf-8", errors="replace")
+            stop.importing = False
+            return run_command(arguments, stop)
+        except KeyboardInterrupt:
+            stop.say()
+            return ExitCode.STOPPED
 
 
 def run() -> None:
     """Console script."""
-    sys.exit(main())
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the interpreter ends prints no traceback
+    sys.exit(code)
 
 
 if __name__ == "__main__":

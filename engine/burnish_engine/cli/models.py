@@ -6,15 +6,17 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 from typer.core import TyperGroup
 
 from burnish_engine.cli import fetch
 from burnish_engine.cli.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
-from burnish_engine.cli.terminal import out, print_json, size, typed
+from burnish_engine.cli.terminal import out, print_json, styled, typed
 from burnish_engine.contract.advice import RankedModel
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.machine import MachineFacts
 from burnish_engine.contract.recipe_export import TargetSection
+from burnish_engine.contract.units import file_size, memory_size
 
 _SHOWN = 10
 _VERDICTS = {
@@ -72,7 +74,7 @@ def search(
         _show(ranked, machine, section, everything=everything)
         if len(ranked) > _SHOWN and not everything:
             again = _search_all(query or [], target, ram_gib, context)
-            out.print(f"[dim]{len(ranked) - _SHOWN} more:[/] {escape(again)}")
+            out.print(styled("[dim]{} more:[/] {}", len(ranked) - _SHOWN, again))
     return ExitCode.DONE
 
 
@@ -95,7 +97,7 @@ def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSectio
     where = gpu.name.removeprefix("NVIDIA ") if gpu else "this processor"
     out.print(
         f"Trained on {where}, for a {target.kind} of {target.ram_gib:g} GiB "
-        f"({size(usable_bytes(target))} usable by a model)"
+        f"({memory_size(usable_bytes(target))} usable by a model)"
     )
     shown = ranked if everything else ranked[:_SHOWN]
     for model in shown:
@@ -108,16 +110,17 @@ def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSectio
         out.print(f"Get the first: burnish models fetch {first.model.name}")
 
 
-def _lines(ranked: RankedModel) -> tuple[str, str, str]:
+def _lines(ranked: RankedModel) -> tuple[Text, Text, Text]:
     model = ranked.model
-    marks = [_VERDICTS[ranked.verdict], model.license + (", gated" if model.gated else "")]
+    marks = [_VERDICTS[ranked.verdict], escape(model.license) + (", gated" if model.gated else "")]
     if not model.exports:
         marks.append("no GGUF export yet")
-    marks.append("[green]on this machine[/]" if ranked.here else f"download {size(ranked.download_bytes)}")
-    trains = f"trains in {size(ranked.train_bytes)}"
+    marks.append("[green]on this machine[/]" if ranked.here else f"download {file_size(ranked.download_bytes)}")
+    trains = f"trains in {memory_size(ranked.train_bytes)}"
     if ranked.tokens_per_s:
         trains += f" at {ranked.tokens_per_s:,.0f} tokens/s"
-    runs = f"{ranked.quant} file of {size(ranked.file_bytes)} runs in {size(ranked.run_bytes)}"
+    runs = f"{ranked.quant} file of {file_size(ranked.file_bytes)} runs in {memory_size(ranked.run_bytes)}"
     praised = ranked.verdict == "good" and model.exports
     remark = model.good_for if praised else ranked.reason
-    return f"[bold]{model.name}[/]  {' · '.join(marks)}", f"  {trains} · {runs}", f"  [dim]{escape(remark)}[/]"
+    title = styled("[bold]{}[/]  " + " · ".join(marks), model.name)
+    return title, Text(f"  {trains} · {runs}"), styled("  [dim]{}[/]", remark)

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from burnish_engine.cli.fitting import answer_what_fits
-from burnish_engine.cli.terminal import duration, err, out, print_json, size
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled
 from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.contract.units import file_size, memory_size
 
 _ROUGH = "steps and training time are unknown or rough"
 
@@ -103,15 +103,18 @@ def show_plan(result: Plan, unread: str = "") -> None:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")
     for part in result.memory:
-        table.add_row(part.name, size(part.bytes), part.note)
-    table.add_row("[bold]memory, predicted peak[/]", f"[bold]{size(result.memory_bytes)}[/]", f"on {result.device}")
-    table.add_row("free now", size(result.memory_free_bytes), f"of {size(result.memory_total_bytes)}")
+        table.add_row(part.name, memory_size(part.bytes), part.note)
+    peak = styled("[bold]{}[/]", memory_size(result.memory_bytes))
+    table.add_row(styled("[bold]memory, predicted peak[/]"), peak, f"on {result.device}")
+    table.add_row("free now", memory_size(result.memory_free_bytes), f"of {memory_size(result.memory_total_bytes)}")
     if result.host_bytes:
-        table.add_row("system memory, loading", size(result.host_bytes), f"{size(result.host_free_bytes)} free")
-    table.add_row("disk", size(result.disk_bytes), f"{size(result.disk_free_bytes)} free")
+        table.add_row(
+            "system memory, loading", memory_size(result.host_bytes), f"{memory_size(result.host_free_bytes)} free"
+        )
+    table.add_row("disk", file_size(result.disk_bytes), f"{file_size(result.disk_free_bytes)} free")
     table.add_row("trained weights", f"{result.trainable_parameters:,}")
     if result.coverage:
-        table.add_row("reached of the layers", result.coverage.share_text, escape(result.coverage.kinds_text))
+        table.add_row("reached of the layers", result.coverage.share_text, result.coverage.kinds_text)
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if result.seconds is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {result.steps:,} steps" if result.steps else "")
@@ -120,9 +123,9 @@ def show_plan(result: Plan, unread: str = "") -> None:
         table.add_row("training time", "unknown", "the data was not read")
     out.print(table)
     if unread:
-        out.print(f"[yellow]note:[/] {escape(unread)}")
+        out.note(unread)
     for note in result.notes:
-        out.print(f"[dim]note: {escape(note)}[/]")
+        out.dim(f"note: {note}")
     for problem in result.problems:
-        out.print(f"[red]problem:[/] {escape(problem)}")
-    out.print("[bold]Fits.[/]" if result.fits else "[bold]Does not fit.[/]")
+        out.problem(problem)
+    out.print("Fits." if result.fits else "Does not fit.", style="bold")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.text import Text
 
-from burnish_engine.cli.terminal import duration, err, out, size
+from burnish_engine.cli.terminal import duration, err, out, styled
 from burnish_engine.contract.events import (
     BestKept,
     CheckpointSaved,
@@ -25,6 +25,7 @@ from burnish_engine.contract.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.units import memory_size
 
 _PHASES = {
     "loading": "opening the model",
@@ -41,6 +42,7 @@ _STOPPING = {
     "paused": "Stopping and saving",
 }
 _LINE_EVERY_S = 10.0
+_NOTE = "[yellow]note:[/] {}"
 
 
 class RunProgress:
@@ -51,10 +53,10 @@ class RunProgress:
 
     def __init__(self) -> None:
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TaskProgressColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", markup=False),
             console=out,
             disable=not out.is_terminal,
         )
@@ -101,7 +103,7 @@ class RunProgress:
         """The predicted and the measured peak of memory; empty where one is not known."""
         return memory_words(self._plan, self._peak_bytes)
 
-    def note(self, line: str) -> None:
+    def note(self, line: str | Text) -> None:
         """A line above the bar."""
         self._bar.console.print(line)
 
@@ -131,7 +133,7 @@ class RunProgress:
     def _step(self, event: StepDone) -> None:
         detail = (
             f"loss {event.loss:.3f}  {event.tokens_per_s:,.0f} tok/s  "
-            f"{size(event.held_bytes)}  {duration(event.eta_s)} left"
+            f"{memory_size(event.held_bytes)}  {duration(event.eta_s)} left"
         )
         self._peak_bytes = max(self._peak_bytes, event.held_bytes)
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
@@ -150,16 +152,15 @@ def memory_words(plan: PlanMade | None, peak_bytes: int) -> str:
     """
     if plan is None or not peak_bytes:
         return ""
-    return f"Memory: predicted {size(plan.memory_bytes)}, measured {size(peak_bytes)}."
+    return f"Memory: predicted {memory_size(plan.memory_bytes)}, measured {memory_size(peak_bytes)}."
 
 
-def _line(event: Event) -> str:
+def _line(event: Event) -> str | Text:
     match event:
         case RunStarted():
             again = f", going on after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
-            return (
-                f"[bold]{escape(event.run)}[/] on {event.device} in {event.precision}: {event.total_steps} steps{again}"
-            )
+            how = f" on {event.device} in {event.precision}: {event.total_steps} steps{again}"
+            return styled("[bold]{}[/]{}", event.run, how)
         case DataReady():
             dropped = f", {event.dropped_rows} not used" if event.dropped_rows else ""
             cut = f", {event.truncated_rows} truncated" if event.truncated_rows else ""
@@ -170,30 +171,31 @@ def _line(event: Event) -> str:
             )
         case PlanMade():
             time_words = f", {duration(event.seconds)} of training" if event.seconds else ""
-            return f"predicted {size(event.memory_bytes)}{time_words}; {size(event.memory_free_bytes)} are free"
+            free = memory_size(event.memory_free_bytes)
+            return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():
             return (
                 f"held-out loss at step {event.step}: {event.loss:.4f} nats per learned token, {event.tokens:,} tokens"
             )
         case SampleDone():
-            return f"[dim]step {event.step} >[/] {escape(event.prompt)}\n{escape(event.reply)}"
+            return styled("[dim]step {} >[/] {}\n{}", event.step, event.prompt, event.reply)
         case CheckpointSaved():
-            return f"[dim]checkpoint {event.path}[/]"
+            return styled("[dim]checkpoint {}[/]", event.path)
         case Warned():
-            return f"[yellow]note:[/] {escape(event.message)}"
+            return styled(_NOTE, event.message)
         case _:
             return _guard_line(event)
 
 
-def _guard_line(event: Event) -> str:
+def _guard_line(event: Event) -> str | Text:
     match event:
         case GuardReported(verdict="training"):
-            return f"[dim]{escape(event.sentence)}[/]"
+            return styled("[dim]{}[/]", event.sentence)
         case GuardReported():
-            return f"[yellow]note:[/] {escape(f'{event.sentence} {event.cause} {event.remedy}')}"
+            return styled(_NOTE, f"{event.sentence} {event.cause} {event.remedy}")
         case RolledBack():
             where = f"step {event.to_step}" if event.to_step else "the beginning"
-            return f"[yellow]note:[/] {escape(event.reason)} Going back to {where}, on at {event.factor:g} of the rate."
+            return styled(_NOTE, f"{event.reason} Going back to {where}, on at {event.factor:g} of the rate.")
         case BestKept():
             return f"the result is that of step {event.step}: held-out loss {event.loss:.4f}"
         case _:

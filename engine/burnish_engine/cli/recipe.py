@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from burnish_engine.cli.terminal import out, print_json, typed
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import DataError, UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
 from burnish_engine.contract.recipe_train import idle_note
+from burnish_engine.data.template_library import template_source
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ def new(
     base = model if model == "embedded" or is_model_name(model) else str(Path(model).absolute())
     recipe = Recipe(model=ModelSection(path=base), data=DataSection(files=files))
     write_atomic(path, dump_recipe(recipe, comments=True))
-    out.print(escape(f"Wrote {path}. Edit it, then: burnish train {typed(path)}"))
+    out.print(f"Wrote {path}. Edit it, then: burnish train {typed(path)}")
 
 
 def _as_written(file: Path, folder: Path) -> str:
@@ -57,6 +57,11 @@ def _as_written(file: Path, folder: Path) -> str:
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
     """Say whether a recipe is right, and if not, what is wrong."""
     recipe = load_recipe(path)
+    if recipe.data.template != "auto":
+        try:
+            template_source(recipe.data.template)
+        except DataError as error:
+            raise UsageError(error.what, error.remedy) from None
     out.print(f"{path} is a valid recipe.")
     if note := idle_note(recipe.adapter):
         out.print(f"note: {note}")

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.progress import memory_words
-from burnish_engine.cli.terminal import duration, out, print_json
+from burnish_engine.cli.terminal import duration, out, print_json, styled
 from burnish_engine.cli.train import carry_out
 from burnish_engine.contract.card import RunCard
 from burnish_engine.contract.commands import CommandName
@@ -30,6 +29,7 @@ from burnish_engine.contract.events import (
     Warned,
 )
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.plain_text import one_line
 from burnish_engine.runs import actions, lease
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
@@ -84,7 +84,8 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
         return
     state = summary.state
-    out.print(f"[bold]{state.run}[/]: {summary.standing}, step {state.step} of {state.total_steps}")
+    where = f"{summary.standing}, step {state.step} of {state.total_steps}"
+    out.print(styled("[bold]{}[/]: {}", state.run, where))
     if state.message:
         out.print(state.message)
     steps = {event.step: event.loss for event in events if isinstance(event, StepDone)}
@@ -94,17 +95,17 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         elif isinstance(event, Warned):
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
-            out.print(escape(_rolled_back_words(event)))
+            out.print(_rolled_back_words(event))
     for step in sorted(steps)[:: max(1, len(steps) // 10)]:
         out.print(f"step {step}: loss {steps[step]:.4f}")
     if memory_line := memory_words(predicted, measured):
         out.print(memory_line)
     if state.verdict and not (card and card.guard):
-        out.print(escape(f"Is it training? {state.verdict}"))
+        out.print(f"Is it training? {state.verdict}")
     for line in card_lines(card) if card else ():
-        out.print(escape(line))
+        out.print(line)
     if problem:
-        out.print(f"[yellow]note:[/] {escape(problem)}")
+        out.note(problem)
     out.print(f"Folder: {summary.paths.root}")
 
 
@@ -186,7 +187,7 @@ def delete(run: RunArgument, yes: Annotated[bool, typer.Option("--yes", help="Do
     paths = open_run(run)
     actions.require_deletable(paths)
     if not yes:
-        typer.confirm(f"Delete {paths.root} and everything in it?", abort=True)
+        typer.confirm(one_line(f"Delete {paths.root} and everything in it?"), abort=True)
     actions.delete(paths)
     out.print(f"Deleted {paths.root.name}.")
 

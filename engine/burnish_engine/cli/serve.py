@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
+
+from burnish_engine.cli.terminal import print_raw
 
 
 def serve(
@@ -18,7 +19,7 @@ def serve(
     if protocol:
         from burnish_engine.contract.protocol_page import protocol_page
 
-        sys.stdout.write(protocol_page())
+        print_raw(protocol_page())
         return
     from burnish_engine.service.serve import serve as serve_lines
 

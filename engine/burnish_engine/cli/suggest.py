@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from burnish_engine.cli.targets import (
     DEFAULT_CONTEXT,
@@ -17,11 +17,12 @@ from burnish_engine.cli.targets import (
     RamOption,
     target_section,
 )
-from burnish_engine.cli.terminal import duration, err, out, print_json, size, typed
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
 from burnish_engine.contract.advice import Plan, Suggestion
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.units import memory_size
 
 
 def suggest(
@@ -89,7 +90,7 @@ def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
             files,
             held_out,
             model,
-            progress=lambda what, done, total: status.update(escape(f"{what}: {done:,} of {total:,} rows")),
+            progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
         )
 
 
@@ -99,24 +100,23 @@ def _show(result: Suggestion, recipe_file: Path | None) -> None:
     table.add_column(style="bold", overflow="fold")
     table.add_column(style="dim", overflow="fold")
     for choice in result.choices:
-        table.add_row(choice.key, escape(choice.value), escape(choice.reason))
+        table.add_row(choice.key, choice.value, choice.reason)
     out.print(table, soft_wrap=False)
     out.print(_summary(result.plan))
     for problem in result.plan.problems:
-        out.print(f"[red]problem:[/] {escape(problem)}")
+        out.problem(problem)
     for warning in result.warnings:
-        out.print(f"[yellow]note:[/] {escape(warning)}")
+        out.note(warning)
     if recipe_file is None:
         out.print("Write it with --out recipe.toml")
     else:
-        out.print(f"Wrote {escape(str(recipe_file))}. Then: burnish train {escape(typed(recipe_file))}")
+        out.print(f"Wrote {recipe_file}. Then: burnish train {typed(recipe_file)}")
 
 
-def _summary(plan: Plan) -> str:
+def _summary(plan: Plan) -> Text:
     time = f", about {duration(plan.seconds)}" if plan.seconds is not None else ""
     steps = f" in {plan.steps:,} steps" if plan.steps else ""
     fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"
-    return (
-        f"{fits}: {size(plan.memory_bytes)} of {size(plan.memory_free_bytes)} free on {plan.device}, "
-        f"{plan.tokens_per_s:,.0f} tokens/s{time}{steps}."
-    )
+    memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
+    speed = f"{plan.tokens_per_s:,.0f} tokens/s{time}{steps}"
+    return styled(fits + ": {} on {}, {}.", memory, plan.device, speed)

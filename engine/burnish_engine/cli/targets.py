@@ -31,7 +31,7 @@ def target_section(kind: str, ram_gib: float, context: int = DEFAULT_CONTEXT, qu
     """
     if kind not in _USUAL_RAM_GIB:
         raise UsageError(f"There is no target {kind!r}.", f"Choose from {', '.join(_USUAL_RAM_GIB)}.")
-    if ram_gib < 0 or ram_gib > 16384:
+    if not 0 <= ram_gib <= 16384:
         raise UsageError(f"--ram-gib {ram_gib:g} is not a device's memory.", "Give GiB, such as 6 or 16.")
     if quant and quant not in get_args(GgufType):
         raise UsageError(f"There is no file type {quant!r}.", f"Choose from {', '.join(get_args(GgufType))}.")

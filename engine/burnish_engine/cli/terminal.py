@@ -1,26 +1,145 @@
-"""What all commands share in talking to a terminal: consoles, errors, number formats."""
+"""What all commands share in talking to a terminal: the two streams, errors, styled text, arguments as typed.
+
+Everything that a command prints goes through `out`, `err` or `print_json`. Text is printed as it is: brackets in it are
+no markup, and control characters are spelled out. Colors come from `styled`.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
+from rich.text import Text
 
 from burnish_engine.contract.paths import RunPaths, runs_dir
+from burnish_engine.contract.plain_text import one_line, printable, printable_json
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_GONE = {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF} | ({errno.EINVAL} if os.name == "nt" else set())
+"""Errors of writing to a terminal or a pipe that nobody reads any more."""
+
+
+class _Stream(io.TextIOBase):
+    """The process's standard output or error. What is written after its reader is gone is dropped.
+
+    A closed terminal, or a pipe into `head`, is no failure of the command: a run goes on to its last save.
+
+    Args:
+        name: "stdout" or "stderr"; looked up in `sys` at each use.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    @property
+    def _stream(self) -> TextIO | None:
+        stream = getattr(sys, self._name)
+        return getattr(stream, "rich_proxied_file", stream)  # rich stands in for it while a bar is shown
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            try:
+                self._stream.write(text)
+            except OSError as error:
+                self._drop(error)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self._drop(error)
+
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise io.UnsupportedOperation("there is no stream")
+        return self._stream.fileno()
+
+    def _drop(self, error: OSError) -> None:
+        """Send all that follows, and what is buffered, nowhere."""
+        if error.errno not in _GONE:
+            raise error
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+
+
+class Terminal(Console):
+    """A console that prints text as it is: no markup, no emoji codes, no control characters.
+
+    Args:
+        stderr: print on standard error.
+        soft_wrap: leave long lines to the terminal to break.
+        options: further arguments of rich's `Console`.
+    """
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = True, **options: Any) -> None:
+        file: Any = options.pop("file", None) or _Stream("stderr" if stderr else "stdout")
+        super().__init__(file=file, markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render into segments; those with text are made printable."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text from a string; rich would drop some control characters, so they are spelled out before."""
+        return super().render_str(printable(text), **options)
+
+    def note(self, text: str) -> None:
+        """Print a remark that a person should see."""
+        self.print(styled("[yellow]note:[/] {}", text))
+
+    def problem(self, text: str) -> None:
+        """Print something that stands in the way."""
+        self.print(styled("[red]problem:[/] {}", text))
+
+    def dim(self, text: str) -> None:
+        """Print a remark that matters less."""
+        self.print(Text(text, style="dim"))
+
+
+def styled(template: str, *values: object) -> Text:
+    """Text with colors.
+
+    Args:
+        template: rich's markup, with {} where values go. It is written in the source, never taken from data.
+        values: what goes there, printed as it is.
+    """
+    return Text.from_markup(template.format(*(escape(printable(str(value))) for value in values)), emoji=False)
+
+
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 def say_error(paragraph: str) -> None:
-    """One paragraph on standard error."""
-    err.print(f"[bold red]burnish:[/] {escape(paragraph)}")
+    """Print one paragraph on standard error."""
+    err.print(styled("[bold red]burnish:[/] {}", one_line(paragraph)))
 
 
 def show_log() -> None:
@@ -34,7 +153,7 @@ def show_log() -> None:
 
 class _OnTerminal(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        err.print(escape(record.getMessage()))
+        err.print(record.getMessage())
 
 
 def typed(argument: str | Path) -> str:
@@ -50,17 +169,18 @@ def typed_run(paths: RunPaths) -> str:
 
 
 def print_json(text: str) -> None:
-    """One JSON document on standard output, nothing else."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
+    """Print one JSON document on standard output, nothing else."""
+    print_raw(printable_json(text.rstrip("\n")) + "\n")
 
 
-def size(count: float) -> str:
-    """Bytes for people: decimal units, as file managers and download pages use."""
-    for unit in ("B", "kB", "MB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
+def print_raw(text: str) -> None:
+    """Print text on standard output as it comes, without breaking lines; control characters are spelled out.
+
+    Args:
+        text: whole lines, or a piece of a reply.
+    """
+    out.file.write(printable(text))
+    out.file.flush()
 
 
 def duration(seconds: float) -> str:

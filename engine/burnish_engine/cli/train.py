@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import out, say_error, typed_run
-from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
+from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
 from burnish_engine.contract.exports import next_export
-from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
@@ -37,6 +36,7 @@ def train(
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start even if the plan says that it does not fit.")] = False,
+    keep_refused: Annotated[bool, typer.Option("--keep-refused", hidden=True, help="For a duel.")] = False,
 ) -> int:
     """Train what the recipe describes.
 
@@ -48,13 +48,19 @@ def train(
             f"The recipe {recipe} names no training files (data.files is empty).",
             'Add some, such as files = ["conversations.jsonl"] under [data].',
         )
-    paths = create_run(parsed, run_dir)
+    made = _missing(run_dir.absolute()) if run_dir else []
+    try:
+        paths = create_run(parsed, run_dir)
+    except NoSpaceError:
+        if run_dir:
+            _discard(run_dir.absolute(), made)
+        raise
     code = ExitCode.BUG
     try:
         code = carry_out(paths, queue=queue, force=force, anyway=anyway)
     finally:
-        if run_dir is None and code is not ExitCode.DONE and never_began(paths):
-            shutil.rmtree(paths.root, ignore_errors=True)  # a mistake in recipe or data leaves nothing in the list
+        if code is not ExitCode.DONE and not keep_refused and never_began(paths):
+            _discard(paths.root, made)  # a mistake in recipe or data leaves nothing behind
     return code
 
 
@@ -65,6 +71,32 @@ def _next_export(paths: RunPaths, run: str) -> str:
         options = next_export(card.exports if card else [])
         return f"   or   burnish export {run} {options}" if options else ""
     return ""
+
+
+def _missing(folder: Path) -> list[Path]:
+    """A folder and those above it, as far as they do not exist yet; the deepest first."""
+    found = []
+    while not folder.exists() and folder != folder.parent:
+        found.append(folder)
+        folder = folder.parent
+    return found
+
+
+def _discard(root: Path, made: list[Path]) -> None:
+    """Take away a run that never began: what is in its folder, and the folders that were made for it.
+
+    Args:
+        root: the run's folder. It held nothing before.
+        made: folders that did not exist before, the deepest first; empty: the run's folder is one of our own.
+    """
+    if root in made or root.parent == runs_dir().absolute():
+        shutil.rmtree(root, ignore_errors=True)
+    else:
+        for path in root.iterdir():
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    for folder in made:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def never_began(paths: RunPaths) -> bool:
@@ -101,17 +133,17 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
             lease.start_waiting()  # the holder may have ended in between, and nobody else would look
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE
-    run = escape(typed_run(paths))
+    run = typed_run(paths)
     if outcome.exit_code in (ExitCode.DONE, ExitCode.STOPPED) and (memory := progress.memory_line()):
         out.print(memory)
     if outcome.exit_code is ExitCode.DONE:
         what = "model" if trains_whole_model(paths) else "adapter"
-        out.print(f"Done. The {what} is in {escape(str(paths.root / what))}")
+        out.print(f"Done. The {what} is in {paths.root / what}")
         out.print(f"Next: burnish chat {run}{_next_export(paths, run)}")
     elif outcome.exit_code is ExitCode.STOPPED:
         out.print(f"{outcome.message} Go on with: burnish runs resume {run}")
     else:
         say_error(outcome.message)
         if outcome.step:
-            out.print(f"After step {outcome.step}. The run is in {escape(str(paths.root))}")
+            out.print(f"After step {outcome.step}. The run is in {paths.root}")
     return outcome.exit_code

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
+import stat
 import time
 from pathlib import Path
 
 from burnish_engine.contract.errors import NoSpaceError
+from burnish_engine.contract.units import file_size
 
 _REPLACE_ATTEMPTS = 20
+_LONGEST_STEM = 60  # characters of the file's own name; names are limited to 255 bytes
 _REPLACE_PAUSE_S = 0.05  # Windows: a scanner or a reader may hold the target for a moment
 
 
@@ -45,6 +49,55 @@ def read_with_retry(path: Path) -> str:
     raise AssertionError("unreachable")
 
 
+def read_limited(path: Path, most_bytes: int) -> bytes:
+    """The content of a small plain file. A folder, a pipe or a device is refused before it is opened.
+
+    Args:
+        path: the file.
+        most_bytes: its largest acceptable size, bytes.
+
+    Raises:
+        ValueError: It is no plain file, or larger; says which.
+        OSError: It cannot be read.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"is {'a folder' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file")
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"is larger than {file_size(most_bytes)}")
+    return content
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone (mode 0700 whatever the umask is).
+
+    Folders that exist stay as they are, and Windows leaves access to what the folder above says.
+
+    Args:
+        folder: one of the person's own, under `contract.paths.user_data_dir` or `user_cache_dir`.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        if folder == folder.parent:
+            break
+        folder = folder.parent
+    for each in reversed(missing):
+        try:
+            each.mkdir(mode=0o700)
+        except FileExistsError:  # another process was faster
+            if not each.is_dir():
+                raise
+            continue
+        if os.name != "nt":
+            each.chmod(0o700)
+
+
 def write_atomic(path: Path, data: str | bytes, *, durable: bool = True) -> None:
     """Write a whole file or leave the old one: temp file beside it, fsync, replace.
 
@@ -56,10 +109,11 @@ def write_atomic(path: Path, data: str | bytes, *, durable: bool = True) -> None
     Raises:
         NoSpaceError: The file could not be written.
     """
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    # Nobody can guess the name, and "x" follows no link that lies there: what is written goes into a new file of ours.
+    aside = path.with_name(f".{path.name[:_LONGEST_STEM]}.{secrets.token_hex(8)}.tmp")
     raw = data.encode("utf-8") if isinstance(data, str) else data
     try:
-        with aside.open("wb") as file:
+        with aside.open("xb") as file:
             file.write(raw)
             if durable:
                 file.flush()

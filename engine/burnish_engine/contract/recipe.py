@@ -55,10 +55,18 @@ class MemorySection(Section):
         le=16384.0,
     )
     mlp_rows: int = setting(
-        0, "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.", unit="tokens", ge=0
+        0,
+        "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.",
+        unit="tokens",
+        ge=0,
+        le=2**24,
     )
     head_rows: int = setting(
-        0, "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.", unit="tokens", ge=0
+        0,
+        "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.",
+        unit="tokens",
+        ge=0,
+        le=2**24,
     )
 
     @property
@@ -86,9 +94,9 @@ class EvaluationSection(Section):
     """How to watch the run on held-out rows."""
 
     every: int = setting(
-        0, "Evaluate after this many steps. 0: before the first step and after the last.", unit="steps", ge=0
+        0, "Evaluate after this many steps. 0: before the first step and after the last.", unit="steps", ge=0, le=10**9
     )
-    max_rows: int = setting(200, "Most held-out rows to use. 0: all.", unit="rows", ge=0)
+    max_rows: int = setting(200, "Most held-out rows to use. 0: all.", unit="rows", ge=0, le=10**9)
     prompts: list[str] = setting(list, "Fixed prompts answered at each evaluation, to read how the model changes.")
     sample_tokens: int = setting(120, "Longest reply to a fixed prompt.", unit="tokens", ge=1, le=8192)
     patience: int = setting(

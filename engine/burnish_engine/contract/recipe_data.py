@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from burnish_engine.contract.recipe_section import Section, setting
 
@@ -99,6 +99,14 @@ class DataSection(Section):
         ge=0,
         le=256,
     )
+
+    @field_validator("columns")
+    @classmethod
+    def _pairs(cls, columns: list[str]) -> list[str]:
+        for pair in columns:
+            if not all(part.strip() for part in pair.partition("=")):
+                raise ValueError(f'holds {pair!r}, which is no pair "meaning=column", such as "prompt=Question"')
+        return columns
 
     @model_validator(mode="after")
     def _weights_fit_files(self) -> DataSection:

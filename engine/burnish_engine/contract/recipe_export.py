@@ -36,7 +36,11 @@ class ExportSection(Section):
         "to the original model. dequantized: the rounded weights it was trained on, nearer to the trained model.",
     )
     size_limit_mb: float = setting(
-        0.0, "Largest file wanted; the best one below it is suggested. 0: as [target] allows.", unit="MB", ge=0.0
+        0.0,
+        "Largest file wanted; the best one below it is suggested. 0: as [target] allows.",
+        unit="MB",
+        ge=0.0,
+        le=1e9,
     )
 
 

@@ -15,19 +15,23 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from tomlkit.exceptions import TOMLKitError
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import read_limited
 from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe import RECIPE_VERSION, Recipe, sections
 from burnish_engine.contract.recipe_section import field_unit
+
+_LARGEST_RECIPE_BYTES = 1_000_000
 
 
 def load_recipe(path: Path) -> Recipe:
     """The recipe in a TOML file, with relative paths made absolute from the file's folder.
 
     Raises:
-        UsageError: The file is missing, not UTF-8, not TOML, of another version, or breaks the schema.
+        UsageError: The file is missing, no plain file, larger than 1 MB, not UTF-8, not TOML, of another version, or
+            breaks the schema.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path, _LARGEST_RECIPE_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise UsageError(
             f"There is no recipe at {path}.", "Write one with `burnish recipe new`, or check the path."
@@ -35,6 +39,10 @@ def load_recipe(path: Path) -> Recipe:
     except UnicodeDecodeError as error:
         raise UsageError(
             f"The recipe {path} is not UTF-8 text (byte {error.start}).", "Save it as UTF-8 and try again."
+        ) from None
+    except ValueError as error:
+        raise UsageError(
+            f"The recipe {path} {error}.", "Give a TOML file such as `burnish recipe new` writes."
         ) from None
     except OSError as error:
         raise UsageError(f"The recipe {path} could not be read: {error.strerror}.", "Check the path.") from None
@@ -53,7 +61,7 @@ def parse_recipe(text: str, source: str = "recipe") -> Recipe:
     """
     try:
         document = tomlkit.parse(text).unwrap()
-    except TOMLKitError as error:
+    except (TOMLKitError, ValueError, RecursionError) as error:  # Python refuses numbers of more than 4,300 digits
         raise UsageError(f"{source} is not valid TOML: {error}.", "Correct that place and try again.") from None
     version = document.get("version", RECIPE_VERSION)
     if version != RECIPE_VERSION:

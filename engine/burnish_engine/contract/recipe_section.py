@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
 
@@ -12,6 +12,14 @@ class Section(BaseModel):
     """Unknown keys and values of another type are refused, and nothing changes afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+
+    @field_validator("*")
+    @classmethod
+    def _no_nul(cls, value: Any) -> Any:
+        for text in value if isinstance(value, list) else (value,):
+            if isinstance(text, str) and "\0" in text:
+                raise ValueError("holds a NUL character, which no name or path has")
+        return value
 
 
 def setting(default: Any, help_text: str, *, unit: str = "", **constraints: Any) -> Any:

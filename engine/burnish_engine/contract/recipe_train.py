@@ -46,10 +46,12 @@ class TrainSection(Section):
     """How to train."""
 
     epochs: float = setting(2.0, "Passes over the training rows.", unit="epochs", gt=0.0, le=1000.0)
-    max_steps: int = setting(0, "Stop after this many optimizer steps. 0: no limit.", unit="steps", ge=0)
-    max_tokens: int = setting(0, "Stop before training on more tokens than this. 0: no limit.", unit="tokens", ge=0)
+    max_steps: int = setting(0, "Stop after this many optimizer steps. 0: no limit.", unit="steps", ge=0, le=10**9)
+    max_tokens: int = setting(
+        0, "Stop before training on more tokens than this. 0: no limit.", unit="tokens", ge=0, le=10**15
+    )
     micro_batch_tokens: int = setting(
-        2048, "Token budget of one forward and backward pass; rows are packed into it.", unit="tokens", ge=16
+        2048, "Token budget of one forward and backward pass; rows are packed into it.", unit="tokens", ge=16, le=2**24
     )
     accumulation: int = setting(
         1, "Forward and backward passes per optimizer step. The loss is averaged over all of them.", ge=1, le=4096
@@ -133,7 +135,9 @@ class TrainSection(Section):
         False, "Recompute activations in the backward pass: slower by about a third, in a fraction of the memory."
     )
     seed: int = setting(0, "Seed of everything random: order, adapter start, dropout.", ge=0, le=2**32 - 1)
-    checkpoint_every: int = setting(100, "Checkpoint after this many steps. 0: only at the end.", unit="steps", ge=0)
+    checkpoint_every: int = setting(
+        100, "Checkpoint after this many steps. 0: only at the end.", unit="steps", ge=0, le=10**9
+    )
     keep_checkpoints: int = setting(2, "How many of the newest checkpoints to keep.", unit="checkpoints", ge=1, le=1000)
 
     @model_validator(mode="after")

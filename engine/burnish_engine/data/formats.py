@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from burnish_engine.contract.errors import DataError
+from burnish_engine.contract.units import file_size
 from burnish_engine.data.columnar import arrow_rows, parquet_rows
 from burnish_engine.data.places import Part
 from burnish_engine.data.problems import BrokenRowError, excerpt, shorten
@@ -55,7 +56,7 @@ def json_rows(part: Part, encoding: str) -> Iterator[NumberedJson]:
         return
     if part.size_bytes > LARGEST_DOCUMENT_BYTES:
         raise DataError(
-            f"{part.name} is one JSON document of {part.size_bytes / 2**30:.1f} GiB, which would have to be in memory "
+            f"{part.name} is one JSON document of {file_size(part.size_bytes)}, which would have to be in memory "
             "as a whole.",
             "Convert it to JSON Lines (one object a line), which is read row by row.",
         )

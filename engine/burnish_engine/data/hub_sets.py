@@ -14,6 +14,8 @@ HUB_PREFIX = "hf://datasets/"
 """How a recipe names a dataset of the hub: `hf://datasets/OWNER/NAME@REVISION`, as huggingface_hub writes it."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_NO_SUCH = re.compile(r"\b(Repository|Revision)NotFoundError\b")
+"""huggingface_hub's answers for what is not there. Where the hub is not reached it raises LocalEntryNotFoundError."""
 _DATA = [
     f"**/*.{ending}{packing}"
     for ending in ("parquet", "arrow", "jsonl", "json", "csv", "tsv", "txt", "md")
@@ -79,7 +81,7 @@ def _download(name: str, revision: str) -> Path:
     )  # fmt: skip
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:200]
-        if "NotFound" in done.stderr:
+        if _NO_SUCH.search(done.stderr):
             raise UsageError(f"The hub has no dataset {name} of revision {revision or 'main'}: {said}", "Check both.")
         raise SetupError(f"The dataset {name} could not be downloaded: {said}", "Check the network and try again.")
     return Path(done.stdout.strip().splitlines()[-1])

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from burnish_engine.contract.errors import DataError
+from burnish_engine.contract.plain_text import printable
 
 MOST_REASONS = 40
 """Distinct reasons kept; later ones are counted together, so that a broken file cannot flood the report."""
@@ -100,16 +101,6 @@ class Dropped:
             f"{reason}: {count} {'row' if count == 1 else 'rows'}, first {self.examples[reason][0].row}"
             for reason, count in ranked
         )
-
-
-def printable(text: str) -> str:
-    """The text with control characters spelled out, so that data cannot steer a terminal. Newline and tab stay."""
-    return "".join(
-        character
-        if character in "\n\t" or (character >= " " and not "\x7f" <= character <= "\x9f")
-        else f"\\x{ord(character):02x}"
-        for character in text
-    )
 
 
 def shorten(value: object, limit: int = 60) -> str:

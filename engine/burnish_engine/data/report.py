@@ -10,11 +10,12 @@ from pathlib import PurePath
 import numpy as np
 
 from burnish_engine.contract.data_report import ColumnReading, CutLine, Finding, RowPlace, Setting
+from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.data import noticing
 from burnish_engine.data.documents import Rows
 from burnish_engine.data.notes import Notes
-from burnish_engine.data.problems import Dropped, Place, printable, shorten
+from burnish_engine.data.problems import Dropped, Place, shorten
 from burnish_engine.data.recognize import Reading
 from burnish_engine.data.select import Likeness
 from burnish_engine.data.source import Source

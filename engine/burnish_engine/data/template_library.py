@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from burnish_engine.contract.errors import DataError
+from burnish_engine.contract.files import read_limited
 
 _TURNS = "{% for message in messages %}"
 _CONTENT = "message['content'] | trim"
@@ -71,18 +72,11 @@ def template_source(chosen: str) -> str:
         return TEMPLATES[chosen]
     path = Path(chosen)
     try:
-        if not path.is_file():  # a device or pipe may have no end
-            raise ValueError
-        size = path.stat().st_size
-        if size > _LARGEST_FILE_BYTES:
-            raise DataError(
-                f"The chat template {path} has {size:,} bytes; at most {_LARGEST_FILE_BYTES:,} are read.",
-                "Check data.template.",
-            )
-        source = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError, ValueError):
+        source = read_limited(path, _LARGEST_FILE_BYTES).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = f" ({error})" if type(error) is ValueError else ""
         raise DataError(
-            f"data.template is {chosen!r}, which is neither a known name nor a readable text file.",
+            f"data.template is {chosen!r}, which is neither a known name nor a readable text file{why}.",
             f"Known names: auto, {', '.join(TEMPLATES)}.",
         ) from None
     if not source.strip():

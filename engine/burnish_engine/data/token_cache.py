@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import make_private, write_atomic
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.data.checks import unreadable
 from burnish_engine.data.places import Part
@@ -103,7 +103,7 @@ class Kept:
 
     def _made(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder)
         except OSError as error:
             raise NoSpaceError(
                 f"{self.folder} could not be made: {error.strerror or error}.",

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.units import memory_size
 
 _STYLE = """
 :root { --ink:#1f2328; --dim:#656d76; --page:#faf9f7; --card:#ffffff; --line:#e4e1dc; --live:#b45f06; --cool:#2f6f9f; }
@@ -99,7 +100,7 @@ def render(report: DemoReport) -> str:
 <h2>What was trained</h2>
 <p>A LoRA adapter on {_text(report.model)}, {report.steps} optimizer steps over {report.trained_tokens:,} tokens of
 {report.train_rows} conversations, in {_text(report.precision)} on {_text(report.device)} at
-{report.tokens_per_s:,.0f} tokens/s, with a peak of {report.peak_memory_bytes / 1e9:.1f} GB of memory.
+{report.tokens_per_s:,.0f} tokens/s, with a peak of {memory_size(report.peak_memory_bytes)} of memory.
 Held-out loss fell from {report.held_out_loss_base:.3f} to <b>{report.held_out_loss_tuned:.3f}</b> nats per learned
 token on {report.held_out_rows} conversations it never saw.</p>
 <p class="dim">{_text(report.note)}</p>

@@ -92,7 +92,7 @@ def _begin(paths: RunPaths, recipe: Path, log: Path) -> int | None:
             return None
         command = ["runs", "resume", str(paths.root)]
     else:
-        command = ["train", str(recipe), "--run-dir", str(paths.root)]
+        command = ["train", str(recipe), "--run-dir", str(paths.root), "--keep-refused"]
     try:
         return start_detached([*command, "--queue"], log, log)
     except OSError as error:

@@ -23,7 +23,7 @@ _AXES: tuple[tuple[str, Callable[[Place], float]], ...] = (
 )
 _COURSES: tuple[tuple[str, Callable[[Stretch], float | None]], ...] = (
     ("Speed, tokens/s", lambda at: at.tokens_per_s),
-    ("Peak memory so far, GB", lambda at: None if at.memory_bytes is None else at.memory_bytes / 1e9),
+    ("Peak memory so far, GiB", lambda at: None if at.memory_bytes is None else at.memory_bytes / 2**30),
     ("Energy so far, kJ", lambda at: None if at.joules is None else at.joules / 1e3),
     ("Instability events so far", lambda at: at.events),
 )

@@ -73,7 +73,7 @@ def figures(state: DuelState) -> list[Row]:
         row("held-out loss, nats per token", compared, lambda one: one.held_out_loss, ".4f"),
         row("held-out perplexity", compared, _perplexity, ",.3f"),
         row("speed, tokens/s", in_turns, lambda one: one.tokens_per_s, ",.0f"),
-        row("peak memory, GB", in_turns, lambda one: one.memory_bytes and one.memory_bytes / 1e9, ".2f"),
+        row("peak memory, GiB", in_turns, lambda one: one.memory_bytes and one.memory_bytes / 2**30, ".2f"),
         row("energy, J per 1,000 tokens", in_turns, joules_per_1000, ",.2f"),
         row("training time, s", in_turns, lambda one: one.training_s, ",.1f"),
         Row("diverged runs", [f"{sum(one.ended == 'diverged' for one in runs)} of {len(runs)}" for runs in compared]),

@@ -129,14 +129,14 @@ def _conditions(state: DuelState) -> str:
 
 
 def _runs(state: DuelState) -> str:
-    titles = ["run", "held-out loss", "tokens/s", "peak GB", "J per 1,000 tokens", "seconds", "events", "how it ran"]
+    titles = ["run", "held-out loss", "tokens/s", "peak GiB", "J per 1,000 tokens", "seconds", "events", "how it ran"]
     rows = [[_head(one.spec.id), *_cells(one)] for one in state.outcomes]
     table = _table(titles, rows, numbers=True)
     return f'<h2>Every run</h2><details class="runs"><summary>{len(rows)} runs</summary>{table}</details>\n'
 
 
 def _cells(one: RunOutcome) -> Iterable[str]:
-    memory = None if one.memory_bytes is None else one.memory_bytes / 1e9
+    memory = None if one.memory_bytes is None else one.memory_bytes / 2**30
     numbers = (
         (one.held_out_loss, ".4f"), (one.tokens_per_s, ",.0f"), (memory, ".2f"), (joules_per_1000(one), ",.2f"),
         (one.training_s, ",.1f"), (one.instability.total, "d"),

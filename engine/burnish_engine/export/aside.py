@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, StoppedError, UsageError
 from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import user_cache_dir
+from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.host_memory import host_memory
 
 _PREFIX = ".partial-"
@@ -110,7 +111,7 @@ def require_space(folder: Path, needed_bytes: int, what: str) -> None:
     needed, free = needed_bytes + _SPARE_BYTES, shutil.disk_usage(folder).free
     if free < needed:
         raise NoSpaceError(
-            f"{what} needs {needed} bytes ({needed / 1e9:.2f} GB) in {folder}; {free} bytes ({free / 1e9:.2f} GB) are "
+            f"{what} needs {needed} bytes ({file_size(needed)}) in {folder}; {free} bytes ({file_size(free)}) are "
             "free.",
             "Free some space, or choose a folder on another disk.",
         )
@@ -129,6 +130,6 @@ def require_memory(needed_bytes: int, what: str) -> None:
     _, free = host_memory()
     if free < needed_bytes:
         raise DoesNotFitError(
-            f"{what} needs {needed_bytes / 1e9:.1f} GB of memory; {free / 1e9:.1f} GB are free.",
+            f"{what} needs {memory_size(needed_bytes)} of memory; {memory_size(free)} are free.",
             "Close other programs, or do it on a machine with more memory.",
         )

@@ -10,6 +10,7 @@ from burnish_engine.advise.on_target import judge
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts import DecoderSpec, FidelityReport, QuantFidelity
 from burnish_engine.contract.recipe_export import GgufType, TargetSection
+from burnish_engine.contract.units import file_size
 
 _LITTLE_KL = 0.002
 """Nats: a difference nobody notices; of two such files the smaller one is better."""
@@ -30,7 +31,7 @@ class Suggestion:
 
 def in_words(file: QuantFidelity) -> str:
     """One file: what it keeps, at what size. KL and agreement are told where nothing was gained."""
-    size = f"{file.bytes / 1e9:.2f} GB" if file.bytes > 99_000_000 else f"{file.bytes / 1e6:.1f} MB"
+    size = file_size(file.bytes)
     if not file.passed:
         return f"{file.quant} was refused."
     if file.gain_kept is None:

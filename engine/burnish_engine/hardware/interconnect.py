@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from burnish_engine.contract.machine import GpuFacts, MachineFacts, ParallelSettings
+from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu_table import facts_for, short_name
 from burnish_engine.hardware.topology import Edge, Kind, false_p2p, topology
 
@@ -59,8 +60,8 @@ def settings(
     free = {gpu.index: gpu.vram_free_bytes for gpu in machine.gpus} | dict(free_bytes or {})
     fitting = [gpu for gpu in machine.gpus if free[gpu.index] >= job.needed_bytes()]
     crowded = [
-        f"GPU {gpu.index} is left out: {_gb(free[gpu.index])} of its memory are free and the run needs "
-        f"{_gb(job.needed_bytes())}."
+        f"GPU {gpu.index} is left out: {memory_size(free[gpu.index])} of its memory are free and the run needs "
+        f"{memory_size(job.needed_bytes())}."
         for gpu in machine.gpus
         if gpu not in fitting
     ]
@@ -152,7 +153,7 @@ def _data_parallel(
         exchange_ms=exchange_s * 1e3,
         reasons=[
             f"The model fits into each of {_names(group)}, so each trains on its own share of the tokens and only the "
-            f"adapter's gradients ({_gb(job.adapter_bytes)}) are exchanged.",
+            f"adapter's gradients ({memory_size(job.adapter_bytes)}) are exchanged.",
             _link_reason(machine, edge),
             *_difference(machine, edge, rate, group),
             _bucket_reason(kind, bucket, overlap),
@@ -240,7 +241,8 @@ def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) ->
 def _too_big(machine: MachineFacts, job: _Job, free: Mapping[int, int], obstacle: str) -> ParallelSettings:
     """The base does not fit into any one GPU: share it out, if that is possible and enough."""
     best = max(machine.gpus, key=lambda gpu: free[gpu.index])
-    lack = f"The model needs {_gb(job.needed_bytes())} and the GPU with most room has {_gb(free[best.index])} free"
+    room = memory_size(free[best.index])
+    lack = f"The model needs {memory_size(job.needed_bytes())} and the GPU with most room has {room} free"
     if len(machine.gpus) == 1 or obstacle:
         return _single(best, [f"{lack}: choose a smaller model or free memory.", *([obstacle] if obstacle else [])])
     ordered = sorted(machine.gpus, key=lambda gpu: -free[gpu.index])
@@ -275,10 +277,6 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _Job, lack: 
 def _names(group: Sequence[GpuFacts]) -> str:
     names = dict.fromkeys(short_name(gpu.name) for gpu in group)
     return f"{len(group)} {' and '.join(names)}"
-
-
-def _gb(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def _ms(seconds: float) -> str:

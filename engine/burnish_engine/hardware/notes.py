@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from burnish_engine.contract.machine import GpuFacts, MachineFacts, ParallelSettings
+from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu_table import facts_for, short_name
 
 _WORTH_NAMING_BYTES = 200_000_000
@@ -29,7 +30,7 @@ def notes(machine: MachineFacts, settings: ParallelSettings) -> list[str]:
 def _memory_users(gpu: GpuFacts) -> Iterator[str]:
     named = [user for user in gpu.users if (user.bytes or 0) >= _WORTH_NAMING_BYTES]
     for user in named[:_MOST_NAMED]:
-        yield f"{user.name or f'Process {user.pid}'} holds {_gb(user.bytes or 0)} of GPU {gpu.index}."
+        yield f"{user.name or f'Process {user.pid}'} holds {memory_size(user.bytes or 0)} of GPU {gpu.index}."
     used = gpu.vram_total_bytes - gpu.vram_free_bytes
     if named or gpu.unified_memory or used < _BUSY_SHARE * gpu.vram_total_bytes:
         return
@@ -39,14 +40,14 @@ def _memory_users(gpu: GpuFacts) -> Iterator[str]:
         if programs
         else "held by programs that the driver does not name"
     )
-    yield f"{_gb(used)} of GPU {gpu.index} are in use, {who}."
+    yield f"{memory_size(used)} of GPU {gpu.index} are in use, {who}."
 
 
 def _state(gpu: GpuFacts) -> Iterator[str]:
     if gpu.unified_memory:
         yield (
-            f"GPU {gpu.index} shares the system's {_gb(gpu.vram_total_bytes)} of memory: what other programs use is "
-            "missing for training, and moving weights out to the system's memory frees nothing."
+            f"GPU {gpu.index} shares the system's {memory_size(gpu.vram_total_bytes)} of memory: what other programs "
+            "use is missing for training, and moving weights out to the system's memory frees nothing."
         )
     if gpu.display:
         yield f"A screen hangs on GPU {gpu.index}: the desktop takes some of its memory and may stutter during a run."
@@ -96,7 +97,7 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
     if facts_for(best).bf16_tflops > facts_for(first).bf16_tflops:
         yield f"{name} is the faster one: set devices.gpus = [{best.index}] in the recipe."
     elif more > _MORE_FREE_SHARE * first.vram_total_bytes or (first.display and best.display is False):
-        yield f"{name} has {_gb(more)} more memory free: set devices.gpus = [{best.index}] in the recipe."
+        yield f"{name} has {memory_size(more)} more memory free: set devices.gpus = [{best.index}] in the recipe."
 
 
 def _surroundings(machine: MachineFacts) -> Iterator[str]:
@@ -105,7 +106,3 @@ def _surroundings(machine: MachineFacts) -> Iterator[str]:
         yield "Rates of links are from tables. `burnish doctor --bandwidth` measures them in some seconds."
     if machine.container:
         yield "This is a container or WSL: the host's programs and power settings are not visible from here."
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

@@ -20,8 +20,9 @@ from filelock import FileLock, Timeout
 
 from burnish_engine.contract.advice import CatalogModel
 from burnish_engine.contract.errors import NoSpaceError, SetupError, UsageError
-from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
+from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models_dir
+from burnish_engine.contract.units import file_size
 from burnish_engine.hub.client import HubClient, TryAgainError
 from burnish_engine.hub.download import Cancelled, FileDownload, Patience, part_path, sha256_if_whole, stop_if
 from burnish_engine.hub.files import (
@@ -121,7 +122,7 @@ class _Turn(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         try:
-            _aside(self._name).parent.mkdir(parents=True, exist_ok=True)
+            make_private(_aside(self._name).parent)
             while True:
                 try:
                     self._lock.acquire(timeout=0.2)
@@ -172,7 +173,7 @@ class _Fetch:
             return self._target
         self._refuse_gated(answer)
         for folder in (self._files, self._parts):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         listing = self._list(answer)
         self._check_space(listing)
         if listed:
@@ -227,8 +228,8 @@ class _Fetch:
         free = shutil.disk_usage(self._aside).free
         if free < missing + _MARGIN_BYTES:
             raise NoSpaceError(
-                f"{self._name} needs {missing / 1e9:.2f} GB more in {models_dir()}, and {_MARGIN_BYTES / 1e9:.1f} GB "
-                f"should stay free; {free / 1e9:.2f} GB are free.",
+                f"{self._name} needs {file_size(missing)} more in {models_dir()}, and {file_size(_MARGIN_BYTES)} "
+                f"should stay free; {file_size(free)} are free.",
                 "Free some space, or move Burnish's folder with BURNISH_HOME.",
             )
 

@@ -15,6 +15,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.units import memory_size
 from burnish_engine.models.decoder import Decoder
 from burnish_engine.models.decoder_layer import DecoderLayer
 from burnish_engine.models.families import Family, Module, family
@@ -277,7 +278,7 @@ class _Builder:
             code = self.pages.lock(matrix)
             if code:
                 raise SetupError(
-                    f"{matrix.nbytes / 1e9:.1f} GB of host memory for {name} could not be page-locked (CUDA error "
+                    f"{memory_size(matrix.nbytes)} of host memory for {name} could not be page-locked (CUDA error "
                     f"{code}).",
                     "Close other programs, or give the run more of the device's memory.",
                 )

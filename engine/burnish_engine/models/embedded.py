@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock
 
 from burnish_engine.contract.errors import NoSpaceError, SetupError
-from burnish_engine.contract.files import cannot_write, replace_with_retry
+from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry
 from burnish_engine.contract.paths import user_cache_dir
 
 NAME = "SmolLM2-135M-Instruct"
@@ -53,7 +53,7 @@ def ensure() -> Path:
     source = _packaged_file()
     lock = FileLock(str(target) + ".lock")
     with _writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private(target.parent)
         free = shutil.disk_usage(target.parent).free
         if free < _NEEDED_BYTES:
             raise NoSpaceError(

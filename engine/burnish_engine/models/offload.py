@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from burnish_engine.contract.units import memory_size
 from burnish_engine.models.copy_stream import CopyStream
 from burnish_engine.models.page_lock import PageLock
 from burnish_engine.models.slots import Slots
@@ -197,12 +198,12 @@ class Offload:
     def _lock(self, place: torch.Tensor) -> None:
         before = self._pages.bytes
         if self._lockable is not None and before + place.nbytes > self._lockable:
-            found = f"{self._lockable / 1e9:.1f} GB may be"
+            found = f"{memory_size(self._lockable)} may be"
         else:
             code = self._pages.lock(place)
             if not code:
                 return
-            found = f"{before / 1e9:.1f} GB are, more was refused with CUDA error {code}"
+            found = f"{memory_size(before)} are, more was refused with CUDA error {code}"
         self.problem = (
             f"What layers keep on the host does not fit into page-locked memory ({found}); copies are slower and steps "
             "are not captured. Close other programs, or set memory.layers to levels that keep less there."

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.files import read_with_retry, write_atomic
+from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import file_hashes_file
 
 _log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def _remember(path: Path, known: _Known) -> None:
     """Add a file and drop the oldest of too many. Never fails; a newer version's file is left alone."""
     store = file_hashes_file()
     try:
-        store.parent.mkdir(parents=True, exist_ok=True)
+        make_private(store.parent)
         with FileLock(str(store.with_suffix(".lock")), timeout=_LOCK_S):
             files, ours = _read()
             if ours:

@@ -18,7 +18,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from burnish_engine.contract.errors import BurnishError, ExitCode, LeasedError, UsageError
-from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.files import cannot_write, make_private, write_atomic
 from burnish_engine.contract.paths import RunPaths, user_data_dir
 from burnish_engine.runs.process import identity, is_alive, own_identity, start_detached
 from burnish_engine.runs.store import open_run, read_state, write_state
@@ -204,7 +204,7 @@ def _lease_file(device: str) -> Path:
 def _folder(name: str) -> Path:
     folder = user_data_dir() / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise cannot_write(folder, error) from error
     return folder

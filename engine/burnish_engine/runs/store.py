@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
-from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.files import cannot_write, make_private, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_hash
@@ -205,7 +205,8 @@ def _free_name(recipe: Recipe) -> Path:
     for suffix in ("", *(f"-{n}" for n in range(2, 100))):
         root = runs_dir() / (stem + suffix)
         try:
-            root.mkdir(parents=True)
+            make_private(runs_dir())
+            root.mkdir(mode=0o700)
             return root
         except FileExistsError:
             continue

@@ -90,6 +90,9 @@ class Desk:
 
         numbers = [signal.SIGINT, signal.SIGTERM]
         numbers += [getattr(signal, name) for name in ("SIGBREAK", "SIGHUP") if hasattr(signal, name)]
+        numbers = [
+            number for number in numbers if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT
+        ]
         before = {number: signal.signal(number, request) for number in numbers}
         try:
             with _told_at_once(self.stopping, numbers):

@@ -44,7 +44,7 @@ def line_of(text, *words):
 def test_it_prints_the_largest_models_and_both_tables(capsys):
     code, text, _ = run(capsys)
     assert code == ExitCode.DONE
-    assert "NVIDIA H100 80GB HBM3: 75.6 of 79.6 GiB free, with 204.8 GiB of system memory free" in text
+    assert "NVIDIA H100 80GB HBM3: 75.6 GiB of 79.6 GiB free, with 205 GiB of system memory free" in text
     assert "Qwen3 32B" in line_of(text, "Largest model", "in 16 bits (LoRA)", "tokens/s")
     assert "Llama 3.3 70B" in line_of(text, "Largest model", "in 4 bits (QLoRA)")
     assert "the model's context" in line_of(text, "Qwen3 0.6B", "LoRA", "40,960")

@@ -92,7 +92,7 @@ def test_prediction_and_measurement_stand_beside_each_other():
         progress.show(PLAN)
         progress.show(step(2, memory_bytes=6_100_000_000))
         progress.show(step(3))
-    assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.10 GB."
+    assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 5.7 GiB."
 
 
 def test_the_whole_process_is_what_counts_as_measured():
@@ -100,10 +100,10 @@ def test_the_whole_process_is_what_counts_as_measured():
     with RunProgress() as progress:
         progress.show(PLAN)
         progress.show(step(1, memory_bytes=6_100_000_000, process_bytes=6_600_000_000))
-        assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.60 GB."
+        assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.1 GiB."
         ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=Measured(process_bytes=6_700_000_000))
         progress.show(ended)
-    assert progress.memory_line() == "Memory: predicted 5.90 GB, measured 6.70 GB."
+    assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.2 GiB."
 
 
 def test_a_run_is_shown_with_what_was_predicted_and_measured(finished, capsys):
@@ -112,7 +112,7 @@ def test_a_run_is_shown_with_what_was_predicted_and_measured(finished, capsys):
     for event in (PLAN, step(1, process_bytes=9_000_000_000), later, step(2, process_bytes=5_200_000_000)):
         writer.write(event)
     writer.close()
-    assert "Memory: predicted 5.00 GB, measured 5.20 GB." in said(capsys, "runs", "show", "lamp-2026")[0]
+    assert "Memory: predicted 4.7 GiB, measured 4.8 GiB." in said(capsys, "runs", "show", "lamp-2026")[0]
     shown = json.loads(said(capsys, "runs", "show", "lamp-2026", "--json")[0])
     assert (shown["predicted_bytes"], shown["measured_bytes"]) == (5_000_000_000, 5_200_000_000)
 

@@ -3,7 +3,6 @@ import json
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
 from burnish_engine.cli.inspect import inspect
@@ -113,6 +112,7 @@ def test_data_cannot_steer_the_terminal_or_the_markup(run, write_jsonl):
 
 def test_colored_terminals_see_the_learned_part_underlined(make_tokenizer, write_jsonl):
     from burnish_engine.cli.inspect import show_facts
+    from burnish_engine.cli.terminal import Terminal
     from burnish_engine.contract.recipe import Recipe
     from burnish_engine.contract.recipe_data import DataSection
     from burnish_engine.data.prepare import prepare
@@ -121,7 +121,7 @@ def test_colored_terminals_see_the_learned_part_underlined(make_tokenizer, write
     recipe = Recipe(data=DataSection(files=[str(path)], validation_share=0.0))
     facts = prepare(recipe, make_tokenizer()).facts
     stream = io.StringIO()
-    show_facts(facts, recipe, Console(file=stream, force_terminal=True, color_system="standard", no_color=False))
+    show_facts(facts, recipe, Terminal(file=stream, force_terminal=True, color_system="standard", no_color=False))
     before, _, after = stream.getvalue().partition("Hello<|im_end|>")
     assert after
     assert ";4" in before[-12:]  # SGR 4: underlined

@@ -79,7 +79,7 @@ def test_the_course_of_runs_is_shown_over_steps_tokens_and_time_as_far_as_measur
             for step in range(2, 11, 2)
         ]  # fmt: skip
 
-    whats = ("Speed, tokens/s", "Peak memory so far, GB", "Energy so far, kJ", "Instability events so far")
+    whats = ("Speed, tokens/s", "Peak memory so far, GiB", "Energy so far, kJ", "Instability events so far")
     for joules, shown in ((True, whats), (None, (*whats[:2], whats[3]))):
         state = duel_of(pairs([2.0, 2.1, 2.2], [2.3, 2.4, 2.5], course=course(joules)))
         plots = course_plots(state)

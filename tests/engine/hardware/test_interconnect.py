@@ -109,14 +109,14 @@ def test_weights_are_shared_out_only_when_they_do_not_fit_one_gpu():
 def test_a_single_gpu_that_is_too_small_is_told_how_much_is_missing():
     advice = settings(machine(gpu(0)), base_bytes=40 * GB)
     assert advice.strategy == "single"
-    assert "41.7 GB" in advice.reasons[0]
-    assert "24.0 GB" in advice.reasons[0]
+    assert "38.9 GiB" in advice.reasons[0]
+    assert "22.4 GiB" in advice.reasons[0]
 
 
 def test_a_gpu_in_use_is_left_out():
     advice = settings(machine(gpu(0), gpu(1, free=3), link=P2P), base_bytes=8 * GB)
     assert (advice.strategy, advice.gpus) == ("single", [0])
-    assert any("GPU 1 is left out: 3.0 GB" in reason for reason in advice.reasons)
+    assert any("GPU 1 is left out: 2.8 GiB" in reason for reason in advice.reasons)
 
 
 @pytest.mark.parametrize(

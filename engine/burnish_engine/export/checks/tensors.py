@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -167,7 +167,8 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     wanted = wanted.reshape(-1, tensor.row)
     # Q8_0 files are rounded plainly; of the others each linear layer may have codes chosen anew.
     refined = header.metadata.get("general.file_type") != FILE_TYPES["Q8_0"] and bool(input_name(tensor.name))
-    first, places, kept, worst = 0, [], [], 0.0
+    first, worst = 0, 0.0
+    places, kept = list[int](), list[Any]()
     for piece in row_pieces(path, header, tensor):
         truth = wanted[first : first + len(piece)]
         errors = outside(piece, truth, tensor.type, expected.slack, refined=refined)

@@ -20,6 +20,12 @@ MERGED_ONTO, DEQUANTIZED = "burnish.merged_onto", "dequantized"
 """Key and value in files whose adapter was added to weights rounded to NF4; without it, to the base as it is."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_NUMBERS = ("general.alignment", "general.file_type", "tokenizer.ggml.tokens")  # of an array, its length is kept
+_NUMBERS_OF_ARCHITECTURE = (
+    "vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
+    "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count",
+    "rope.freq_base", "attention.layer_norm_rms_epsilon",
+)  # fmt: skip
 _LONGEST_STRING = 64 * 1024 * 1024
 _MOST_TENSORS = 1_000_000
 _SHORT_ARRAY = 1024  # one number a layer
@@ -96,10 +102,28 @@ def _read(file: BinaryIO, path: Path, arrays: Collection[str]) -> GgufHeader:
         raise ValueError(f"version {version} with {tensor_count} tensors and {key_count} keys")
     metadata = dict(_pair(file, arrays) for _ in range(key_count))
     table = [_tensor(file) for _ in range(tensor_count)]
+    _require_numbers(metadata)
     alignment = metadata.get("general.alignment", 32)
+    if alignment < 8 or alignment % 8:
+        raise ValueError(f"general.alignment is {alignment}, not a multiple of 8")
     end = file.tell()
     offsets = {tensor.name: offset for tensor, offset in table}
     return GgufHeader(metadata, [tensor for tensor, _ in table], -(-end // alignment) * alignment, offsets)
+
+
+def _require_numbers(metadata: dict[str, Any]) -> None:
+    """Refuse text where the format has a number, or one for each layer.
+
+    Raises:
+        ValueError: It says which key.
+    """
+    architecture = metadata.get("general.architecture", "")
+    for key in (*_NUMBERS, *(f"{architecture}.{name}" for name in _NUMBERS_OF_ARCHITECTURE)):
+        value = metadata.get(key, 0)
+        if not all(isinstance(part, int | float) for part in (value if isinstance(value, tuple) else (value,))):
+            raise ValueError(f"{key} is {str(value)[:60]!r}, not a number")
+    if not isinstance(metadata.get("general.alignment", 0), int):
+        raise ValueError(f"general.alignment is {metadata['general.alignment']}, not a whole number")
 
 
 def _unpack(file: BinaryIO, code: str) -> Any:

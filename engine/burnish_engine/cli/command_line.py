@@ -1,0 +1,233 @@
+"""All commands of `burnish`, and how their errors become paragraphs and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import traceback
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.main
+from typer.core import TyperGroup
+
+from burnish_engine.cli import (
+    bench,
+    chat,
+    demo,
+    doctor,
+    duel,
+    export,
+    inspect,
+    models,
+    plan,
+    recipe,
+    runs,
+    serve,
+    studio,
+    suggest,
+    train,
+    verify,
+)
+from burnish_engine.cli.stop_signals import StopSignals
+from burnish_engine.cli.terminal import print_raw, say_error, show_log
+from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
+from burnish_engine.contract.files import cannot_write, make_private
+from burnish_engine.contract.paths import user_cache_dir, user_data_dir
+from burnish_engine.contract.plain_text import one_line
+from burnish_engine.contract.version import burnish_version
+from burnish_engine.hub.offline import keep_persons_choice
+from burnish_kernels.tuning import CACHE_VARIABLE
+
+_UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+_TYPER_INTERRUPTED = 130
+"""What typer returns where a command ended with KeyboardInterrupt. No command of ours returns it."""
+
+_NO_SUCH_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+_LONGEST_SHOWN = 200  # characters of a path
+_LARGEST_NUMBER = 10**15
+
+_EXIT_CODES = (
+    "Exit codes: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODE_MEANINGS.items()) + "."
+)
+
+_ORDER = (
+    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "duel", "chat",
+    "export", "verify", "bench", "serve",
+)  # fmt: skip
+
+
+class _AsTheyAreNeeded(TyperGroup):
+    """Lists the commands in the order in which a person needs them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        known = super().list_commands(ctx)
+        return sorted(known, key=_ORDER.index)
+
+
+app = typer.Typer(
+    cls=_AsTheyAreNeeded,
+    epilog=_EXIT_CODES,
+    name="burnish",
+    no_args_is_help=True,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Fine-tune a language model on your own machine and walk away with a verified, quantized GGUF.
+
+    New here? `burnish demo` does the whole job in minutes; `burnish studio` opens the desktop app.
+    """
+    if version:
+        print_raw(f"burnish {burnish_version()}\n")
+        raise typer.Exit
+
+
+app.command("studio")(studio.studio)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.add_typer(models.app, name="models")
+app.command("inspect")(inspect.inspect)
+app.command("suggest")(suggest.suggest)
+app.command("plan")(plan.plan)
+app.command("train")(train.train)
+app.add_typer(runs.app, name="runs")
+app.command("duel")(duel.duel)
+app.command("chat")(chat.chat)
+app.command("export")(export.export)
+app.command("verify")(verify.verify)
+app.add_typer(bench.app, name="bench")
+app.add_typer(recipe.app, name="recipe")
+app.command("serve")(serve.serve)
+
+
+def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
+    """Run the command that the arguments name, and turn errors into paragraphs and exit codes.
+
+    Args:
+        arguments: without the program's name; None: those of the process.
+        stop: what signals asked for.
+
+    Returns:
+        The exit code (see `contract.errors`).
+
+    Raises:
+        KeyboardInterrupt: The person stopped it.
+    """
+    _prepare_process()
+    try:
+        result: Any = _commands().main(args=arguments, prog_name="burnish", standalone_mode=False)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except Exception as error:  # noqa: BLE001  the last line of defense: a bug is told, never dumped
+        # A library may turn the interrupt into an error of its own.
+        if stop.asked and not isinstance(error, StoppedError):
+            raise KeyboardInterrupt from None
+        return _told(error)
+    if result == _TYPER_INTERRUPTED:
+        raise KeyboardInterrupt
+    return int(result) if isinstance(result, int) else ExitCode.DONE
+
+
+@cache
+def _commands() -> Any:
+    commands = typer.main.get_command(app)
+    _refuse_odd_numbers(commands)
+    return commands
+
+
+def _refuse_odd_numbers(command: Any) -> None:
+    """Let no option of a command, or of those below it, take NaN, infinity, or a number beyond all use."""
+    for below in getattr(command, "commands", {}).values():
+        _refuse_odd_numbers(below)
+    carried_out = command.callback
+
+    def checked(*arguments: Any, **options: Any) -> Any:
+        for name, value in options.items():
+            for number in value if isinstance(value, list) else (value,):
+                if isinstance(number, int | float) and not abs(number) <= _LARGEST_NUMBER:
+                    raise UsageError(
+                        f"--{name.replace('_', '-')} is {number!s:.30}, which is out of range.",
+                        "`--help` shows what it is.",
+                    )
+        return carried_out(*arguments, **options)
+
+    if carried_out is not None:
+        command.callback = checked
+
+
+def _told(error: Exception) -> int:
+    """Say what an error means to a person; returns the exit code. What nobody expected is told as a bug."""
+    if isinstance(error, BurnishError):
+        say_error(str(error))
+        return error.exit_code
+    if isinstance(error, OSError) and error.errno in _NO_SUCH_PATH:
+        name = one_line(str(error.filename))
+        shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+        say_error(f"{shown} cannot be opened: {error.strerror}. Check the path.")
+        return ExitCode.USAGE
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))
+        return ExitCode.NO_SPACE
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")
+        return ExitCode.DOES_NOT_FIT
+    format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer carries click
+    if type(error).__name__ == "NoArgsIsHelpError" and callable(format_message):
+        sys.stderr.write(format_message() + "\n")
+        return ExitCode.USAGE
+    if callable(format_message):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "burnish"
+        say_error(f"{format_message()} `{command} --help` shows how it is used.")
+        return ExitCode.USAGE
+    log = user_data_dir() / "last-error.log"
+    try:
+        make_private(log.parent)
+        log.write_text(traceback.format_exc(), encoding="utf-8")
+        where = f" The traceback is in {log}; please send it with the command you ran."
+    except OSError as problem:
+        where = f" The traceback could not be written to {log} ({problem.strerror})."
+    say_error(f"This is a bug in Burnish: {type(error).__name__}: {error}.{where}")
+    return ExitCode.BUG
+
+
+def _prepare_process() -> None:
+    # Nothing here may reach the network by itself: models and data are what lies on disk. `models fetch` alone may,
+    # where the person has not set the same.
+    keep_persons_choice()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order in which NVML, and so the doctor, counts
+    os.environ.setdefault(CACHE_VARIABLE, str(user_cache_dir() / "kernels"))
+    # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
+    # torch or llama.cpp load it.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if sys.platform.startswith("linux") and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name
+        # Passes differ in length; without growing segments torch's allocator keeps up to twice the memory it uses
+        # (measured, tests/bench/LOG.md). Windows has none.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' own progress bars
+    logging.basicConfig(level=logging.ERROR)
+    show_log()
+    warnings.filterwarnings("ignore", category=FutureWarning)  # addressed to the developers of our libraries
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(encoding="utf-8", errors="replace")

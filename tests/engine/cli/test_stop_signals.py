@@ -1,0 +1,97 @@
+"""Ctrl-C, a termination and a closed terminal end a command in words, with exit code 20, from its first moment on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from burnish_engine.cli import stop_signals as module
+from burnish_engine.cli.main import main
+from burnish_engine.cli.stop_signals import SIGNALS, noticed, stop_signals
+
+DURING_IMPORT = """
+import importlib.abc, os, sys
+from burnish_engine.cli.main import main
+heavy = {"typer", "rich", "pydantic", "torch", "numpy"} & set(sys.modules)
+assert not heavy, heavy
+
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            try:
+                os.kill(os.getpid(), NUMBER)
+            except BaseException:
+                pass
+
+sys.meta_path.insert(0, Interrupting())
+sys.exit(main(["runs", "list"]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends signals")
+def test_a_signal_during_the_imports_ends_the_process_at_once():
+    """An import may swallow an exception, so none is raised there. And the entry point itself imports nothing heavy."""
+    code = DURING_IMPORT.replace("NUMBER", str(int(signal.SIGINT)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (20, "", "burnish: Stopped.\n")
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("turned", [False, True], ids=["passed on", "turned into another error"])
+def test_a_signal_during_a_command_is_no_bug(monkeypatch, capsys, number, turned):
+    def interrupted():
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            if not turned:
+                raise
+        raise ValueError("a library's own words")
+
+    monkeypatch.setattr("burnish_engine.runs.store.runs_dir", interrupted)
+    before = [signal.getsignal(each) for each in SIGNALS]
+    assert main(["runs", "list"]) == 20
+    assert capsys.readouterr().err == "burnish: Stopped.\n"
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no hangup")
+def test_nohup_is_respected():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_work_that_ends_cleanly_only_notices(number):
+    asked = threading.Event()
+    with stop_signals(), noticed(asked):
+        signal.raise_signal(number)
+    assert asked.is_set()
+
+
+def test_a_closed_console_waits_for_the_work_to_end(monkeypatch):
+    """Windows calls the handler in a thread of its own and ends the process once it returns."""
+    handlers, interrupted = {}, threading.Event()
+
+    def set_handler(handler, add):
+        (handlers.__setitem__ if add else handlers.pop)(*((handler, True) if add else (handler,)))
+        return 1
+
+    monkeypatch.setattr(module, "_kernel32", lambda: module._Console(lambda handler: handler, set_handler))
+    monkeypatch.setattr(module._thread, "interrupt_main", lambda _number: interrupted.set())
+    with stop_signals():
+        (handler,) = handlers
+        assert handler(0) == 0  # Ctrl-C is somebody else's
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(handler(2)), daemon=True)
+        waiting.start()
+        assert interrupted.wait(30)
+        assert not answers
+    waiting.join(30)
+    assert (answers, handlers) == ([1], {})

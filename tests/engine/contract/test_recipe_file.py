@@ -100,8 +100,10 @@ def test_a_missing_recipe_is_refused(tmp_path):
 
 
 def test_keys_that_came_later_leave_the_hash_of_older_runs_as_it_was():
-    """The hash of the defaults as the first release had them; a run whose recipe hashes otherwise cannot be resumed."""
-    assert recipe_hash(parse_recipe("")) == "c79374d5a1865ad05f9f2ccfb2c9d3d6f4ce1eb703a2c49cdc4393487c264aa8"
+    """The hash of the first release's defaults, as its runs wrote them; a run of another hash cannot be resumed."""
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    first = f'[adapter]\ntargets = {json.dumps(targets)}\n[data]\noverlong = "truncate"\n'
+    assert recipe_hash(parse_recipe(first)) == "c79374d5a1865ad05f9f2ccfb2c9d3d6f4ce1eb703a2c49cdc4393487c264aa8"
     assert recipe_hash(parse_recipe("[export]\nimportance = false")) != recipe_hash(parse_recipe(""))
 
 

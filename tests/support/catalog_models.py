@@ -13,7 +13,7 @@ from support.sentencepiece import save_sentencepiece
 from support.small_families import shrink
 from support.tiny import make_tokenizer
 
-_SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "llama", "mistral-7b": "first", "gemma3": "gemma"}
+_SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "first", "gemma3": "gemma"}
 """Beginning of a shape's name to the kind of its tokenizer (`support.sentencepiece`); all others are byte-level BPE."""
 _LAYER_TYPES = {"attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv"}
 _SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "wrapper"}

@@ -103,7 +103,7 @@ def test_vocabulary_is_padded_to_the_rows_of_the_embedding(tmp_path):
 
 def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path):
     source = make_model(tmp_path / "base", "llama", vocab_size=300)
-    with pytest.raises(UsageError, match=r"\d+ tokens and the model.s embedding only 300 rows"):
+    with pytest.raises(SetupError, match=r"ids up to \d+ .* has 300 rows"):
         write_16_bit(source, None, tmp_path)
 
 

@@ -3,23 +3,24 @@
 from dataclasses import replace
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render
+from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
 from burnish_engine.export.fidelity import probe_texts
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens
 from burnish_engine.export.gguf.vocabulary import CONTROL, USER_DEFINED, read_vocabulary, turn_end
 from burnish_engine.export.gguf.write import plan_gguf
 from burnish_engine.export.merge import MergedWeights
-from burnish_engine.export.probe_strings import PROBE_STRINGS
+from burnish_engine.export.probe_strings import PROBE_CHATS
 from burnish_engine.models.generate import stop_token_ids
 from burnish_engine.models.gguf_runtime import GgufModel
 from burnish_engine.models.source import open_model
 from burnish_engine.models.tokenizer import load_tokenizer
 
 from support.export import BACKWARDS, GPT4, QWEN, byte_level, make_model, save_tokenizer, source_with, write_16_bit
+from support.sentencepiece import KINDS, save_sentencepiece
 
 
 @pytest.mark.parametrize(
@@ -148,54 +149,26 @@ def test_templates_without_an_end_token_keep_the_tokenizers(tmp_path):
     tokenizer = save_tokenizer(tmp_path, "digits", template=plain)
     vocabulary = read_vocabulary(tokenizer, len(tokenizer))
     assert vocabulary.special["eos_token_id"] == tokenizer.eos_token_id
-    from burnish_engine.chat.prompt import tokenizer_template
-
     assert turn_end(tokenizer, tokenizer_template(tokenizer)) is None
 
 
-def save_sentencepiece_style(folder, prefix=True):
-    """A BPE tokenizer with byte fallback and spaces as ▁: like Llama 2's with one in front, or like Gemma's without."""
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    spaces = normalizers.Replace(" ", "▁")
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
-    if not prefix:
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    specials = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=specials, show_progress=False, max_token_length=12)
-    tokenizer.train_from_iterator(
-        [word for text in PROBE_STRINGS[:120] for word in text.split()] + ["the cat sat on the mat"] * 9, trainer
-    )
-    import json
-
-    raw = json.loads(tokenizer.to_str())
-    raw["added_tokens"] = [token for token in raw["added_tokens"] if not token["content"].startswith("<0x")]
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(raw)), unk_token="<unk>", bos_token="<s>", eos_token="</s>"
-    )
-    fast.chat_template = (
-        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
-        "{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
-    )
-    fast.save_pretrained(folder)
-
-
-@pytest.mark.parametrize("prefix", [True, False], ids=["llama 2", "gemma"])
-def test_sentencepiece_style_tokenizers(tmp_path, prefix):
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentencepiece_style_tokenizers(tmp_path, kind):
     source = make_model(tmp_path / "base", "llama", vocab_size=1024)
-    save_sentencepiece_style(source.folder, prefix)
+    save_sentencepiece(source.folder, kind)
     source = open_model(str(source.folder))
     path = write_16_bit(source, None, tmp_path)
     tokenizer = load_tokenizer(source)
     with GgufModel(path, vocab_only=True) as model:
         assert model.metadata["tokenizer.ggml.model"] == "llama"
-        assert model.metadata["tokenizer.ggml.add_space_prefix"] == str(prefix).lower()
-        texts = [(text, ids) for text, ids in probe_texts(tokenizer) if "</s>" not in text and "<s>" not in text]
+        assert model.metadata["tokenizer.ggml.add_space_prefix"] == str(kind in {"llama", "phi3"}).lower()
+        texts = probe_texts(tokenizer)
         assert len(texts) >= 495
         found = compare_tokens(texts, model)
         assert not found, [str(one) for one in found[:8]]
+        for chat in ([{"role": "user", "content": "Hello  you\n"}], [*PROBE_CHATS[2]], [*PROBE_CHATS[3]]):
+            text = render(tokenizer_template(tokenizer), chat)
+            assert gguf_chat_ids(model, text) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_other_kinds_are_refused(tmp_path):

@@ -35,6 +35,7 @@ class Vocabulary:
         add_bos: Whether programs put BOS before a text.
         add_space_prefix: `llama` only: whether a text gets a space in front, at its start and behind special tokens.
         chat_template: Jinja template that chats are rendered with.
+        swallows_space: `llama` only: whether special tokens swallow the white space behind them, as Phi-3's do.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Vocabulary:
     add_bos: bool = False
     add_space_prefix: bool = False
     chat_template: str = ""
+    swallows_space: bool = False
 
 
 def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = ()) -> Vocabulary:
@@ -74,6 +76,7 @@ def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = (
         add_bos=_adds_bos(tokenizer, template),
         add_space_prefix=kind == "llama" and _spaced(tokenizer, "a") and not before_texts(tokenizer),
         chat_template=template.source,
+        swallows_space=kind == "llama" and any(token.get("rstrip") for token in parsed["added_tokens"]),
     )
 
 

@@ -30,6 +30,8 @@ _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 _NAME_TRAPS = re.compile(r"(phi|modern)[-_ ]?(?=3|bert)", re.IGNORECASE)
 """Names with phi3, phi-3 or modern-bert switch on token rules in libllama that crash other vocabularies
 (llama-vocab.cpp, "set attributes by model/tokenizer/architecture name")."""
+_PHI3_TOKENS = {"<unk>", "<s>", "</s>", "<|endoftext|>"}
+"""Tokens that those rules name for phi-3, and that must be there."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def plan_gguf(
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
         architecture=family.architecture,
-        general=_general(source, weights, name),
+        general=_general(source, weights, _telling_name(name, vocabulary)),
         metadata={**family.metadata(spec, source.config), "vocab_size": rows},
         vocabulary=vocabulary,
         pre_tokenizer="",
@@ -175,6 +177,13 @@ def header_bytes(plan: GgufPlan, scratch: Path) -> int:
 def clean_name(name: str) -> str:
     """A model name that is safe as `general.name`: no path parts, none of the names libllama treats specially."""
     return _NAME_TRAPS.sub(r"\1 v", safe_name(name, "model"))
+
+
+def _telling_name(name: str, vocabulary: Vocabulary) -> str:
+    """The `general.name` from which libllama takes how special tokens treat white space; no key of a GGUF says it."""
+    clean = clean_name(name)
+    known = set(vocabulary.tokens) >= _PHI3_TOKENS
+    return f"{clean} phi-3" if vocabulary.swallows_space and known else clean
 
 
 def _open_writer(plan: GgufPlan, path: Path, file_type: str) -> Any:
@@ -266,7 +275,7 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
 
     keys: Metadata = {
         "general.type": "model",
-        "general.name": clean_name(name),
+        "general.name": name,
         "general.base_model.count": 1,
         "general.base_model.0.name": clean_name(source.name),
         "general.quantized_by": "Burnish",

@@ -253,7 +253,7 @@ def template_name(name: str) -> str:
     return name if name in TEMPLATES else Path(name).name
 
 
-def row_counts_in_words(facts: DatasetFacts) -> str:
+def kept_in_words(facts: DatasetFacts) -> str:
     """How many rows are learned and held out, as a sentence; they add up to the rows that are used."""
     report = facts.report
     if report is None or not report.training_rows:  # of an older engine

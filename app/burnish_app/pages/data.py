@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
-from burnish_app.data_words import action_words, named_settings, row_counts_in_words
+from burnish_app.data_words import action_words, kept_in_words, named_settings
 from burnish_app.drop import DATA_FILTER, DATA_WORDS, HUB_PREFIX, judge_drop, typed_path
 from burnish_app.engine_client import EngineClient
 from burnish_app.inspection import Inspection
@@ -229,7 +229,7 @@ class DataPage(Page):
         self._empty_card.setVisible(not has_files)
         self._held_out.setVisible(has_files)
         if dataset is not None:
-            self.set_subtitle(row_counts_in_words(dataset))
+            self.set_subtitle(kept_in_words(dataset))
             self._left = [self._show_facts, self._show_how_it_is_read, self._show_findings, self._show_rows]
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:

@@ -175,7 +175,8 @@ def facts_for_recipe(recipe: Recipe, dataset: DatasetFacts | None) -> DatasetFac
     """What `inspect` would find with this recipe's row length and token budget."""
     if dataset is None:
         return None
-    return planned_facts(dataset, workload(dataset, recipe.data.max_length), recipe.train.micro_batch_tokens)
+    work = workload(dataset, recipe.data.max_length, recipe.data.overlong)
+    return planned_facts(dataset, work, recipe.train.micro_batch_tokens)
 
 
 def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: Config | None) -> bool:

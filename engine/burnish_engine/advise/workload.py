@@ -140,24 +140,27 @@ def token_span(lengths: LengthStats | None, max_length: int) -> float:
     return sum(rows * middle**2 for middle, rows in middles) / max(sum(rows * middle for middle, rows in middles), 1.0)
 
 
-def workload(dataset: DatasetFacts, max_length: int) -> Workload:
+def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> Workload:
     """A dataset with its rows cut.
 
     Args:
         dataset: What `inspect` found, with whatever `max_length`: its lengths are those of the uncut rows.
         max_length: The longest row, tokens.
+        overlong: the recipe's `data.overlong`; texts may go on in further rows instead of being cut.
     """
     used = max(dataset.train_rows + dataset.validation_rows, 1)
     lengths = dataset.lengths
     uncut = lengths.mean * used if lengths else float(dataset.tokens)
-    tokens = uncut * (_kept_share(lengths, max_length) if lengths else 1.0) * dataset.train_rows / used
+    goes_on = dataset.shape == "text" and overlong in ("auto", "split")
+    cuts = lengths if not goes_on else None
+    tokens = uncut * (_kept_share(cuts, max_length) if cuts else 1.0) * dataset.train_rows / used
     share = dataset.supervised_tokens / dataset.tokens if dataset.tokens else 1.0
     return Workload(
         max_length=max_length,
-        rows=dataset.train_rows,
+        rows=max(dataset.train_rows, math.ceil(tokens / max_length)) if goes_on else dataset.train_rows,
         tokens=max(round(tokens), 1),
         supervised=max(round(tokens * share), 1),
-        cut_share=_cut_share(lengths, max_length) if lengths else 0.0,
+        cut_share=_cut_share(cuts, max_length) if cuts else 0.0,
     )
 
 

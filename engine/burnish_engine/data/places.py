@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, DataError
+from burnish_engine.data.archive import refuse_bomb, zip_members
 from burnish_engine.data.checks import format_of, size_of, unknown_kind, unreadable
 from burnish_engine.data.hub_sets import HUB_PREFIX, hub_folder
 
@@ -139,10 +140,9 @@ def _from_folder(folder: Path, entry: int, found: Found) -> None:
 
 def _from_zip(path: Path, entry: int, found: Found) -> None:
     """Members are read where they lie and never written under their own names."""
-    size_of(path)
+    size_bytes = size_of(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename: info for info in archive.infolist() if not info.is_dir()}
+        members = zip_members(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise DataError(f"{path} is not a whole zip archive: {error}.", "Pack or download it again.") from error
     names = [
@@ -150,7 +150,9 @@ def _from_zip(path: Path, entry: int, found: Found) -> None:
         for name in sorted(members)
         if not any(part.startswith((".", "__MACOSX")) and part != ".." for part in name.split("/"))
     ]
-    for name in _chosen(names, str(path), found):
+    chosen = list(_chosen(names, str(path), found))
+    refuse_bomb(str(path), size_bytes, (members[name].file_size for name in chosen))
+    for name in chosen:
         info = members[name]
         if info.flag_bits & 1:
             raise DataError(f"{name} in {path} is encrypted.", "Unpack it first.")

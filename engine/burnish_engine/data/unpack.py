@@ -13,13 +13,9 @@ from contextlib import contextmanager
 from typing import IO, Any, cast
 
 from burnish_engine.contract.errors import DataError
+from burnish_engine.data import archive
 from burnish_engine.data.checks import unreadable
 from burnish_engine.data.places import Part
-
-FREE_BYTES = 2**30
-"""What any packed file may unpack to, however small it is."""
-MOST_RATIO = 200
-"""How many times its size a packed file may unpack to beyond that. Text packs by 3 to 20, logs by up to 100."""
 
 _BUFFER_BYTES = 2**20
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
@@ -72,7 +68,7 @@ def _unpacked(part: Part, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     if not part.packing:
         yield raw
     elif part.packing == "zip":
-        with zipfile.ZipFile(raw) as archive, archive.open(part.member) as stream:
+        with archive.open_member(part.path, raw, part.member) as stream:
             yield stream
     elif part.packing == "zst":
         import pyarrow
@@ -93,7 +89,7 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, part: Part, stream: Any) -> None:
         self._part, self._stream = part, stream
-        self._left = FREE_BYTES + MOST_RATIO * part.size_bytes
+        self._done = 0
 
     def readable(self) -> bool:
         """True."""
@@ -111,13 +107,8 @@ class _Bounded(io.RawIOBase):
             piece = self._stream.read(len(buffer))
         except (*_DAMAGED, OSError, pyarrow.ArrowException) as error:
             raise _damaged(self._part, error) from error
-        self._left -= len(piece)
-        if self._left < 0:
-            raise DataError(
-                f"{self._part.name} has {self._part.size_bytes:,} bytes and unpacks to more than {MOST_RATIO} times "
-                "that, which no real dataset does.",
-                "If it is one, unpack it first and give the unpacked file.",
-            )
+        self._done += len(piece)
+        archive.refuse_bomb(self._part.name, self._part.size_bytes, [self._done])
         buffer[: len(piece)] = piece
         return len(piece)
 

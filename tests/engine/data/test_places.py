@@ -13,7 +13,7 @@ from pyarrow import feather, ipc, parquet
 from burnish_engine.contract.errors import DataError, SetupError, UsageError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_data import DataSection
-from burnish_engine.data import unpack
+from burnish_engine.data import archive
 from burnish_engine.data.places import find_parts
 from burnish_engine.data.prepare import prepare
 from burnish_engine.data.read import Table, read_table
@@ -87,11 +87,11 @@ def test_a_folder_of_pages_alone_is_read(tmp_path):
 def test_zip_archives_are_read_in_place_and_never_unpacked(tmp_path, make_tokenizer):
     path = tmp_path / "in" / "a.zip"
     path.parent.mkdir()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("../../escaped.jsonl", LINES)
-        archive.writestr("/absolute.jsonl", LINES)
-        archive.writestr("deep/b.csv", "prompt,completion\na,b\n")
-        archive.writestr("again.jsonl.gz", gzip.compress(LINES))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("../../escaped.jsonl", LINES)
+        packed.writestr("/absolute.jsonl", LINES)
+        packed.writestr("deep/b.csv", "prompt,completion\na,b\n")
+        packed.writestr("again.jsonl.gz", gzip.compress(LINES))
     before = sorted(tmp_path.rglob("*"))
     prepared = prepare(Recipe(data=DataSection(files=[str(path)], validation_share=0.0)), make_tokenizer())
     assert prepared.facts.rows == 11
@@ -101,17 +101,46 @@ def test_zip_archives_are_read_in_place_and_never_unpacked(tmp_path, make_tokeni
 
 
 def test_bombs_end_early(tmp_path, monkeypatch):
-    monkeypatch.setattr(unpack, "FREE_BYTES", 2**20)
+    monkeypatch.setattr(archive, "FREE_BYTES", 2**20)
     for name, pack in (("a.jsonl.gz", gzip.compress), ("a.jsonl.zst", zst), ("a.txt.xz", lzma.compress)):
         path = tmp_path / name
         path.write_bytes(pack(b'{"text": "' + b"a" * 2**25 + b'"}\n'))
         with pytest.raises(DataError, match=r"unpacks to more|longer than 64 MiB"):
             values(path)
     bomb = tmp_path / "a.zip"
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.txt", (b"word " * 100 + b"\n\n") * 2**15)
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.txt", (b"word " * 100 + b"\n\n") * 2**15)
     with pytest.raises(DataError, match="unpacks to more"):
         values(bomb)
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number in range(20):  # each alone is small enough
+            packed.writestr(f"{number}.txt", b"word " * 2**17)
+    with pytest.raises(DataError, match="unpacks to more"):
+        values(bomb)
+
+
+def test_the_directory_of_an_archive_is_read_once_for_all_its_files(tmp_path, make_tokenizer, monkeypatch):
+    path, opened = tmp_path / "a.zip", []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number in range(30):
+            packed.writestr(f"{number:02d}.jsonl", json.dumps({"prompt": f"Q{number}", "completion": "A"}))
+    whole = zipfile.ZipFile
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *given, **named: opened.append(1) or whole(*given, **named))
+    data = DataSection(files=[str(path)], validation_share=0.0)
+    assert prepare(Recipe(data=data), make_tokenizer()).facts.rows == 30
+    assert len(opened) == 1
+    path.write_bytes(path.read_bytes()[:-50])  # another archive under the same name is read anew
+    with pytest.raises(DataError, match="not a whole zip"):
+        find_parts([str(path)])
+
+
+def test_a_file_that_is_not_where_the_directory_says(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("a.jsonl", LINES)
+    path.write_bytes(b"XXXX" + path.read_bytes()[4:])
+    with pytest.raises(DataError, match="could not be unpacked"):
+        values(path)
 
 
 def test_damaged_and_encrypted_archives(tmp_path):
@@ -119,8 +148,8 @@ def test_damaged_and_encrypted_archives(tmp_path):
     path.write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(DataError, match="not a whole zip"):
         find_parts([str(path)])
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("readme.png", b"x")
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("readme.png", b"x")
     with pytest.raises(DataError, match="holds no data file"):
         find_parts([str(path)])
 

@@ -79,9 +79,9 @@ def refusal(
     if kind == "adapter":
         return None
     unmerged = _quantized(config, name) or (None if whole else _on_experts(spec, adapter, trained))
-    if unmerged is not None or kind == "safetensors":
+    if kind == "safetensors":
         return unmerged
-    return gguf_refusal(str(config.get("model_type")), spec, config, name)
+    return gguf_refusal(str(config.get("model_type")), spec, config, name) or unmerged
 
 
 def finished_refusal(

@@ -81,6 +81,8 @@ class Renderer:
         """
         if conversation.text is not None:
             text = conversation.text
+            if conversation.spans is not None:  # as it stands: its segments say what is learned
+                return Rendered(text, conversation.spans if self._learn != "everything" else ((0, len(text)),))
             return Rendered(text, ((0, len(text)),), add_bos=self._text_bos, add_eos=self._eos_token is not None)
         rendered = self._render_chat(self.adapter.turns(conversation), conversation.tools)
         if self._learn == "everything":

@@ -20,17 +20,20 @@ SHAPES = {
     "prompt_completion": "prompt and completion",
     "preference": "pairs of a better and a worse reply",
     "kto": "replies labeled good or bad",
+    "segments": "text of which parts are learned",
     "text": "plain text",
 }
 MEANINGS = {
     "conversation": "The conversation",
     "instruction": "What is asked",
     "input": "Further input",
+    "context": "What it is asked about",
     "output": "What is replied",
     "history": "Earlier turns",
     "prompt": "What is asked",
     "completion": "What is replied",
     "text": "The text",
+    "segments": "The parts of the text",
     "chosen": "The better reply",
     "rejected": "The worse reply",
     "label": "Good or bad",
@@ -40,11 +43,11 @@ MEANINGS = {
 }
 _MAY_HAVE = {
     "alpaca": ("input", "history", "system", "tools", "reasoning"),
-    "prompt_completion": ("system", "tools", "reasoning"),
-    "kto": ("system", "tools", "reasoning"),
+    "prompt_completion": ("context", "history", "system", "tools", "reasoning"),
+    "kto": ("input", "context", "history", "system", "tools", "reasoning"),
     "messages": ("system", "tools"),
     "sharegpt": ("system", "tools"),
-    "preference": ("prompt", "system", "tools"),
+    "preference": ("conversation", "prompt", "instruction", "input", "context", "history", "system", "tools"),
 }
 """Which further meanings make sense in a shape."""
 TEMPLATES = ("auto", "chatml", "llama3", "gemma", "mistral", "zephyr", "phi3", "vicuna", "alpaca")
@@ -63,6 +66,7 @@ ACTIONS = {
     ("damaged", "drop"): "Leave them out",
     ("control_tokens", "drop"): "Leave them out",
     ("tools", "drop"): "Leave them out",
+    ("placeholders", "drop"): "Leave them out",
     ("overlong", "drop"): "Leave them out",
     ("overlong", "split"): "Split them",
     ("overlong", "truncate"): "Cut them",
@@ -80,6 +84,7 @@ DONE = {
     ("damaged", "drop"): "Rows whose letters were lost or garbled are left out.",
     ("control_tokens", "drop"): "Rows that spell out a control token are left out.",
     ("tools", "drop"): "Rows with tools that the template does not write are left out.",
+    ("placeholders", "drop"): "Rows that learn a placeholder are left out.",
     ("overlong", "drop"): "Rows that are too long are left out.",
     ("overlong", "split"): "Rows that are too long are split.",
     ("overlong", "truncate"): "Rows that are too long are cut.",
@@ -87,8 +92,8 @@ DONE = {
 }
 """What is said where such a field is set."""
 CLEANING = (
-    "duplicates", "leaks", "degenerate", "secrets", "addresses", "damaged", "control_tokens", "tools", "overlong",
-    "broken_rows", "encoding",
+    "duplicates", "leaks", "degenerate", "secrets", "addresses", "damaged", "control_tokens", "tools", "placeholders",
+    "overlong", "broken_rows", "encoding",
 )  # fmt: skip
 _SETTING = re.compile(r'data\.(\w+) = "([^"]+)"')
 
@@ -121,7 +126,7 @@ def meanings_of(shape: str, needs: Sequence[str]) -> list[str]:
         shape: Its name.
         needs: Meanings that some column must have.
     """
-    return [*needs, *_MAY_HAVE.get(shape, ())]
+    return [*needs, *(meaning for meaning in _MAY_HAVE.get(shape, ()) if meaning not in needs)]
 
 
 def confidence_words(confidence: float) -> str:

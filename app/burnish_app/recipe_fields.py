@@ -37,7 +37,7 @@ BASIC = (
 
 _CLEANING = (
     "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
-    "data.control_tokens", "data.tools", "data.broken_rows", "data.encoding",
+    "data.control_tokens", "data.tools", "data.placeholders", "data.broken_rows", "data.encoding",
 )  # fmt: skip
 ELSEWHERE = {
     "version", "model.path", "target.kind", "target.ram_gib",

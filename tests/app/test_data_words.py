@@ -18,7 +18,7 @@ from burnish_app.data_words import (
     template_name,
 )
 from burnish_engine.contract.data_report import TemplateFacts
-from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe_data import COLUMN_MEANINGS, DataSection
 
 
 def test_the_app_knows_what_the_engine_knows():
@@ -27,11 +27,13 @@ def test_the_app_knows_what_the_engine_knows():
     from burnish_engine.data.template_library import TEMPLATES as LIBRARY
 
     assert set(SHAPES) == set(NEEDS)
-    assert set(MEANINGS) == {*OPTIONAL_MEANINGS, *(meaning for needed in NEEDS.values() for meaning in needed)}
-    for shape, needed in NEEDS.items():
-        offered = meanings_of(shape, needed)
-        assert len(offered) == len(set(offered))
-        assert set(offered) - set(needed) <= set(OPTIONAL_MEANINGS)
+    assert set(MEANINGS) == {*OPTIONAL_MEANINGS, *(one for ways in NEEDS.values() for way in ways for one in way)}
+    assert set(MEANINGS) == set(COLUMN_MEANINGS)
+    for shape, ways in NEEDS.items():
+        for needed in ways:
+            offered = meanings_of(shape, needed)
+            assert len(offered) == len(set(offered))
+            assert set(offered) - set(needed) <= set(OPTIONAL_MEANINGS)
     assert {*TEMPLATES} == {"auto", *LIBRARY}
 
 

@@ -51,7 +51,8 @@ def inspect(
     shape: Annotated[
         str,
         typer.Option(
-            help="Shape of the rows: auto, messages, sharegpt, alpaca, prompt_completion, preference, kto or text."
+            help="Shape of the rows: auto, messages, sharegpt, alpaca, prompt_completion, preference, kto, segments "
+            "or text."
         ),
     ] = "auto",
     column: Annotated[

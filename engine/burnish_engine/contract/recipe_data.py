@@ -8,7 +8,13 @@ from pydantic import field_validator, model_validator
 
 from burnish_engine.contract.recipe_section import Section, setting
 
-Shape = Literal["auto", "messages", "sharegpt", "alpaca", "prompt_completion", "preference", "kto", "text"]
+Shape = Literal["auto", "messages", "sharegpt", "alpaca", "prompt_completion", "preference", "kto", "segments", "text"]
+
+COLUMN_MEANINGS = (
+    *("conversation", "instruction", "input", "context", "output", "history", "prompt", "completion", "text"),
+    *("segments", "chosen", "rejected", "label", "system", "tools", "reasoning"),
+)
+"""What a column may be said to mean in `data.columns`."""
 
 
 class DataSection(Section):
@@ -35,13 +41,13 @@ class DataSection(Section):
     shape: Shape = setting(
         "auto",
         "How the columns are to be read. auto recognizes the shape from the column names and values, and asks where "
-        "there are several. preference: learn the chosen replies. kto: learn the replies labeled good.",
+        "there are several. preference: learn the chosen replies. kto: learn the replies labeled good. segments: learn "
+        "the pieces of texts that say so.",
     )
     columns: list[str] = setting(
         list,
         'What columns mean, as "meaning=column", such as ["prompt=Frage", "completion=Antwort"]. Meanings: '
-        "conversation, instruction, input, output, history, prompt, completion, text, chosen, rejected, label, system, "
-        "tools, reasoning. Empty: recognized.",
+        f"{', '.join(COLUMN_MEANINGS)}. What is not named is recognized.",
     )
     encoding: Literal[
         "utf-8", "utf-16", "utf-32", "cp1252", "latin-1", "cp1251", "gb18030", "big5", "shift_jis", "euc-jp", "euc-kr"
@@ -91,6 +97,9 @@ class DataSection(Section):
     tools: Literal["keep", "drop"] = setting(
         "keep", "drop: rows are left out that list tools where the chat template does not write them."
     )
+    placeholders: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out that learn a placeholder, such as {{name}} or [INSERT DATE]."
+    )
     workers: int = setting(
         0,
         "Processes that tokenize. 0: one for each core, up to 8. What is learned, and in which order, does not depend "
@@ -102,10 +111,18 @@ class DataSection(Section):
 
     @field_validator("columns")
     @classmethod
-    def _pairs(cls, columns: list[str]) -> list[str]:
+    def _columns_are_pairs(cls, columns: list[str]) -> list[str]:
+        seen = set[str]()
         for pair in columns:
-            if not all(part.strip() for part in pair.partition("=")):
-                raise ValueError(f'holds {pair!r}, which is no pair "meaning=column", such as "prompt=Question"')
+            meaning, _, name = (part.strip() for part in pair.partition("="))
+            if meaning not in COLUMN_MEANINGS or not name:
+                raise ValueError(
+                    f"columns holds {pair!r}, which is no pair meaning=column; meanings are: "
+                    f"{', '.join(COLUMN_MEANINGS)}"
+                )
+            if meaning in seen:
+                raise ValueError(f"columns says twice which column is {meaning}: keep one of them")
+            seen.add(meaning)
         return columns
 
     @model_validator(mode="after")

@@ -19,7 +19,8 @@ from burnish_engine.data.places import Part, find_parts
 from burnish_engine.data.pool import Done, default_workers, worked
 from burnish_engine.data.problems import BrokenRowError
 from burnish_engine.data.read import Table, no_rows
-from burnish_engine.data.recognize import columns_of, readings, recognize
+from burnish_engine.data.readings import columns_of, readings
+from burnish_engine.data.recognize import recognize
 from burnish_engine.data.shard import Shard, joined
 from burnish_engine.data.source import Source
 from burnish_engine.data.token_cache import Kept, kept_for

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from burnish_engine.data.content_parts import LEARNED_IN_PART, Parts, is_learned, parts_of
 from burnish_engine.data.problems import RowError, shorten
 
 ROLE_KEYS = ("role", "from", "speaker", "author")
@@ -54,10 +55,11 @@ class Conversation:
 
     Attributes:
         messages: The turns; empty for plain text.
-        text: The plain text of a row of the text shape, else None.
+        text: The plain text of a row of the text or the segments shape, else None.
         row: Number in its file, from 1.
         file: Path of the file.
         tools: The tools that the assistant may call, as JSON schemas.
+        spans: Of a row of the segments shape: the characters of the text that are learned, as (start, end), ascending.
     """
 
     messages: tuple[Message, ...]
@@ -65,6 +67,7 @@ class Conversation:
     row: int
     file: str
     tools: tuple[Any, ...] = ()
+    spans: tuple[tuple[int, int], ...] | None = None
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The turns as chat templates take them."""
@@ -81,6 +84,30 @@ def turns_in(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
+def chat_in(value: Any) -> list[Any] | None:
+    """The turns in a cell that may hold a plain text as well: a list of objects with roles, or one such object."""
+    turns = [value] if isinstance(value, dict) else turns_in(value)
+    if not turns or not all(isinstance(turn, dict) for turn in turns):
+        return None
+    return turns if any(key in turns[0] for key in ROLE_KEYS) or speakers_in(turns[0]) else None
+
+
+def speakers_in(turn: Any) -> list[str]:
+    """The keys of a turn that has its speakers for keys, such as {"human": ..., "assistant": ...}; else none."""
+    if not isinstance(turn, dict) or any(key in turn for key in ROLE_KEYS):
+        return []
+    named = [key for key, value in turn.items() if isinstance(value, str)]
+    return named if all(key.strip().lower() in _ROLES for key in named) else []
+
+
+def is_reply(turn: Any) -> bool:
+    """Whether a turn is the assistant's, or holds one of its turns."""
+    if not isinstance(turn, dict):
+        return isinstance(turn, list)
+    names = [turn[key] for key in ROLE_KEYS if isinstance(turn.get(key), str)][:1] or speakers_in(turn)
+    return any(_ROLES.get(name.strip().lower()) in ("assistant", "call") for name in names)
+
+
 def messages_of(turns: Sequence[Any]) -> list[Message]:
     """The turns of a chat, in whichever dialect.
 
@@ -94,11 +121,25 @@ def messages_of(turns: Sequence[Any]) -> list[Message]:
         return [
             Message(role, text_of(part, "message")) for turn in turns for role, part in zip(roles, turn, strict=True)
         ]
-    return [message_of(turn) for turn in turns]
+    messages = list[Message]()
+    for turn in turns:
+        speakers = speakers_in(turn)
+        for one in [{"role": name, "content": turn[name]} for name in speakers] or [turn]:
+            role, found = _messages_in(one)
+            if role == "call" and messages and messages[-1].role == "assistant":
+                messages[-1] = _with_calls(messages[-1], found[0])  # a call belongs to the reply before it
+            else:
+                messages.extend(found)
+    return messages
 
 
-def message_of(turn: Any) -> Message:
-    """One turn of a chat.
+def _with_calls(reply: Message, call: Message) -> Message:
+    calls = [*reply.extras.get("tool_calls", ()), *call.extras["tool_calls"]]
+    return replace(reply, extras={**reply.extras, "tool_calls": calls})
+
+
+def _messages_in(turn: Any) -> tuple[str, list[Message]]:
+    """A turn's role and its messages: more than one where parts of it are answers of tools.
 
     Raises:
         RowError: It is not an object, has no known role, or no text and no call.
@@ -112,23 +153,53 @@ def message_of(turn: Any) -> Message:
     if known is None:
         raise RowError(f'unknown role "{shorten(role, 30)}"')
     content = next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None)
+    if known == "tool" and (isinstance(content, dict) or _is_json_list(content)):
+        content = json.dumps(content, ensure_ascii=False)
+    parts = parts_of(content) if isinstance(content, list) else None
+    learned = is_learned(turn, known, parts)
     if known == "call":
-        return Message("assistant", "", {"tool_calls": calls_of(content)})
+        calls = parts.calls or parts.text if parts else content
+        return known, [Message("assistant", "", {"tool_calls": calls_of(calls)}, learned)]
+    results = [_answer(name, answer) for name, answer in parts.results] if parts else []
+    if results and not (parts and parts.text):
+        return known, results
+    extras = _extras(turn, known, parts)
+    if content is None and "tool_calls" in extras:
+        content = ""
+    text = sound(parts.text) if parts else text_of(content, "message")
+    return known, [*results, Message(known, text, extras, learned)]
+
+
+def _extras(turn: dict[str, Any], role: str, parts: Parts | None) -> dict[str, Any]:
+    """What a turn has beside its text."""
     extras: dict[str, Any] = {}
-    if known == "assistant":
+    if role == "assistant":
         calls = turn.get("tool_calls") or ([turn["function_call"]] if turn.get("function_call") else None)
+        calls = calls or (parts.calls if parts else None)
         if calls:
             extras["tool_calls"] = calls_of(calls)
-            content = "" if content is None else content
-        reasoning = next((turn[key] for key in _REASONING_KEYS if turn.get(key)), None)
-        if reasoning is not None:
-            extras["reasoning_content"] = text_of(reasoning, "reasoning")
+        thoughts = next((turn[key] for key in _REASONING_KEYS if turn.get(key)), None)
+        if thoughts is None and parts and parts.thoughts:
+            thoughts = parts.thoughts
+        if isinstance(thoughts, list) and parts_of(thoughts).learned_in_part:
+            raise RowError(LEARNED_IN_PART)
+        if thoughts is not None:
+            extras["reasoning_content"] = text_of(thoughts, "reasoning")
     for key in ("name", "tool_call_id"):
-        if isinstance(turn.get(key), str) and known == "tool":
+        if isinstance(turn.get(key), str) and role == "tool":
             extras[key] = sound(turn[key])
-    if known == "tool" and isinstance(content, dict):
-        content = json.dumps(content, ensure_ascii=False)
-    return Message(known, text_of(content, "message"), extras, learned=_is_learned(turn))
+    return extras
+
+
+def _answer(call: str, content: Any) -> Message:
+    """What a tool answered, as Anthropic writes it: within a turn of the user."""
+    text = text_of(content, "tool result") if content is not None else ""
+    return Message("tool", text, {"tool_call_id": sound(call)} if call else {})
+
+
+def _is_json_list(content: Any) -> bool:
+    """Whether a tool's answer is a list of values, and not one of parts."""
+    return isinstance(content, list) and not all(isinstance(part, dict) and "type" in part for part in content)
 
 
 def calls_of(value: Any) -> list[dict[str, Any]]:
@@ -186,9 +257,20 @@ def tools_in(value: Any) -> tuple[Any, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
         raise RowError("the tools are not a list of objects")
-    return tuple(
-        _sound_values(tool if "function" in tool else {"type": "function", "function": tool}) for tool in value
-    )
+    return tuple(_sound_values(_tool(tool)) for tool in value)
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as OpenAI describes it; Axolotl's files hold the parameters as JSON text."""
+    whole = tool if "function" in tool else {"type": "function", "function": tool}
+    function = whole["function"]
+    if not isinstance(function, dict) or not isinstance(function.get("parameters"), str):
+        return whole
+    try:
+        parameters = json.loads(function["parameters"])
+    except (ValueError, RecursionError):
+        raise RowError("a tool's parameters are not JSON") from None
+    return {**whole, "function": {**function, "parameters": parameters}}
 
 
 def text_of(value: Any, name: str) -> str:
@@ -200,7 +282,7 @@ def text_of(value: Any, name: str) -> str:
     if value is None:
         raise RowError(f"{name} without content")
     if isinstance(value, list):
-        value = "".join(_part(part) for part in value)
+        value = parts_of(value).text
     if not isinstance(value, str):
         raise RowError(f"{name} content is not text")
     return sound(value)
@@ -217,21 +299,6 @@ def sound(text: str) -> str:
     except UnicodeEncodeError:
         raise RowError("broken Unicode (half a surrogate pair)") from None
     return text
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, dict) and part.get("type", "text") == "text":
-        part = part.get("text")
-    if not isinstance(part, str):
-        raise RowError("message content is not text")
-    return part
-
-
-def _is_learned(turn: dict[str, Any]) -> bool:
-    weight = turn.get("weight", turn.get("train", True))
-    if weight is None or weight in (0, 1):  # True and False too
-        return weight is None or bool(weight)
-    raise RowError("a message's weight is neither 0 nor 1")
 
 
 def _sound_values(value: Any) -> Any:

@@ -36,6 +36,21 @@ TOOLS = "tools that the chat template does not write"
 OPEN = "no end-of-turn token after the last reply"
 OTHERWISE = "a last reply that begins otherwise than the generation prompt says"
 
+MEDIA_TAG = "a place for an image, audio or video, which is learned as letters"
+PLACEHOLDER = "a placeholder that is learned as it stands"
+_PLACEHOLDERS = re.compile(
+    r"""(?<!\$)\{\{\s*[A-Za-z_][\w .-]{0,40}\}\}                              # {{name}}, {{ user.name }}
+    | (?<![\w\\$^_{}\[("'])\{[a-z][a-z_]{2,30}\}(?![\w{}\])"'])              # {name} among words
+    | \[(?:INSERT|Insert|insert|YOUR|Your|your)\b[^\]\n]{0,60}\](?!\()         # [INSERT DATE], [Your Name]
+    | \[(?:[A-Z]+[ _])*(?:NAME|COMPANY|DATE|ADDRESS|EMAIL|PHONE|CITY|TOPIC|PRODUCT|LOCATION)(?:[ _][A-Z]+)*\](?!\()
+    | <(?:INSERT|insert|YOUR|your)[ _-][^<>\n]{1,40}>                          # <YOUR_API_KEY>
+    """,
+    re.VERBOSE,
+)
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_CODE_SIGNS = ("{%", 'f"', "f'", ".format(", "def ", "import ", "function ", "=>", "</", "\\begin", "#include")
+"""What shows that braces in a text may be code, in which single ones are no placeholders."""
+
 REPEATED = "a reply that repeats one phrase"
 ECHO = "a reply that equals its question"
 SHORTEST = "a reply of one character"
@@ -64,6 +79,26 @@ def damage_in(text: str) -> Iterator[str]:
         yield REPLACED
     if ("Ã" in text or "â€" in text or "Â" in text) and _MOJIBAKE.search(text):
         yield GARBLED
+
+
+def placeholder_in(conversation: Conversation) -> str:
+    """The first placeholder in what is learned of a row: its replies, or its text; empty where there is none.
+
+    Code is not looked at, where braces are no placeholders.
+
+    Args:
+        conversation: The row.
+    """
+    learned = [message.content for message in conversation.messages if message.role == "assistant" and message.learned]
+    for text in learned if conversation.text is None else [conversation.text]:
+        if "{" not in text and "[" not in text and "<" not in text:
+            continue
+        words = _CODE.sub(" ", text) if "`" in text else text
+        is_code = any(sign in words for sign in _CODE_SIGNS)
+        for found in _PLACEHOLDERS.finditer(words):
+            if not (is_code and found[0].startswith("{")):
+                return found[0]
+    return ""
 
 
 def degenerate_in(conversation: Conversation) -> str:

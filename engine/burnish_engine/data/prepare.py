@@ -162,7 +162,7 @@ def _prepare(
         notes=notes,
         rows=rows,
         selection=selection,
-        template=checked if any(source.layout.shape != "text" for source in sources) else None,
+        template=checked if any(not source.layout.is_text for source in sources) else None,
         sampled=any(source.sample is not None for source in sources),
         warnings=template_warnings(
             template, tokenizer, notes, sources, missing=missing_tokens(data.template, parts.added), checked=checked
@@ -191,7 +191,7 @@ def _conversations(
     of, at = rows.sources[first], rows.positions[first]
     chats = list[list[dict[str, Any]]]()
     for source in dict.fromkeys(of.tolist()):
-        if sources[source].layout.shape == "text":
+        if sources[source].layout.is_text:
             continue
         positions = sorted(set(at[of == source].tolist()))
         found = sources[source].conversations(positions, data.system_prompt)

@@ -13,13 +13,22 @@ from burnish_engine.contract.data_report import ColumnReading, CutLine, Finding,
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.data import noticing
+from burnish_engine.data.content_parts import LEARNED_IN_PART, NEEDS_MEDIA, NOT_A_REPLY
 from burnish_engine.data.documents import Rows
 from burnish_engine.data.notes import Notes
 from burnish_engine.data.problems import Dropped, Place, shorten
-from burnish_engine.data.recognize import Reading
+from burnish_engine.data.readings import Reading
 from burnish_engine.data.select import Likeness
+from burnish_engine.data.shapes import BAD_REPLY
 from burnish_engine.data.source import Source
 
+_LEFT_OUT = {
+    NEEDS_MEDIA: "media",
+    LEARNED_IN_PART: "masks",
+    NOT_A_REPLY: "masks",
+    BAD_REPLY: "bad_replies",
+}
+"""Reasons for leaving rows out that mean that the data was made for another kind of training: reason to finding."""
 _CUTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 _DROP = "leaves such rows out"
 
@@ -32,6 +41,7 @@ _NO_ADDRESSES = Setting(key="data.addresses", value="drop", says=_DROP)
 _NO_DAMAGE = Setting(key="data.damaged", value="drop", says=_DROP)
 _NO_CONTROL = Setting(key="data.control_tokens", value="drop", says=_DROP)
 _NO_LONG = Setting(key="data.overlong", value="drop", says=_DROP)
+_NO_PLACEHOLDERS = Setting(key="data.placeholders", value="drop", says=_DROP)
 _NO_TOOLS = Setting(key="data.tools", value="drop", says=_DROP)
 
 
@@ -99,6 +109,7 @@ def _of_likeness(likeness: Likeness, data: DataSection, held_out: int, names: Se
 
 
 def _of_notes(notes: Notes, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
+    placeholder = f", such as {shorten(notes.shown.get(noticing.PLACEHOLDER, ''), 40)}"
     control = f", such as {printable(notes.control_example)}, which becomes that token"
     kinds = {
         **dict.fromkeys(noticing.SECRETS, ("secrets", "{rows} what looks like " + "{what}", [_NO_SECRETS])),
@@ -111,6 +122,8 @@ def _of_notes(notes: Notes, data: DataSection, names: Sequence[str]) -> Iterator
         noticing.REPLACED: ("encoding", "{rows} {what}", [_NO_DAMAGE]),
         noticing.CONTROL: ("control_tokens", f"{{rows}} {{what}}{control}", [_NO_CONTROL]),
         noticing.TOOLS: ("tools", "{rows} {what}", [_NO_TOOLS]),
+        noticing.PLACEHOLDER: ("placeholders", "{rows} {what}" + placeholder, [_NO_PLACEHOLDERS]),
+        noticing.MEDIA_TAG: ("media", "{rows} {what}", []),
     }
     for what, count in notes.noticed.counts.items():
         if what not in kinds:
@@ -118,6 +131,10 @@ def _of_notes(notes: Notes, data: DataSection, names: Sequence[str]) -> Iterator
         kind, says, actions = kinds[what]
         tally = Dropped({what: count}, {what: notes.noticed.examples.get(what, [])})
         yield _finding(kind, says.replace("{what}", what), tally, actions, names, verb=("holds", "hold"))
+    for reason, kind in _LEFT_OUT.items():
+        if count := notes.dropped.counts.get(reason, 0):
+            tally = Dropped({reason: count}, {reason: notes.dropped.examples.get(reason, [])})
+            yield _finding(kind, f"{{rows}} left out: {reason}", tally, [], names)
 
 
 def _encodings(data: DataSection) -> list[Setting]:

@@ -8,7 +8,7 @@ from typing import Any
 from burnish_engine.data.adapt import Adapter
 from burnish_engine.data.conversation import Conversation
 from burnish_engine.data.problems import RowError
-from burnish_engine.data.spans import Learn, Rendered, whole_text
+from burnish_engine.data.spans import Learn, Rendered, plain_text
 from burnish_engine.data.template import ChatTemplate
 
 
@@ -34,7 +34,7 @@ class RowRenderer:
     ) -> None:
         self._template = template
         self._options = {"eos_token": eos_token, "added_tokens": list(added_tokens), "learn": learn}
-        self._has_eos, self._text_bos = eos_token is not None, text_bos
+        self._has_eos, self._text_bos, self._learn = eos_token is not None, text_bos, learn
         self.takes_tools = Adapter(template).takes_tools
 
     def render(self, conversations: Sequence[Conversation]) -> list[Rendered | RowError]:
@@ -49,7 +49,7 @@ class RowRenderer:
         return [
             _rendered(next(rendered))
             if given.text is None
-            else whole_text(given.text, add_bos=self._text_bos, add_eos=self._has_eos)
+            else plain_text(given, learn=self._learn, add_bos=self._text_bos, add_eos=self._has_eos)
             for given in conversations
         ]
 

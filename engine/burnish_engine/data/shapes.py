@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from burnish_engine.data.conversation import (
     Conversation,
     Message,
+    chat_in,
     messages_of,
     sound,
     text_of,
@@ -17,31 +18,39 @@ from burnish_engine.data.conversation import (
     turns_in,
 )
 from burnish_engine.data.formats import CONVERSATION_COLUMNS
+from burnish_engine.data.media import refuse_media
 from burnish_engine.data.problems import RowError
 
 SHAPES = {
     "messages": f"a column {' or '.join(CONVERSATION_COLUMNS)} with lists of {{role, content}}",
     "sharegpt": f"a column {' or '.join(CONVERSATION_COLUMNS)} with lists of {{from, value}}",
-    "preference": "columns chosen and rejected, and optionally prompt",
-    "kto": "columns prompt, completion and label (true or false)",
+    "preference": "columns chosen and rejected, and optionally prompt, instruction or a conversation",
+    "kto": "a column label (true or false) beside a conversation, or beside prompt and completion",
     "alpaca": "columns instruction and output or response, and optionally input",
     "prompt_completion": "columns prompt or question, and completion, response or answer",
+    "segments": "a column segments with lists of {text, label}",
     "text": "a column text",
 }
 """Shape to the columns it needs, in words."""
 
-MEANINGS = {
-    "messages": ("conversation",),
-    "sharegpt": ("conversation",),
-    "preference": ("chosen", "rejected"),
-    "kto": ("prompt", "completion", "label"),
-    "alpaca": ("instruction", "output"),
-    "prompt_completion": ("prompt", "completion"),
-    "text": ("text",),
+MEANINGS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "messages": (("conversation",),),
+    "sharegpt": (("conversation",),),
+    "preference": (("chosen", "rejected"), ("conversation", "rejected")),
+    "kto": (("conversation", "label"), ("prompt", "completion", "label"), ("instruction", "output", "label")),
+    "alpaca": (("instruction", "output"),),
+    "prompt_completion": (("prompt", "completion"),),
+    "segments": (("segments",),),
+    "text": (("text",),),
 }
-"""Shape to the meanings that some column of it must have."""
-OPTIONAL_MEANINGS = ("input", "history", "prompt", "system", "tools", "reasoning")
+"""Shape to the sets of meanings, of one of which each must have a column."""
+OPTIONAL_MEANINGS = (
+    *("conversation", "instruction", "input", "context", "history", "prompt", "system", "tools", "reasoning"),
+)
 """Meanings that a column may have besides."""
+TEXT_SHAPES = ("text", "segments")
+"""Shapes whose rows are plain text, which no chat template touches."""
+BAD_REPLY = "labeled as a bad reply, and only good ones are learned"
 
 
 @dataclass(frozen=True)
@@ -51,10 +60,17 @@ class Layout:
     Attributes:
         shape: A key of `SHAPES`.
         columns: Meaning (of `MEANINGS` or `OPTIONAL_MEANINGS`) to column name.
+        by_hand: Whether a person said so.
     """
 
     shape: str
     columns: dict[str, str]
+    by_hand: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Whether rows are plain text."""
+        return self.shape in TEXT_SHAPES
 
     def conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str = "") -> Conversation:
         """The conversation in a row. Of preference pairs it is the chosen one.
@@ -68,8 +84,16 @@ class Layout:
         Raises:
             RowError: The row cannot be used.
         """
+        found = self._conversation(values, row, file, system_prompt)
+        refuse_media(values, found, by_hand=self.by_hand)
+        return found
+
+    def _conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str) -> Conversation:
         if self.shape == "text":
-            return Conversation((), _filled_text(values.get(self.columns["text"]), "text"), row, file)
+            return Conversation((), _filled_text(values.get(self.columns["text"])), row, file)
+        if self.shape == "segments":
+            text, spans = _from_segments(values.get(self.columns["segments"]))
+            return Conversation((), text, row, file, spans=spans)
         messages = _CONVERT[self.shape](values, self.columns)
         if messages[0].role != "system":
             own = values.get(self.columns.get("system", ""))
@@ -86,8 +110,7 @@ class Layout:
         last = messages[-1]
         if not isinstance(thoughts, str) or not thoughts.strip() or last.role != "assistant":
             return messages
-        extras = {"reasoning_content": sound(thoughts), **last.extras}
-        return [*messages[:-1], Message(last.role, last.content, extras, last.learned)]
+        return [*messages[:-1], replace(last, extras={"reasoning_content": sound(thoughts), **last.extras})]
 
 
 def _from_conversation(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
@@ -97,57 +120,80 @@ def _from_conversation(values: dict[str, Any], columns: dict[str, str]) -> list[
     return messages_of(turns)
 
 
-def _from_alpaca(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
-    instruction = text_of(values.get(columns["instruction"]), "instruction")
-    extra = values.get(columns.get("input", ""))
-    asked = [part for part in (instruction, text_of(extra, "input") if extra is not None else "") if part.strip()]
-    if not asked:
+def _from_columns(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
+    """A question and its reply, each in a column, after the turns of a history where there is one."""
+    return [*_asked(values, columns), *_replied(values, columns)]
+
+
+def _asked(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
+    """What stands before the reply."""
+    history = turns_in(values.get(columns.get("history", "")))
+    before = messages_of(history) if history else []
+    name = "instruction" if "instruction" in columns else "prompt"
+    question = values.get(columns.get(name, ""))
+    if name == "prompt" and (chat := _chat_before(question)) is not None:
+        return [*before, *chat]
+    parts = [_one_text(question, name)]
+    further = values.get(columns.get("input", ""))
+    context = values.get(columns.get("context", ""))
+    parts = [*_optional(context, "context"), *parts, *_optional(further, "input")]
+    asked = "\n\n".join(part for part in parts if part.strip())
+    if not asked and name == "instruction":
         raise RowError("empty instruction")
-    output = text_of(values.get(columns["output"]), "output")
-    before = messages_of(turns) if (turns := turns_in(values.get(columns.get("history", "")))) else []
-    return [*before, Message("user", "\n\n".join(asked)), Message("assistant", output)]
+    return [*before, Message("user", asked)]
 
 
-def _from_prompt(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
-    prompt, completion = values.get(columns["prompt"]), values.get(columns["completion"])
-    if isinstance(prompt, list) and isinstance(completion, list):  # chats cut in two, as TRL writes them
-        return messages_of([*prompt, *completion])
-    return [Message("user", text_of(prompt, "prompt")), Message("assistant", text_of(completion, "completion"))]
+def _chat_before(prompt: Any) -> list[Message] | None:
+    if isinstance(prompt, dict) and "messages" in prompt:  # OpenAI's {"input": {"messages": [...]}, ...}
+        prompt = prompt["messages"]
+    chat = chat_in(prompt)
+    return None if chat is None else messages_of(chat)
+
+
+def _replied(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
+    name = "output" if "output" in columns else "completion"
+    reply = values.get(columns[name])
+    chat = chat_in(reply)
+    return messages_of(chat) if chat is not None else [Message("assistant", _one_text(reply, name))]
 
 
 def _from_kto(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     label = values.get(columns["label"])
     if not is_label(label):
         raise RowError("a label that is neither true nor false")
-    if label in (False, 0) or str(label).lower() in ("false", "0"):
-        raise RowError("labeled as a bad reply")
-    return _from_prompt(values, columns)
+    if label in (False, 0) or str(label).strip().lower() in ("false", "0"):
+        raise RowError(BAD_REPLY)
+    return (_from_conversation if "conversation" in columns else _from_columns)(values, columns)
 
 
 def _from_preference(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
-    chosen, prompt = values.get(columns["chosen"]), values.get(columns.get("prompt", ""))
     if values.get(columns["rejected"]) is None:
         raise RowError("rejected without content")
-    if isinstance(prompt, dict):  # OpenAI's {"input": {"messages": [...]}, "preferred_output": [...]}
-        prompt = prompt.get("messages")
-    turns = turns_in(chosen)
-    if turns is None and isinstance(chosen, dict):
-        turns = [chosen]
-    if turns is not None:
-        whole = messages_of(turns)
-        if whole and whole[0].role in ("user", "system"):
-            return whole
-        before = turns_in(prompt)
-        if before is None:
-            return [Message("user", text_of(prompt, "prompt")), *whole]
-        return [*messages_of(before), *whole]
-    before = turns_in(prompt)
-    reply = Message("assistant", text_of(chosen, "chosen"))
-    if before is not None:
-        return [*messages_of(before), reply]
-    if prompt is None and isinstance(chosen, str):
-        return split_dialog(chosen)
-    return [Message("user", text_of(prompt, "prompt")), reply]
+    if "chosen" not in columns:  # ms-swift: the conversation ends with the chosen reply
+        return _from_conversation(values, columns)
+    chosen = values.get(columns["chosen"])
+    chat = chat_in(chosen)
+    whole = messages_of(chat) if chat is not None else [Message("assistant", _one_text(chosen, "chosen"))]
+    if whole[0].role in ("user", "system"):
+        return whole
+    if "conversation" in columns:
+        return [*_without_reply(_from_conversation(values, columns), whole), *whole]
+    if "prompt" not in columns and "instruction" not in columns:
+        return split_dialog(whole[0].content)
+    return [*_asked(values, columns), *whole]
+
+
+def _without_reply(context: list[Message], reply: Sequence[Message]) -> list[Message]:
+    """The turns before a chosen reply; some files have that reply there too.
+
+    Raises:
+        RowError: They end with another reply.
+    """
+    if context[-1].role != "assistant":
+        return context
+    if context[-1].content.strip() != reply[0].content.strip():
+        raise RowError("a conversation that ends with another reply than the chosen one")
+    return context[:-1]
 
 
 def split_dialog(text: str) -> list[Message]:
@@ -158,7 +204,7 @@ def split_dialog(text: str) -> list[Message]:
     """
     pieces = _marked(text)
     if len(pieces) < 2:
-        raise RowError("a dialog without a prompt")
+        raise RowError("a pair without a prompt: neither a column nor marks in the text say where the reply begins")
     return [Message(role, sound(piece)) for role, piece in pieces]
 
 
@@ -170,11 +216,31 @@ def _marked(text: str) -> list[tuple[str, str]]:
     return [(names[name], piece.strip()) for name, piece in zip(found[1::2], found[2::2], strict=True)]
 
 
+def _from_segments(value: Any) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The text of a row of segments (Axolotl's input_output), and which characters are learned."""
+    segments = turns_in(value)
+    if not segments:
+        raise RowError("no segments")
+    text, spans = "", list[tuple[int, int]]()
+    for segment in segments:
+        if not isinstance(segment, dict) or not isinstance(segment.get("text"), str):
+            raise RowError("a segment without text")
+        if not is_label(segment.get("label")):
+            raise RowError("a segment whose label is neither true nor false")
+        begins, text = len(text), text + sound(segment["text"])
+        if segment["label"] and len(text) > begins:
+            joins = bool(spans) and spans[-1][1] == begins
+            spans[-1:] = [(spans[-1][0], len(text))] if joins else [*spans[-1:], (begins, len(text))]
+    if not spans:
+        raise RowError("no segment is learned")
+    return text, tuple(spans)
+
+
 _CONVERT: dict[str, Callable[[dict[str, Any], dict[str, str]], list[Message]]] = {
     "messages": _from_conversation,
     "sharegpt": _from_conversation,
-    "alpaca": _from_alpaca,
-    "prompt_completion": _from_prompt,
+    "alpaca": _from_columns,
+    "prompt_completion": _from_columns,
     "kto": _from_kto,
     "preference": _from_preference,
 }
@@ -182,11 +248,34 @@ _CONVERT: dict[str, Callable[[dict[str, Any], dict[str, str]], list[Message]]] =
 
 def is_label(value: Any) -> bool:
     """Whether a value says true or false."""
-    return value in (0, 1) or (isinstance(value, str) and value.strip().lower() in ("true", "false", "0", "1"))
+    if isinstance(value, str):
+        return value.strip().lower() in ("true", "false", "0", "1")
+    return isinstance(value, (bool, int, float)) and value in (0, 1)
 
 
-def _filled_text(value: Any, name: str) -> str:
-    text = text_of(value, name)
+def _one_text(value: Any, name: str) -> str:
+    """The text in a column.
+
+    Raises:
+        RowError: It is missing or no text, or there are several, such as replies that were ranked.
+    """
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(item, str) for item in value):
+        raise RowError(f"several texts where one {name} is needed")
+    return text_of(value, name)
+
+
+def _optional(value: Any, name: str) -> list[str]:
+    return [] if value is None else [_one_text(value, name)]
+
+
+def _filled_text(value: Any) -> str:
+    chat = turns_in(value) if isinstance(value, list) else None
+    if chat and all(
+        isinstance(turn, dict) for turn in chat
+    ):  # ms-swift's pre-training rows: a reply without a question
+        text = "\n".join(message.content for message in messages_of(chat))
+    else:
+        text = text_of(value, "text")
     if not text.strip():
         raise RowError("empty text")
     return text

@@ -11,7 +11,7 @@ from burnish_engine.data.formats import NumberedJson, parsed
 from burnish_engine.data.places import Part
 from burnish_engine.data.problems import BrokenRowError
 from burnish_engine.data.read import Table
-from burnish_engine.data.recognize import Reading
+from burnish_engine.data.readings import Reading
 from burnish_engine.data.shapes import Layout
 
 

@@ -104,7 +104,8 @@ class Renderer:
             DataError: The template is hostile.
         """
         if conversation.text is not None:
-            return whole_text(conversation.text, add_bos=self._text_bos, add_eos=self._eos_token is not None)
+            has_eos = self._eos_token is not None
+            return plain_text(conversation, learn=self._learn, add_bos=self._text_bos, add_eos=has_eos)
         rendered = self._render_chat(self.adapter.turns(conversation), conversation.tools)
         if self._learn == "everything":
             return replace(rendered, spans=((0, len(rendered.text)),))
@@ -245,14 +246,18 @@ class Renderer:
             return None
 
 
-def whole_text(text: str, *, add_bos: bool, add_eos: bool) -> Rendered:
-    """A row of plain text, learned as a whole.
+def plain_text(row: Conversation, *, learn: Learn, add_bos: bool, add_eos: bool) -> Rendered:
+    """A row of plain text, learned as a whole; or of segments, of which its spans say what is learned.
 
     Args:
-        text: Its text.
-        add_bos: Put the beginning-of-sequence id before it.
-        add_eos: Put the end-of-sequence id after it.
+        row: the row; its text is not None.
+        learn: what is learned; everything: all segments.
+        add_bos: whether the beginning-of-sequence id stands before a text. Segments are taken as they stand.
+        add_eos: whether the end-of-sequence id stands after a text.
     """
+    text = row.text or ""
+    if row.spans is not None:
+        return Rendered(text, row.spans if learn != "everything" else ((0, len(text)),))
     return Rendered(text, ((0, len(text)),), add_bos=add_bos, add_eos=add_eos)
 
 

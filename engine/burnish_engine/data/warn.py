@@ -33,7 +33,7 @@ def template_warnings(
         checked: What the template does.
     """
     warnings = []
-    chats = any(source.layout.shape != "text" for source in sources)
+    chats = any(not source.layout.is_text for source in sources)
     if chats and template.is_default:
         warnings.append(
             "The model has no chat template (it is a base model), so a plain one is used: '### User:' and "

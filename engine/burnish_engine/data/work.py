@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.data import noticing
 from burnish_engine.data.conversation import Conversation
 from burnish_engine.data.formats import parsed
+from burnish_engine.data.media import has_media_tag
 from burnish_engine.data.near import bands_of
 from burnish_engine.data.notes import Notes
 from burnish_engine.data.pack import DATA_ORDER
@@ -76,7 +77,7 @@ class Instructions:
         settings = (data.shape, tuple(data.columns), data.encoding, data.learn, data.system_prompt, split)
         actions = (
             data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
-            data.tools,
+            data.tools, data.placeholders,
         )  # fmt: skip
         whole = repr((self.tokenizer, self.template, settings, actions))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
@@ -232,6 +233,9 @@ class Worker:
         whole = "\n".join(texts)
         data = self._data
         control = next(filter(None, map(self._control_tokens.search, texts)), None)
+        if conversation.spans is not None:
+            control = None  # rows of segments spell their tokens out on purpose
+        placeholder = noticing.placeholder_in(conversation)
         degenerate = noticing.degenerate_in(conversation)
         unwritten = conversation.tools and not self._renderer.takes_tools
         found = [
@@ -241,6 +245,8 @@ class Worker:
             *([(noticing.EMAIL, data.addresses)] if noticing.addresses_in(whole) else []),
             *([(noticing.CONTROL, data.control_tokens)] if control else []),
             *([(noticing.TOOLS, data.tools)] if unwritten else []),
+            *([(noticing.PLACEHOLDER, data.placeholders)] if placeholder else []),
+            *([(noticing.MEDIA_TAG, "keep")] if has_media_tag(texts) else []),
         ]
         for what, setting in found:
             if setting == "drop":
@@ -249,6 +255,8 @@ class Worker:
             notes.noticed.add(what, place)
         if control:
             notes.control_example = notes.control_example or control[0]
+        if placeholder:
+            notes.shown.setdefault(noticing.PLACEHOLDER, placeholder)
         notes.called += any("tool_calls" in message.extras for message in conversation.messages)
         notes.thoughtful += any("reasoning_content" in message.extras for message in conversation.messages)
 
@@ -322,7 +330,8 @@ def conversation_text(conversation: Conversation) -> str:
 
 def _digest(conversation: Conversation) -> int:
     hashed = blake2b(digest_size=8)
-    for part in (conversation.text, conversation.messages, conversation.tools):
+    parts: list[Any] = [conversation.text, conversation.messages, conversation.tools]
+    for part in [*parts, *([conversation.spans] if conversation.spans else [])]:
         hashed.update(repr(part).encode("utf-8", "surrogatepass"))
     return int.from_bytes(hashed.digest(), "little", signed=True)
 

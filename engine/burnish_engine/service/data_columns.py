@@ -13,7 +13,8 @@ from burnish_engine.data.formats import parsed
 from burnish_engine.data.places import find_parts
 from burnish_engine.data.problems import BrokenRowError, shorten
 from burnish_engine.data.read import Table, no_rows
-from burnish_engine.data.recognize import Reading, columns_of, readings, recognize
+from burnish_engine.data.readings import Reading, columns_of, readings
+from burnish_engine.data.recognize import recognize
 from burnish_engine.data.shapes import MEANINGS, OPTIONAL_MEANINGS
 
 _ROWS = 1000  # as many as a shape is recognized from
@@ -40,14 +41,25 @@ def file_columns(data: DataSection) -> FileColumns:
         question = ""
     except DataError as error:
         question = error.what
+    found = readings(rows)
     return FileColumns(
         file=parts[0].name,
         columns={name: _shown(rows, name) for name in columns_of(rows)},
-        readings=[_reading(one, rows) for one in readings(rows)],
+        readings=[_reading(one, rows) for one in found],
         question=question,
-        needs={shape: list(needed) for shape, needed in MEANINGS.items()},
+        needs={shape: _needs(shape, found) for shape in MEANINGS},
         may_have=list(OPTIONAL_MEANINGS),
     )
+
+
+def _needs(shape: str, found: list[Reading]) -> list[str]:
+    """The meanings that a shape needs in this file, of the several sets that make it up."""
+    meanings = {meaning for reading in found for meaning in reading.layout.columns if reading.layout.shape == shape}
+    chats = any("conversation" in reading.layout.columns for reading in found)
+    ways = MEANINGS[shape]
+    fitting = [needed for needed in ways if meanings and set(needed) <= meanings]
+    usual = [needed for needed in ways if ("conversation" in needed) == chats]
+    return list(next(iter([*fitting, *usual, *ways])))
 
 
 def _whole_rows(table: Table) -> Iterator[dict[str, Any]]:

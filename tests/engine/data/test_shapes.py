@@ -3,9 +3,10 @@ import json
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
+from burnish_engine.data.content_parts import NEEDS_MEDIA
 from burnish_engine.data.problems import RowError
 from burnish_engine.data.recognize import recognize
-from burnish_engine.data.shapes import SHAPES
+from burnish_engine.data.shapes import SHAPES, TEXT_SHAPES
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
@@ -87,7 +88,7 @@ def test_rows_may_leave_columns_out():
     assert short.messages[0].content == "a"
 
 
-@pytest.mark.parametrize("forced", [shape for shape in SHAPES if shape != "text"])
+@pytest.mark.parametrize("forced", [shape for shape in SHAPES if shape not in TEXT_SHAPES])
 def test_system_prompt_is_added_where_there_is_none(forced):
     rows = {
         "messages": {"messages": CHAT},
@@ -137,7 +138,8 @@ def test_forced_shape_wins_over_the_recognized_one():
         ([{"role": "user"}], "message without content"),
         ([{"role": "user", "content": None}], "message without content"),
         ([{"role": "user", "content": 5}], "message content is not text"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "message content is not text"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], NEEDS_MEDIA),
+        ([{"role": "user", "content": [{"type": "hologram"}]}], "message content is not text"),
         (CHAT[:1], "no assistant turn"),
         ([CHAT[0], {"role": "assistant", "content": " \n"}], "empty reply"),
         ([CHAT[0], {"role": "assistant", "content": "\ud83d"}], "broken Unicode (half a surrogate pair)"),

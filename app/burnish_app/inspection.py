@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine_client import EngineClient
-from burnish_app.workbench import Workbench
+from burnish_app.workbench import DatasetInputs, Workbench
 from burnish_engine.contract.protocol import Failure, InspectRequest, Progress, Result
 
 
@@ -39,6 +39,8 @@ class Inspection(QObject):
     def look(self) -> None:
         """Inspect what is chosen, unless that is known or under way already."""
         bench = self._bench
+        if bench.dataset is not None and bench.data_was_replaced:
+            bench.set_dataset(None)
         if not bench.data_files or bench.dataset is not None:
             return
         recipe = bench.recipe_toml
@@ -46,11 +48,12 @@ class Inspection(QObject):
             return
         self._client.cancel(self._request)
         self._asked_for = recipe
+        asked = bench.dataset_inputs()
         self._request = name = self._client.send(
             InspectRequest,
             recipe=recipe,
             owner=self,
-            on_result=lambda result: self._found(name, result),
+            on_result=lambda result: self._found(name, asked, result),
             on_failure=lambda failure: self._failed(name, failure),
             on_progress=lambda progress: self._tell(name, progress),
             on_canceled=lambda: self._end(name),
@@ -64,10 +67,11 @@ class Inspection(QObject):
             self._client.cancel(request)
             self.ended.emit()
 
-    def _found(self, name: str, result: Result) -> None:
+    def _found(self, name: str, asked: DatasetInputs, result: Result) -> None:
         if name == self._request:
             self._request = ""
-            self._bench.set_dataset(result.dataset)
+            if asked.recipe == self._bench.dataset_inputs().recipe:  # else it is about what was chosen before
+                self._bench.set_dataset(result.dataset, asked)
             self.ended.emit()
 
     def _failed(self, name: str, failure: Failure) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -37,6 +37,27 @@ class _Saved(BaseModel):
     run: str = ""
 
 
+class DatasetInputs(NamedTuple):
+    """What facts about the data depend on.
+
+    Attributes:
+        recipe: the recipe's sections on model and data.
+        stamps: size and time of change of each file.
+    """
+
+    recipe: tuple[object, ...]
+    stamps: tuple[tuple[int, int], ...]
+
+
+def _stamp(name: str) -> tuple[int, int]:
+    """Size (bytes) and time of change (ns) of a file or folder; zeros where there is none."""
+    try:
+        status = Path(name).stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
 class Workbench(QObject):
     """What the person works on.
 
@@ -58,6 +79,7 @@ class Workbench(QObject):
         self._model: ModelFacts | None = None
         self._dataset: DatasetFacts | None = None
         self._suggestion: Suggestion | None = None
+        self._dataset_from: DatasetInputs | None = None
         self._plan: Plan | None = None
         self._run = ""
         self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
@@ -181,10 +203,26 @@ class Workbench(QObject):
         self._model = model
         self._tell("model")
 
-    def set_dataset(self, dataset: DatasetFacts | None) -> None:
-        """Keep what was found out about the data."""
-        self._dataset = dataset
+    def set_dataset(self, dataset: DatasetFacts | None, inputs: DatasetInputs | None = None) -> None:
+        """Keep what was found out about the data.
+
+        Args:
+            dataset: the facts; None: they are not known.
+            inputs: what they were found out from, as it was before; None: that is not known.
+        """
+        self._dataset, self._dataset_from = dataset, inputs
         self._tell("dataset")
+
+    def dataset_inputs(self) -> DatasetInputs:
+        """What facts about the data depend on, as it is now."""
+        recipe = self._recipe
+        names = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
+        return DatasetInputs((recipe.model, recipe.data), tuple(_stamp(name) for name in names))
+
+    @property
+    def data_was_replaced(self) -> bool:
+        """Whether a data file changed on the disk since it was looked at."""
+        return self._dataset_from is not None and self._dataset_from.stamps != self.dataset_inputs().stamps
 
     def set_suggestion(self, suggestion: Suggestion | None) -> None:
         """Keep what the engine suggested."""

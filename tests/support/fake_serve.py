@@ -1,8 +1,9 @@
 """A stand-in for `burnish serve`: answers each method with what a JSON file says, read anew for every request.
 
 The file maps a method to a list of messages, sent in order with the request's id put in. Beside real messages an entry
-may be {"sleep": seconds}, {"print": text}, {"exit": code}, or {"hold": true}: answer no more until canceled. Requests
-are appended to `<file>.log`. A method that is not in the file gets an empty result.
+may be {"sleep": seconds}, {"until": file that has to exist first}, {"print": text}, {"exit": code}, or {"hold": true}:
+answer no more until canceled. Requests are appended to `<file>.log`. A method that is not in the file
+gets an empty result.
 """
 
 import json
@@ -38,6 +39,9 @@ def main():
         for entry in answers(file).get(request["method"], [{"type": "result"}]):
             if "sleep" in entry:
                 time.sleep(entry["sleep"])
+            elif "until" in entry:
+                while not Path(entry["until"]).exists():
+                    time.sleep(0.01)
             elif "print" in entry:
                 sys.stdout.write(entry["print"] + "\n")
             elif "exit" in entry:

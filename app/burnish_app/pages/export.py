@@ -240,13 +240,17 @@ class ExportPage(Page):
             self._job = None
             self._follower.follow("")
             self._model, self._model_path = None, ""
-            self._forecast_of = ""
+            self.client.cancel(self._forecast_request)
+            self._forecast_request = self._forecast_of = ""
+            self.choices.types.forget_sizes()
             self._begin_choices()
             self.choices.show_forecast(None)
             self.clear_banner()
             self._show_run()
             if self.isVisible():
                 self.ask_runs.emit()
+        elif name in ("target", "suggestion"):
+            self._show_sizes()  # what is recommended depends on them
 
     def _show_run(self) -> None:
         self._folder = look_into(self.bench.run)

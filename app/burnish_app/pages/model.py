@@ -142,9 +142,17 @@ class ModelPage(Page):
             on_failure=lambda failure: self._look_failed(name, failure),
         )
 
+    def _forget_look(self) -> None:
+        """What is being found out, or could not be, is about a model that is not chosen any more."""
+        self.client.cancel(self._request)
+        self._request = self._asked_for = ""
+        self._busy.hide()
+        self.clear_banner()
+
     def _found(self, name: str, result: Result) -> None:
         if name != self._request:
             return
+        self._request = ""
         self._busy.hide()
         self.bench.set_model(result.model)
         path = self.bench.model_path
@@ -162,8 +170,13 @@ class ModelPage(Page):
         self.banner("error", failure.what, failure.remedy, [("Use the embedded model", lambda: self.choose(_EMBEDDED))])
 
     def _bench_changed(self, name: str) -> None:
-        if name in ("model", "model_path"):
+        if name == "model_path":
+            self._forget_look()
             self._show_choice()
+        elif name == "model":
+            self._show_choice()
+            if self.isVisible():
+                self._look()
         elif name == "target":
             self.target.show_target(self.bench.target)
             if self.isVisible():

@@ -131,6 +131,7 @@ class TrainPage(Page):
     def _follow(self) -> None:
         self._summary, self._events, self._asked_at = None, RunState(), None
         self.clear_banner()
+        self.set_foot_note("")
         self._stopping = read_stopping(self.bench.run) if self.bench.run else Stopping()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, Stopping())
@@ -239,7 +240,12 @@ class TrainPage(Page):
             return
         self.clear_banner()
         self._asked_at = self._summary.standing
-        run, done, refused = self._summary.folder, self._done, self._refused
+        run, done = self._summary.folder, self._done
+
+        def refused(failure: Failure) -> None:
+            if run == self.bench.run:  # the person may have gone on to another run
+                self._refused(failure)
+
         if action == "resume":
             self.client.send(ResumeRequest, run=run, on_result=done, on_failure=refused, owner=self)
         else:

@@ -22,6 +22,7 @@ from burnish_engine.contract.protocol import (
     FreeRequest,
     Progress,
     Result,
+    RunSummary,
 )
 
 _ANSWERERS = (("Before training (base)", "base"), ("After training (tuned)", "tuned"), ("Exported file", "exported"))
@@ -61,6 +62,11 @@ class TryOutPage(Page):
         """What the run has may have changed."""
         self._show_run()
         self.prompt.setFocus()
+
+    def runs_changed(self, runs: list[RunSummary]) -> None:
+        """Show what the run has by now: it may have been saved, or exported, since."""
+        if self.isVisible() and not self._open and look_into(self.bench.run) != self._folder:
+            self._show_run()
 
     def send(self) -> None:
         """Send the message to both, or stop them while they answer."""

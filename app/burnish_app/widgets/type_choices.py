@@ -73,13 +73,18 @@ class TypeChoices(QWidget):
         self._fill()
 
     def show_sizes(self, file_bytes: Mapping[GgufType, int], recommended: GgufType | None) -> None:
-        """Show predicted sizes and mark the recommended type.
+        """Show predicted sizes and mark the recommended type. Sizes known to the byte stay: they may come before these.
 
         Args:
             file_bytes: Predicted size of each file; what is missing is not known.
             recommended: For the target; None marks none.
         """
-        self._known, self._exact, self._recommended = dict(file_bytes), {}, recommended
+        self._known, self._recommended = dict(file_bytes), recommended
+        self._fill()
+
+    def forget_sizes(self) -> None:
+        """Show no sizes and no recommendation: they were of another run."""
+        self._known, self._exact, self._recommended = {}, {}, None
         self._fill()
 
     def _fill(self) -> None:

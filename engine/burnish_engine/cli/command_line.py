@@ -39,7 +39,6 @@ from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
 from burnish_engine.contract.files import cannot_write, make_private
 from burnish_engine.contract.paths import user_cache_dir, user_data_dir
-from burnish_engine.contract.plain_text import one_line
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.offline import keep_persons_choice
 from burnish_kernels.tuning import CACHE_VARIABLE
@@ -50,7 +49,6 @@ _TYPER_INTERRUPTED = 130
 """What typer returns where a command ended with KeyboardInterrupt. No command of ours returns it."""
 
 _NO_SUCH_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
-_LONGEST_SHOWN = 200  # characters of a path
 _LARGEST_NUMBER = 10**15
 
 _EXIT_CODES = (
@@ -176,9 +174,7 @@ def _told(error: Exception) -> int:
         say_error(str(error))
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _NO_SUCH_PATH:
-        name = one_line(str(error.filename))
-        shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
-        say_error(f"{shown} cannot be opened: {error.strerror}. Check the path.")
+        say_error(f"{error.filename} cannot be opened: {error.strerror}. Check the path.")
         return ExitCode.USAGE
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))

@@ -1,4 +1,4 @@
-"""`burnish models fetch`: download a model by name. The one command that asks the network."""
+"""`burnish models fetch`: download a model by name. The one command that downloads a model."""
 
 from __future__ import annotations
 

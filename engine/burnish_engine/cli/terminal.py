@@ -10,6 +10,7 @@ import errno
 import io
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,9 @@ from burnish_engine.contract.plain_text import one_line, printable, printable_js
 
 _GONE = {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF} | ({errno.EINVAL} if os.name == "nt" else set())
 """Errors of writing to a terminal or a pipe that nobody reads any more."""
+
+
+_LONG_WORD = re.compile(r"(\S{150})\S{100,}(\S{50})")  # a path of thousands of letters would hide what is wrong
 
 
 class _Stream(io.TextIOBase):
@@ -139,7 +143,8 @@ err = Terminal(stderr=True)
 
 def say_error(paragraph: str) -> None:
     """Print one paragraph on standard error."""
-    err.print(styled("[bold red]burnish:[/] {}", one_line(paragraph)))
+    shortened = _LONG_WORD.sub(r"\1...\2", one_line(paragraph))
+    err.print(styled("[bold red]burnish:[/] {}", shortened))
 
 
 def show_log() -> None:

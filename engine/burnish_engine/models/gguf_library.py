@@ -142,6 +142,8 @@ def check_magic(path: Path) -> None:
         UsageError: It is not.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise UsageError(f"{path} is a folder, a pipe or a device.", "Give a .gguf file.")
         with path.open("rb") as file:
             start = file.read(4)
     except OSError as error:

@@ -85,6 +85,8 @@ def read_header(path: Path, arrays: Collection[str] = ()) -> GgufHeader:
         UsageError: The file cannot be read, or is no GGUF.
         SetupError: It is damaged.
     """
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UsageError(f"{path} is a folder, a pipe or a device.", "Give a .gguf file.")
     try:
         with path.open("rb") as file:
             return _read(file, path, arrays)

@@ -1,0 +1,150 @@
+"""After something else changed, each page shows the new state: another run, an edit, a replaced file, a deleted run."""
+
+import os
+
+import pytest
+from app import page_facts as facts
+from app.scenes import RUNS
+from app.test_hardware_page import words
+from app.test_try_out_page import run  # noqa: F401 a fixture
+
+from burnish_app.widgets.type_choices import TypeChoices
+from burnish_engine.contract.protocol import Result
+
+pytestmark = pytest.mark.gui
+
+
+def open_page(window, key):
+    window.go_to(key)
+    window._watch.stop()
+    return window.page(key)
+
+
+def test_sizes_known_to_the_byte_outlast_predictions_that_come_later(qtbot, theme):
+    types = TypeChoices()
+    qtbot.addWidget(types)
+    types.show_exact_sizes({"Q8_0": 639_446_688})
+    types.show_sizes({"Q8_0": 640_000_000, "Q4_0": 350_000_000}, "Q4_0")
+    assert types._sizes["Q8_0"].toolTip() == "639,446,688 bytes"
+    assert types._sizes["Q4_0"].text() == "0.35 GB"
+    types.forget_sizes()
+    assert {types._sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
+
+
+def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, tmp_path):  # noqa: F811
+    page = open_page(window, "export")
+    page._forecast_timer.stop()
+    page._model_path = "a/b"
+    page._model_found("a/b", Result(id="1", model=facts.model_facts()))
+    assert page.choices.types._sizes["Q8_0"].text() != "–"
+    page._forecast_request = "7"
+    bench.set_run(str(tmp_path / "another"))
+    page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    assert page.choices.types._sizes["Q8_0"].text() == "–"
+    assert "Takes" not in words(page)
+
+
+def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, bench, run):  # noqa: F811
+    page = open_page(window, "export")
+    page._model = facts.model_facts(path="elsewhere")
+    page._show_sizes()
+    before = page.choices.types._recommended
+    bench.set_target(bench.target.model_copy(update={"kind": "phone", "ram_gib": 2.0}))
+    small = page.choices.types._recommended
+    bench.set_target(bench.target.model_copy(update={"kind": "server", "ram_gib": 256.0}))
+    assert len({before, small, page.choices.types._recommended}) > 1
+
+
+def test_try_it_offers_a_file_once_it_is_exported(window, run):  # noqa: F811
+    page = open_page(window, "try_out")
+    assert not page._can_answer("exported")
+    (run / "export" / "desk-Q8_0.gguf").write_bytes(b"GGUF")
+    (run / "export" / "fidelity.json").write_text("{}")
+    window._runs_updated(RUNS)
+    assert page._can_answer("exported")
+    (run / "adapter" / "adapter_model.safetensors").unlink()
+    window._runs_updated(RUNS)
+    assert not page._can_answer("tuned")
+
+
+def test_model_looks_again_at_one_that_was_chosen_before(qtbot, answers, window, bench):
+    answers.result("models", models=facts.catalog())
+    answers.result("model", model=facts.model_facts(path="embedded", name="SmolLM2 135M"))
+    page = open_page(window, "model")
+    qtbot.waitUntil(lambda: page.status == "done")
+    window.go_to("data")
+    bench.set_model_path("/some/other")
+    bench.set_model_path("embedded")
+    window.go_to("model")
+    qtbot.waitUntil(lambda: page.status == "done")
+    assert bench.model is not None
+
+
+def test_model_takes_back_what_it_said_of_a_model_that_is_not_chosen_any_more(qtbot, answers, window, bench):
+    answers.result("models", models=facts.catalog())
+    answers.failure("model", "There is no config.json there.", "Choose another.", 12)
+    page = open_page(window, "model")
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    window.go_to("recipe")
+    bench.set_model_path("/some/other")
+    assert page.shown_banner is None
+
+
+def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, bench, tmp_path):
+    data = tmp_path / "support.jsonl"
+    data.write_text("{}\n", encoding="utf-8")
+    answers.result("inspect", dataset=facts.dataset())
+    page = open_page(window, "data")
+    window.take([str(data)])
+    qtbot.waitUntil(lambda: page.status == "done")
+    page.shown()
+    assert not page._inspection.busy
+    data.write_text("{}\n{}\n", encoding="utf-8")
+    os.utime(data, ns=(1, 1))
+    answers.result("inspect", dataset=facts.dataset().model_copy(update={"train_rows": 77}))
+    page.shown()
+    qtbot.waitUntil(lambda: bench.dataset is not None and bench.dataset.train_rows == 77)
+    qtbot.waitUntil(lambda: "77 rows to learn from" in words(page))
+
+
+def test_data_does_not_keep_what_was_found_for_other_settings(qtbot, answers, window, bench, tmp_path):
+    answers.set("inspect", {"hold": True})
+    page = open_page(window, "data")
+    window.take([str(tmp_path)])
+    bench.set_data_files([str(tmp_path / "a.jsonl")])
+    qtbot.waitUntil(lambda: page._inspection.busy)
+    name = page._inspection._request
+    asked = bench.dataset_inputs()
+    window.go_to("runs")  # nobody looks again while the page is hidden
+    bench.change_data(max_length=64)
+    page._inspection._found(name, asked, Result(id=name, dataset=facts.dataset()))
+    assert bench.dataset is None
+
+
+def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):
+    page = open_page(window, "recipe")
+    adapter = bench.recipe.adapter.model_copy(update={"rank": 48})
+    bench.set_recipe(bench.recipe.model_copy(update={"adapter": adapter}))
+    assert page.form.row("adapter.rank").value() == 48
+    assert page._estimate_timer.isActive()
+
+
+def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
+    page = open_page(window, "train")
+    bench.set_run(RUNS[0].folder)
+    page.runs_changed(RUNS)
+    page.set_foot_note("Asked.")
+    bench.set_run("")
+    assert not page.nothing.isHidden()
+    assert page._foot_note.text() == ""
+    assert page.summary is None
+
+
+def test_runs_lists_no_run_that_was_deleted(window):
+    page = open_page(window, "runs")
+    window._runs_updated(RUNS)
+    window._runs_updated(RUNS[:2])
+    assert page.model.rowCount() == 2
+    window._runs_updated([])
+    assert page.selected is None
+    assert not page.nothing.isHidden()

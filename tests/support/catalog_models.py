@@ -125,6 +125,8 @@ def _small(config, spec):
     if spec.hidden_size == spec.num_heads * spec.head_dim:
         config.pop("head_dim", None)  # so that the small one's heads fill its width too
     small = shrink(config)
+    if (config["rope_scaling"] or {}).get("rope_type") == "longrope":  # out of reach of a test's short rows
+        small |= {"original_max_position_embeddings": 1024, "max_position_embeddings": 4096}
     for experts in ("num_experts", "num_local_experts"):
         if experts in config:
             small |= {experts: 4, "num_experts_per_tok": 2}

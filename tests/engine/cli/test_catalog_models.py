@@ -49,7 +49,7 @@ def whole_way(entry, folder, capsys):
         "plan": ["plan", str(recipe)],
         "train": ["train", str(recipe), "--run-dir", str(run)],
         "chat": ["chat", str(run), "--prompt", "Hello", "--max-tokens", "3"],
-        "export": ["export", str(run), "--quant", "Q8_0"],
+        "export": ["export", str(run), "--quant", "F16"],  # random weights: rounding may change when a reply ends
     }
     codes = {}
     for name, command in steps.items():

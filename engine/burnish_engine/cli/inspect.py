@@ -173,7 +173,7 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
 
 def _kept(rows: int, documents: int) -> str:
     """How many rows are used; long ones may be several documents, and weights repeat or leave out rows."""
-    return f"{rows:,} rows" + (f" as {documents:,} documents" if documents != rows else "")
+    return f"{rows:,} row{'' if rows == 1 else 's'}" + (f" as {documents:,} documents" if documents != rows else "")
 
 
 def _dropped(facts: DatasetFacts) -> Table:

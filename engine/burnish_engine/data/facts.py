@@ -207,7 +207,8 @@ def _document_warnings(
         )
     if not validation:
         warnings.append("No rows are held out: nothing will tell learning from memorizing.")
-    if not _any_ends(train, end_ids):
+    ends = _any_ends(train, end_ids) or (lengths.continued.total and _any_ends(validation, end_ids))
+    if not ends:  # the end of a long text may be held out
         warnings.append(
             "No row ends with a learned end-of-turn token, so the model will not learn to stop. Check the chat "
             "template and data.max_length."

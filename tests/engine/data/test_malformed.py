@@ -255,7 +255,7 @@ odd_chats = st.fixed_dictionaries(
 table_rows = st.lists(st.one_of(odd_chats, st.dictionaries(names, values, max_size=4)), min_size=1, max_size=6)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=table_rows,
     junk=st.lists(st.sampled_from(LINES), max_size=2),

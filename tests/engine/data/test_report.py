@@ -145,6 +145,34 @@ def test_leaks_from_training_into_validation(write_jsonl, make_tokenizer):
     assert finding(after, "leaks") is finding(after, "near_leaks") is None
 
 
+def test_copies_are_left_out_within_training_and_within_held_out_rows_and_never_across(write_jsonl, make_tokenizer):
+    """A row in both is a leak, told and by default kept; the held-out set stays what its files say."""
+    near = [chat("Question 7?", prose(7) + more) for more in (" indeed", " in fact")]
+    held = write_jsonl([rows()[5], rows()[5], *near, chat("new", "row")], "held.jsonl")
+    path, tokenizer = write_jsonl([*rows(), rows()[5]]), make_tokenizer()
+    for setting, dropped, held_out in (
+        ("keep", {}, 5),
+        ("drop", {"the same as an earlier row": 2}, 4),
+        ("drop_near", {"the same as an earlier row": 2, "nearly the same as an earlier row": 1}, 3),
+    ):
+        facts = prepared(path, tokenizer, validation_files=[str(held)], duplicates=setting).facts
+        assert facts.dropped == dropped
+        assert (facts.report.training_rows, facts.report.held_out_rows) == (41 - (setting != "keep"), held_out)
+        leaked = finding(facts, "leaks")
+        assert (leaked.rows, {place.file for place in leaked.first}) == (2 if setting == "keep" else 1, {str(held)})
+        assert any("held-out rows are also among the training rows" in warning for warning in facts.warnings)
+        assert finding(facts, "near_leaks").rows == held_out - leaked.rows - 1
+
+
+def test_copies_within_one_file_are_not_held_out_when_they_are_dropped(write_jsonl, make_tokenizer):
+    path, tokenizer = write_jsonl([*rows(), *rows()]), make_tokenizer()
+    kept = prepared(path, tokenizer, validation_share=0.3).facts
+    assert finding(kept, "leaks") is not None
+    found = prepared(path, tokenizer, validation_share=0.3, duplicates="drop")
+    assert finding(found.facts, "leaks") is None
+    assert sorted(document.row for document in [*found.train, *found.validation]) == list(range(1, 41))
+
+
 @pytest.mark.parametrize(
     "secret",
     [

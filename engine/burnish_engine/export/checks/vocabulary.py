@@ -41,11 +41,11 @@ def check_vocabulary(header: GgufHeader, wanted: Vocabulary) -> list[str]:
         problems.append(
             f"Its vocabulary is of the kind {found.get(_KEYS + 'model')!r}; the model's is {wanted.model!r}."
         )
-    entries = {
+    entries: dict[str, Sequence[Any]] = {
         "tokens": wanted.tokens,
         "token_type": wanted.types,
         "merges": wanted.merges,
-        "scores": np.float32(wanted.scores).tolist(),
+        "scores": np.asarray(wanted.scores, dtype=np.float32).tolist(),
     }
     for key, right in entries.items():
         held = found.get(_KEYS + key)

@@ -168,14 +168,15 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     # Q8_0 files are rounded plainly; of the others each linear layer may have codes chosen anew.
     refined = header.metadata.get("general.file_type") != FILE_TYPES["Q8_0"] and bool(input_name(tensor.name))
     first, worst = 0, 0.0
-    places, kept = list[int](), list[Any]()
+    places: list[int] = []
+    kept: list[Floats] = []
     for piece in row_pieces(path, header, tensor):
         truth = wanted[first : first + len(piece)]
         errors = outside(piece, truth, tensor.type, expected.slack, refined=refined)
         bad = np.flatnonzero(errors)
         places += (first + bad).tolist()
         worst = max(worst, float(errors[bad].max(initial=0.0)))
-        if sum(map(len, kept)) * tensor.row < _MOST_KEPT:
+        if sum(one.size for one in kept) < _MOST_KEPT:
             kept.append(piece[bad])
         first += len(piece)
     if not places:
@@ -208,10 +209,11 @@ def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[Kind, s
 
 
 def _only_moved(found: Floats, wanted: Floats) -> bool:
-    """Whether each row is another of the wrong rows."""
+    """Whether each row stands in the place of another of the wrong rows."""
     nearest = torch.from_numpy(_directions(found)) @ torch.from_numpy(_directions(wanted)).T
     best, place = nearest.max(dim=1)
-    return bool((best > _SAME_DIRECTION).all()) and len(set(place.tolist())) == len(wanted)
+    moved = (best > _SAME_DIRECTION) & (place != torch.arange(len(place)))
+    return bool(moved.all()) and len(set(place.tolist())) == len(wanted)
 
 
 def _directions(rows: Floats) -> Floats:

@@ -9,7 +9,7 @@ import torch
 
 from burnish_engine.data.pack import held_out_batches
 from burnish_engine.data.tokenize import Document
-from burnish_engine.train.plain_step import Layout, apart, summed_loss
+from burnish_engine.train.plain_step import Layout, apart, parts_of, summed_loss
 
 
 @torch.no_grad()
@@ -29,7 +29,8 @@ def held_out_loss(
     model.eval()
     total, count = 0.0, 0
     try:
-        for batch in held_out_batches(documents, budget):
+        whole = held_out_batches(documents, budget)
+        for batch in (part for one in whole for part in parts_of(one, layout, budget)):
             if batch.supervised_tokens:
                 with apart(batch, layout):
                     total += float(summed_loss(model, batch, device, layout))

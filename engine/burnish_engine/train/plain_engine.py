@@ -31,7 +31,7 @@ from burnish_engine.train.leaks import choose_rows
 from burnish_engine.train.masked_step import MaskedStep
 from burnish_engine.train.optimizer import Optimizers, make_optimizer
 from burnish_engine.train.optimizer_state import optimizer_tensors, restore_optimizer
-from burnish_engine.train.plain_step import apart, summed_loss
+from burnish_engine.train.plain_step import apart, parts_of, summed_loss
 from burnish_engine.train.random_state import hold_random
 from burnish_engine.train.schedule import learning_rate
 from burnish_engine.train.stream import BatchStream
@@ -180,7 +180,8 @@ class PlainEngine:
         batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
         supervised = sum(batch.supervised_tokens for batch in batches)
         total = 0.0
-        for batch in batches:
+        passes = [part for batch in batches for part in parts_of(batch, self._layout, section.micro_batch_tokens)]
+        for batch in passes:
             if not batch.supervised_tokens:
                 continue
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.

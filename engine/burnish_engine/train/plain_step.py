@@ -51,6 +51,39 @@ def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Lay
     return functional.cross_entropy(logits.float(), labels[supervised], reduction="sum")
 
 
+def parts_of(batch: MicroBatch, layout: Layout, most_tokens: int) -> list[MicroBatch]:
+    """The passes that a micro-batch is computed in: several where padding would make it larger than it may be.
+
+    Args:
+        batch: The micro-batch.
+        layout: See the module's text; only padded rows are split, by length.
+        most_tokens: Most tokens of a pass, padding counted; a longer row has a pass of its own.
+    """
+    if layout != "padded":
+        return [batch]
+    lengths = np.diff(batch.boundaries)
+    groups: list[list[int]] = []
+    for row in np.argsort(-lengths, kind="stable").tolist():
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= most_tokens:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return [batch] if len(groups) == 1 else [_rows_of(batch, sorted(group)) for group in groups]
+
+
+def _rows_of(batch: MicroBatch, rows: list[int]) -> MicroBatch:
+    """A micro-batch of some rows of another."""
+    places = np.concatenate([np.arange(batch.boundaries[row], batch.boundaries[row + 1]) for row in rows])
+    ends = np.cumsum([0, *(batch.boundaries[row + 1] - batch.boundaries[row] for row in rows)])
+    return MicroBatch(
+        input_ids=batch.input_ids[places],
+        positions=batch.positions[places],
+        labels=batch.labels[places],
+        boundaries=ends.astype(batch.boundaries.dtype),
+        rows=tuple(batch.rows[row] for row in rows),
+    )
+
+
 def apart(batch: MicroBatch, layout: Layout) -> AbstractContextManager[object]:
     """Inside, a micro-batch's documents are known to our attention, where the layout asks for it."""
     return packed_attention.within(batch.boundaries if layout == "documents" else None)

@@ -8,7 +8,7 @@ from burnish_engine.contract.recipe_train import AdapterSection
 from burnish_engine.data.pack import IGNORED, MicroBatch
 from burnish_engine.models import packed_attention, plain
 from burnish_engine.models.source import open_model
-from burnish_engine.train.plain_step import apart, summed_loss
+from burnish_engine.train.plain_step import apart, padded_inputs, parts_of, summed_loss
 
 CPU = torch.device("cpu")
 
@@ -59,3 +59,17 @@ def test_packed_equals_padded(tuned, lengths):
     for layout in ("packed", "masked", "documents"):
         for ours, theirs in zip(results[layout], results["padded"], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("most", [1, 40, 60, 1000])
+def test_padded_rows_are_computed_in_passes_within_the_budget_with_the_same_sum(tuned, most):
+    batch = micro_batch([30, 2, 7, 13, 1, 8], tuned.config.vocab_size)
+    parts = parts_of(batch, "padded", most)
+    assert sorted(row for part in parts for row in part.rows) == list(batch.rows)
+    for part in parts:
+        area = padded_inputs(part, CPU)[0]["input_ids"].numel()
+        assert area <= most or len(part.rows) == 1
+    with torch.no_grad():
+        losses = [summed_loss(tuned, part, CPU, "padded") for part in parts if part.supervised_tokens]
+        torch.testing.assert_close(sum(losses), summed_loss(tuned, batch, CPU, "padded"))
+    assert parts_of(batch, "packed", most) == [batch]

@@ -57,6 +57,9 @@ def _as_written(file: Path, folder: Path) -> str:
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
     """Say whether a recipe is right, and if not, what is wrong."""
     recipe = load_recipe(path)
+    from burnish_engine.data.template import check_template
+
+    check_template(recipe.data.template)
     out.print(f"{path} is a valid recipe.")
     if note := idle_note(recipe.adapter):
         out.print(f"note: {note}")

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 from burnish_engine.cli.terminal import out, print_json, typed
-from burnish_engine.contract.errors import DataError, UsageError
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
 from burnish_engine.contract.recipe_train import idle_note
-from burnish_engine.data.template_library import template_source
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
 
@@ -57,11 +56,9 @@ def _as_written(file: Path, folder: Path) -> str:
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
     """Say whether a recipe is right, and if not, what is wrong."""
     recipe = load_recipe(path)
-    if recipe.data.template != "auto":
-        try:
-            template_source(recipe.data.template)
-        except DataError as error:
-            raise UsageError(error.what, error.remedy) from None
+    from burnish_engine.data.template import check_template
+
+    check_template(recipe.data.template)
     out.print(f"{path} is a valid recipe.")
     if note := idle_note(recipe.adapter):
         out.print(f"note: {note}")

@@ -14,16 +14,9 @@ from typing import Any
 from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 
+from burnish_engine.data.account import Account, Allowance
 from burnish_engine.data.confine import limit_time
-from burnish_engine.data.limits import (
-    COMPILE_S_PER_CHAR,
-    SPARE_S,
-    Account,
-    Allowance,
-    depth_limit,
-    memory_limit,
-    range_limit,
-)
+from burnish_engine.data.limits import COMPILE_S_PER_CHAR, SPARE_S, depth_limit, memory_limit, range_limit
 from burnish_engine.data.problems import RowError, shorten
 from burnish_engine.data.sandbox import RefusedByTemplateError, TemplateEnvironment
 from burnish_engine.data.template_protocol import Messages
@@ -73,7 +66,7 @@ class CompiledTemplate:
         except SecurityError as error:
             raise TemplateFaultError(str(error), hostile=True) from None
         except RecursionError:
-            raise TemplateFaultError(str(depth_limit()), hostile=True) from None
+            raise TemplateFaultError(depth_limit(), hostile=True) from None
         except (TemplateError, SyntaxError, OverflowError, ValueError) as error:
             raise TemplateFaultError(f"cannot be compiled: {type(error).__name__}", hostile=False) from None
 

@@ -103,7 +103,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         try:
             data = frame(child.answer(read_body(requests, length), memory_bytes))
         except MemoryError:
-            data = frame({"fault": str(memory_limit(memory_bytes)), "hostile": True})
+            data = frame({"fault": memory_limit(memory_bytes), "hostile": True})
         except Exception:  # noqa: BLE001  # told to the parent, which raises it as a bug
             data = frame({"bug": traceback.format_exc()})
         answers.write(data)

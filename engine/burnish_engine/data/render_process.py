@@ -107,12 +107,12 @@ class RenderProcess:
             if length is None:
                 raise EOFError
             if length > _ANSWER_BYTES + _ANSWER_BYTES_PER_BYTE * len(data):
-                raise _EndedError(str(text_limit(SPARE_CHARS)), limit=True)
+                raise _EndedError(text_limit(SPARE_CHARS), limit=True)
             answer = read_body(answers, length)
         except (OSError, EOFError):
             status = child.wait()
             if ended_for_time(status):
-                raise _EndedError(str(time_limit()), limit=True) from None
+                raise _EndedError(time_limit(), limit=True) from None
             raise _EndedError(f"the process that renders it ended with status {status}, twice") from None
         except (ValueError, RecursionError):
             raise _EndedError("the process that renders it answered without sense, twice") from None

@@ -30,7 +30,7 @@ from burnish_engine.data.limits import (
     LARGEST_NUMBER_BITS,
     LARGEST_SIZE,
     STEPS_PER_TURN,
-    LimitError,
+    exceeded,
     text_limit,
 )
 
@@ -39,6 +39,10 @@ _LONG_WIDTH = re.compile(r"\d{7,}")
 
 class RefusedByTemplateError(TemplateError):
     """The template called `raise_exception`: it does not take this conversation."""
+
+
+class LimitError(SecurityError):
+    """The template wants more than a limit allows; see `limits`."""
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -81,7 +85,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             LimitError: It is.
         """
         if isinstance(value, (str, list, tuple, dict)) and len(value) > self._most_chars:
-            raise text_limit(self._most_chars)
+            raise LimitError(text_limit(self._most_chars))
         if isinstance(value, int) and value.bit_length() > LARGEST_NUMBER_BITS:
             raise _number_limit()
         return value
@@ -94,7 +98,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """
         self._steps += 1
         if self._steps > self._most_steps:
-            raise LimitError("step", f"{self._most_steps:,} loop passes and macro calls")
+            raise LimitError(exceeded("step", f"{self._most_steps:,} loop passes and macro calls"))
 
     def collect(self, pieces: Iterator[str]) -> str:
         """The pieces of a rendering as one text, ending early if they grow too large.
@@ -107,7 +111,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             parts.append(piece)
             chars += len(piece)
             if chars > self._most_chars:
-                raise text_limit(self._most_chars)
+                raise LimitError(text_limit(self._most_chars))
         return "".join(parts)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -121,7 +125,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             for text, count in ((left, right), (right, left)):
                 sized = isinstance(text, (str, list, tuple)) and isinstance(count, int)
                 if sized and len(text) * count > self._most_chars:
-                    raise text_limit(self._most_chars)
+                    raise LimitError(text_limit(self._most_chars))
         integers = isinstance(left, int) and isinstance(right, int)
         if operator == "**" and integers and left.bit_length() * right > LARGEST_NUMBER_BITS:
             raise _number_limit()
@@ -218,11 +222,11 @@ def _call(method: str, arguments: list[nodes.Node]) -> nodes.Call:
 
 
 def _number_limit() -> LimitError:
-    return LimitError("number", f"integers of {LARGEST_NUMBER_BITS} bits")
+    return LimitError(exceeded("number", f"integers of {LARGEST_NUMBER_BITS} bits"))
 
 
 def _size_limit(what: str) -> LimitError:
-    return LimitError("number", f"{LARGEST_SIZE:,} for {what} that may be a size")
+    return LimitError(exceeded("number", f"{LARGEST_SIZE:,} for {what} that may be a size"))
 
 
 def _refuse(message: object = "") -> NoReturn:

@@ -153,6 +153,20 @@ def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE, chosen: str = 
     return ChatTemplate(plain, special_tokens, today=today, is_default=True)
 
 
+def check_template(chosen: str) -> None:
+    """Check that the template which a recipe names is there and is Jinja.
+
+    Args:
+        chosen: The recipe's data.template.
+
+    Raises:
+        DataError: It is a file that cannot be read, is empty, is not valid Jinja or exceeds a limit.
+        SetupError: The process that renders cannot be started.
+    """
+    if chosen != "auto" and chosen not in TEMPLATES:
+        ChatTemplate(template_source(chosen), {}, file=chosen)
+
+
 def adds_bos(tokenizer: Any) -> bool:
     """Whether the tokenizer puts its beginning-of-sequence token before every text."""
     bos = tokenizer.bos_token_id

@@ -243,3 +243,22 @@ def test_a_bug_is_told_as_one(monkeypatch, capsys, burnish_home):
     assert main(["runs", "list"]) == 1
     assert "bug in Burnish: ZeroDivisionError: oops" in paragraph(capsys)
     assert "Traceback" in (burnish_home / "last-error.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b" \n", "is empty"), (b"a\n{% for %}", "line 2"), (b"{{ 9 ** 999999 }}", "the number limit")],
+)
+def test_recipe_check_reads_the_template_that_the_recipe_names(content, said, tmp_path, capsys):
+    (tmp_path / "own.jinja").write_bytes(content)
+    (tmp_path / "recipe.toml").write_text('[data]\nfiles = ["a.jsonl"]\ntemplate = "own.jinja"\n', encoding="utf-8")
+    assert main(["recipe", "check", str(tmp_path / "recipe.toml")]) == 11
+    error = " ".join(capsys.readouterr().err.split())
+    assert said in error
+    assert "own.jinja" in error.replace(" ", "")
+
+
+def test_recipe_check_takes_a_template_in_order(tmp_path):
+    (tmp_path / "own.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text('[data]\ntemplate = "own.jinja"\n', encoding="utf-8")
+    assert main(["recipe", "check", str(tmp_path / "recipe.toml")]) == 0

@@ -144,7 +144,7 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
 _LATER = {
     "data": (
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
-        "addresses", "damaged", "control_tokens", "tools", "workers",
+        "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
     ),
     "train": ("momentum", "lora_plus_ratio"),
     "evaluation": ("patience", "min_improvement"),

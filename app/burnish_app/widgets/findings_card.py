@@ -74,7 +74,10 @@ class FindingsCard(Card):
             self._lines.addWidget(self._finding(finding, facts))
         for warning in further_warnings(facts):
             self._lines.addWidget(self._line(f"!  {warning}", "", named_settings(warning)))
+        said = [finding.says for finding in facts.report.findings] if facts.report else []
         for reason, count in facts.dropped.items():
+            if any(reason in words for words in said):
+                continue
             where = rows_in_words(facts.dropped_examples.get(reason, []), count, facts)
             self._lines.addWidget(self._line(f"{plural(count, 'row')} left out: {reason}", where, [], look="muted"))
         for change in changes(data):

@@ -30,12 +30,15 @@ def report_blocks(report: DatasetReport) -> Iterator[RenderableType]:
 
 
 def _readings(readings: list[ColumnReading]) -> Table:
+    from burnish_engine.data.report import AS_TOLD
+
     table = Table.grid(padding=(0, 2))
     for number, reading in enumerate(readings):
         columns = ", ".join(f"{meaning} = {name}" for meaning, name in reading.columns.items())
         style = "" if number == 0 else "dim"
         state = "in use" if number == 0 else "or"
-        row = (state, f"{reading.confidence:.0%} sure", reading.shape, columns)
+        sure = AS_TOLD if reading.says == AS_TOLD else f"{reading.confidence:.0%} sure"
+        row = (state, sure, reading.shape, columns)
         table.add_row(*(Text(cell, style=style) for cell in row))
     return table
 

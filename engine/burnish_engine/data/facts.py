@@ -173,7 +173,7 @@ def _reading_warnings(seen: Seen) -> list[str]:
         shown = "; ".join(f"{name} ({why})" for name, why in list(seen.left_out.items())[:3])
         more = f" and {len(seen.left_out) - 3} more" if len(seen.left_out) > 3 else ""
         warnings.append(f"Not read: {shown}{more}.")
-    for shape, what in (("preference", "the chosen reply of each pair"), ("kto", "the replies labeled good")):
+    for shape, what in (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good")):
         if any(source.layout.shape == shape for source in seen.sources):
             warnings.append(
                 f"These are preferences (shape {shape}), which are not trained on as such. With data.shape = "

@@ -38,13 +38,14 @@ OTHERWISE = "a last reply that begins otherwise than the generation prompt says"
 
 MEDIA_TAG = "a place for an image, audio or video, which is learned as letters"
 PLACEHOLDER = "a placeholder that is learned as it stands"
+_BLANKS = "NAME|COMPANY|DATE|ADDRESS|EMAIL|PHONE|CITY|TOPIC|PRODUCT|LOCATION"
 _PLACEHOLDERS = re.compile(
-    r"""(?<!\$)\{\{\s*[A-Za-z_][\w .-]{0,40}\}\}                              # {{name}}, {{ user.name }}
-    | (?<![\w\\$^_{}\[("'])\{[a-z][a-z_]{2,30}\}(?![\w{}\])"'])              # {name} among words
-    | \[(?:INSERT|Insert|insert|YOUR|Your|your)\b[^\]\n]{0,60}\](?!\()         # [INSERT DATE], [Your Name]
-    | \[(?:[A-Z]+[ _])*(?:NAME|COMPANY|DATE|ADDRESS|EMAIL|PHONE|CITY|TOPIC|PRODUCT|LOCATION)(?:[ _][A-Z]+)*\](?!\()
-    | <(?:INSERT|insert|YOUR|your)[ _-][^<>\n]{1,40}>                          # <YOUR_API_KEY>
-    """,
+    r"""(?<!\$)\{\{\s*[A-Za-z_][\w .-]{0,40}\}\}                      # {{name}}, {{ user.name }}
+    | (?<![\w\\$^_{}\[("'/])\{[a-z][a-z_]{1,30}\}(?![\w{}\])"'])     # {name} among words
+    | (?<!\w)\[(?:INSERT|Insert|insert|YOUR|Your|your)\b[^\]\n]{0,60}\](?!\()
+    | (?<!\w)\[(?:[A-Z]+[ _])*(?:BLANKS)(?:[ _][A-Z]+)*\](?!\()       # [COMPANY NAME], and no link
+    | <(?:INSERT|insert|YOUR|your)[ _-][^<>\n]{1,40}>                  # <YOUR_API_KEY>
+    """.replace("BLANKS", _BLANKS),
     re.VERBOSE,
 )
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)

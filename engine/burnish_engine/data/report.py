@@ -22,6 +22,8 @@ from burnish_engine.data.select import Likeness
 from burnish_engine.data.shapes import BAD_REPLY
 from burnish_engine.data.source import Source
 
+AS_TOLD = "as the recipe says"
+"""What is said of a reading that a person chose."""
 _LEFT_OUT = {
     NEEDS_MEDIA: "media",
     LEARNED_IN_PART: "masks",
@@ -229,9 +231,10 @@ def cut_lines(rows: Rows, used: Sequence[int] | np.ndarray, longest: int) -> lis
 def column_readings(source: Source) -> list[ColumnReading]:
     """How a part's columns can be read, the reading in use first, each with an example."""
     in_use = source.layout
-    used = [reading for reading in source.readings if reading.layout == in_use]
-    others = [reading for reading in source.readings if reading.layout != in_use]
-    chosen = used or [Reading(in_use, 1.0, "as the recipe says")]
+    same = [(one.layout.shape, one.layout.columns) == (in_use.shape, in_use.columns) for one in source.readings]
+    used = [reading for reading, equal in zip(source.readings, same, strict=True) if equal and not in_use.by_hand]
+    others = [reading for reading, equal in zip(source.readings, same, strict=True) if not equal]
+    chosen = used or [Reading(in_use, 1.0, AS_TOLD)]
     example = next(iter(source.values()), {})
     return [_reading(reading, example) for reading in [*chosen[:1], *others[:4]]]
 

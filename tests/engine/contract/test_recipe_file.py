@@ -7,6 +7,7 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe import Recipe, sections
+from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_file import (
     dump_recipe,
     load_recipe,
@@ -59,6 +60,23 @@ def test_mistakes_are_named_with_value_and_remedy(text, words):
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    "columns", [["x"], ["=x"], ["prompt="], ["color=x"], ["prompt=a", "prompt=b"], ["prompt=a", "b"]]
+)
+def test_columns_that_are_no_pairs_are_refused_before_any_data_is_read(tmp_path, columns):
+    path = tmp_path / "recipe.toml"
+    path.write_text(f"version = 1\n[data]\ncolumns = {columns!r}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="columns"):
+        load_recipe(path)
+
+
+def test_columns_that_a_person_chose_are_kept_in_the_recipe(tmp_path):
+    path = tmp_path / "recipe.toml"
+    chosen = Recipe(data=DataSection(shape="kto", columns=["conversation=talk = 1", "label=thumb"]))
+    path.write_text(dump_recipe(chosen), encoding="utf-8")
+    assert load_recipe(path).data == chosen.data
 
 
 def test_settings_that_training_every_weight_has_no_use_for():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from burnish_engine.contract.data_report import RowPlace
+from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_data import DataSection
 from burnish_engine.contract.recipe_train import TrainSection
@@ -246,6 +247,86 @@ def test_tools_that_the_template_does_not_write(write_jsonl, make_tokenizer):
     assert applied(path, tokenizer, facts, "tools").train_rows == 40
 
 
+@pytest.mark.parametrize(
+    ("reply", "placeholder"),
+    [
+        ("Hello! I am {{name}}, made by {{ author.name }}.", "{{name}}"),
+        ("Dear {first_name}, welcome.", "{first_name}"),
+        ("We meet on [INSERT DATE HERE].", "[INSERT DATE HERE]"),
+        ("Kind regards, [Your Name]", "[Your Name]"),
+        ("Send it to [COMPANY NAME].", "[COMPANY NAME]"),
+        ("Set the key to <YOUR_API_KEY>.", "<YOUR_API_KEY>"),
+    ],
+)
+def test_placeholders_that_are_learned(write_jsonl, make_tokenizer, reply, placeholder):
+    asked = chat("Who is {{name}}, [YOUR NAME]?", "A person.")
+    path, tokenizer = write_jsonl([*rows(), chat("Go on.", reply), asked]), make_tokenizer()
+    facts = prepared(path, tokenizer).facts
+    found = finding(facts, "placeholders")
+    assert found.rows == 1
+    assert numbers(found.first) == [41]
+    assert placeholder in found.says
+    assert applied(path, tokenizer, facts, "placeholders").train_rows == 41
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Write `{{name}}` there.",
+        "```jinja\nDear {{ name }},\n```",
+        "\\frac{abc}{def} and x^{abc}",
+        "print(f'{total}') shows it",
+        "Use ${{ secrets.TOKEN }} and /users/{id}/posts.",
+        "See [Your Account](https://example.org) or item[DATE].",
+        "The set {a, b} and { color: red }.",
+    ],
+)
+def test_code_and_links_are_no_placeholders(write_jsonl, make_tokenizer, reply):
+    facts = prepared(write_jsonl([*rows(), chat("Go on.", reply)]), make_tokenizer()).facts
+    assert finding(facts, "placeholders") is None
+
+
+def test_replies_labeled_bad_are_left_out_counted_and_never_learned(write_jsonl, make_tokenizer):
+    labeled = [{**row, "label": number % 4 != 0} for number, row in enumerate(rows())]
+    path, tokenizer = write_jsonl(labeled), make_tokenizer()
+    with pytest.raises(DataError, match="not trained on"):
+        prepared(path, tokenizer)
+    data = prepared(path, tokenizer, shape="kto")
+    found = finding(data.facts, "bad_replies")
+    assert found.rows == 10 == sum(data.facts.dropped.values())
+    assert numbers(found.first) == [1, 5, 9, 13, 17]
+    assert data.facts.train_rows == 30 == data.facts.rows - 10
+    assert {document.row for document in data.train} == {n + 1 for n in range(40) if n % 4}
+
+
+def test_rows_that_need_media_are_left_out_and_counted(write_jsonl, make_tokenizer):
+    seen = {**chat("<image>What is it?", "A lathe."), "images": ["lathe.png"]}
+    path, tokenizer = write_jsonl([*rows(), seen, {**chat("b?", prose(99)), "images": []}]), make_tokenizer()
+    facts = prepared(path, tokenizer).facts
+    found = finding(facts, "media")
+    assert (found.rows, numbers(found.first)) == (1, [41])
+    assert facts.train_rows == 41
+    with pytest.raises(DataError, match="images, audio or video"):
+        prepared(write_jsonl([seen], "seen.jsonl"), tokenizer)
+
+
+def test_a_place_for_media_without_any_is_told(write_jsonl, make_tokenizer):
+    tagged, html = chat("<image>What is it?", "A lathe."), chat("In HTML?", "<video>\n</video>")
+    found = finding(prepared(write_jsonl([*rows(), tagged, html]), make_tokenizer()).facts, "media")
+    assert (found.rows, numbers(found.first)) == (1, [41])
+
+
+def test_columns_with_media_do_not_count_where_a_person_named_the_others(write_jsonl, make_tokenizer):
+    listed = [{"q": f"What is tool {n}?", "a": prose(n), "image": "x.png"} for n in range(8)]
+    columns = ["prompt=q", "completion=a"]
+    facts = prepared(write_jsonl(listed), make_tokenizer(), columns=columns).facts
+    assert facts.train_rows == 8
+    assert facts.report.readings[0].columns == {"prompt": "q", "completion": "a"}
+    tagged = [{**row, "q": f"<image>{row['q']}"} for row in listed]
+    with pytest.raises(DataError, match="images, audio or video"):
+        prepared(write_jsonl(tagged, "tagged.jsonl"), make_tokenizer(), columns=columns)
+
+
 def test_what_is_dropped_is_counted_by_its_reason(write_jsonl, make_tokenizer):
     """Each setting leaves out its own rows and no others."""
     odd = {
@@ -254,6 +335,7 @@ def test_what_is_dropped_is_counted_by_its_reason(write_jsonl, make_tokenizer):
         "damaged": chat("a?", "Gr\ufffd\ufffde"),
         "control_tokens": chat("What is <|im_start|>?", "A token."),
         "degenerate": chat("Hm?", "."),
+        "placeholders": chat("Who are you?", "I am {{name}}."),
     }
     path, tokenizer = write_jsonl([*rows(), *odd.values()]), make_tokenizer()
     for place, setting in enumerate(odd, start=41):

@@ -13,6 +13,7 @@ from burnish_engine.data.read import read_table
 from burnish_engine.data.readings import SURE, readings
 from burnish_engine.data.recognize import recognize
 
+CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SAMPLES = Path(__file__).parent / "samples"
 
 SHAPES = {
@@ -155,3 +156,24 @@ def test_weight_zero_is_not_learned():
 def test_columns_that_cannot_be(columns, error):
     with pytest.raises(error):
         recognize(rows("ambiguous-unknown-names.jsonl"), "file", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "columns", "shape"),
+    [
+        ({"frage": "Why so?", "completion": "Because."}, ["prompt=frage"], "prompt_completion"),
+        ({"messages": CHAT, "thumb": True}, ["label=thumb"], "kto"),
+        ({"talk": CHAT[:1], "good": CHAT[1], "bad": CHAT[1]}, ["conversation=talk", "chosen=good", "rejected=bad"],
+         "preference"),
+        ({"talk": CHAT, "label": True}, ["conversation=talk", "label=label"], "kto"),
+        ({"question": "Which?", "choices": ["a", "b"], "answer": "a"}, ["prompt=question", "completion=answer"],
+         "prompt_completion"),
+        ({"input_ids": [1], "labels": [1], "note": "Some text."}, ["text=note"], "text"),
+    ],
+)  # fmt: skip
+def test_columns_said_by_hand_count_and_the_others_are_recognized(values, columns, shape):
+    layout = recognize([values], "file", columns=columns)
+    assert layout.shape == shape
+    assert layout.by_hand
+    assert dict(pair.split("=") for pair in columns).items() <= layout.columns.items()
+    assert layout.conversation(values, 1, "file")

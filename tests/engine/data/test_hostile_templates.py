@@ -56,6 +56,7 @@ def check(name):
     assert ChatTemplate("{{ messages[0].content }}", {}).render(CHAT) == "Hello"
 
 
+@pytest.mark.slow  # the time limit is five seconds of processor time
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_template_that_exceeds_a_limit_is_ended_and_the_next_one_renders(name):
     check(name)
@@ -76,6 +77,7 @@ def exhaust(name):
         renderer.render(rows)
 
 
+@pytest.mark.slow  # as above
 def test_a_template_that_takes_long_for_each_row_is_ended():
     with guarded(), pytest.raises(DataError, match="the time limit"):
         exhaust("sort")

@@ -263,7 +263,7 @@ def _with_optional(reading: Reading, names: ByName, samples: Sequence[dict[str, 
     layout = reading.layout
     if layout.is_text:
         return reading
-    wanted = [("system", _SYSTEMS), ("tools", _TOOLS)]
+    wanted: list[tuple[str, tuple[str, ...]]] = [("system", _SYSTEMS), ("tools", _TOOLS)]
     if "conversation" not in layout.columns:
         if layout.shape != "preference":
             wanted.append(("reasoning", _REASONINGS))

@@ -134,9 +134,8 @@ def _recipe(data: dict[str, object], train: dict[str, object]) -> Recipe:
         return Recipe(data=DataSection.model_validate(data), train=TrainSection.model_validate(train))
     except ValidationError as error:
         problems = [
-            f"--{str(detail['loc'][0]).replace('_', '-')} {detail['input']}: {detail['msg']}"
-            if detail["loc"]
-            else detail["msg"].removeprefix("Value error, ")
+            f"--{str(detail['loc'][0]).replace('_', '-')} {detail['input']}: " * bool(detail["loc"])
+            + detail["msg"].removeprefix("Value error, ")
             for detail in error.errors(include_url=False)
         ]
         raise UsageError(f"These options cannot be: {'; '.join(problems)}.", "See `burnish inspect --help`.") from None

@@ -117,11 +117,10 @@ class DataSection(Section):
             meaning, _, name = (part.strip() for part in pair.partition("="))
             if meaning not in COLUMN_MEANINGS or not name:
                 raise ValueError(
-                    f"columns holds {pair!r}, which is no pair meaning=column; meanings are: "
-                    f"{', '.join(COLUMN_MEANINGS)}"
+                    f"holds {pair!r}, which is no pair meaning=column; meanings are: {', '.join(COLUMN_MEANINGS)}"
                 )
             if meaning in seen:
-                raise ValueError(f"columns says twice which column is {meaning}: keep one of them")
+                raise ValueError(f"says twice which column is {meaning}: keep one of them")
             seen.add(meaning)
         return columns
 

@@ -31,7 +31,7 @@ def script(recipe, rows_of_steps, validation):
         LoraConfig(
             r=recipe.adapter.rank,
             lora_alpha=recipe.adapter.alpha,
-            target_modules=recipe.adapter.targets,
+            target_modules="all-linear",
             task_type="CAUSAL_LM",
             **METHODS[recipe.adapter.method],
         ),

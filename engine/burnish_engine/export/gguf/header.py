@@ -104,7 +104,7 @@ def _read(file: BinaryIO, path: Path, arrays: Collection[str]) -> GgufHeader:
         raise ValueError(f"version {version} with {tensor_count} tensors and {key_count} keys")
     metadata = dict(_pair(file, arrays) for _ in range(key_count))
     table = [_tensor(file) for _ in range(tensor_count)]
-    _require_numbers(metadata)
+    _require_numbers({key: value for key, value in metadata.items() if key not in arrays})
     alignment = metadata.get("general.alignment", 32)
     if alignment < 8 or alignment % 8:
         raise ValueError(f"general.alignment is {alignment}, not a multiple of 8")

@@ -1,5 +1,6 @@
 """Runs through the server: started, followed, commanded, queued, exported; all of it outlives the server."""
 
+import time
 from pathlib import Path
 
 import pytest

@@ -162,7 +162,7 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     try:
         with _names_as_they_are() if _has_names_of(model, folder) else nullcontext():
             tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
-    except (ValueError, RuntimeError, KeyError, OSError, SafetensorError) as error:
+    except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
         ) from error

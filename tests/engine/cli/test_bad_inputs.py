@@ -325,7 +325,7 @@ def test_model_folders(refused, tmp_path, model):
         for path in model.iterdir():
             (broken / path.name).write_bytes(path.read_bytes())
         spoil(broken)
-        refused("train", recipe, codes=(ENVIRONMENT,))
+        refused("plan", recipe, codes=(ENVIRONMENT,))
 
 
 # GGUF files.

@@ -134,7 +134,7 @@ def _recipe(data: dict[str, object], train: dict[str, object]) -> Recipe:
         return Recipe(data=DataSection.model_validate(data), train=TrainSection.model_validate(train))
     except ValidationError as error:
         problems = [
-            f"--{str(detail['loc'][0]).replace('_', '-')} {detail['input']}: " * bool(detail["loc"])
+            "".join(f"--{str(key).replace('_', '-')} {detail['input']}: " for key in detail["loc"][:1])
             + detail["msg"].removeprefix("Value error, ")
             for detail in error.errors(include_url=False)
         ]

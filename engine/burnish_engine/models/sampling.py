@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -44,13 +44,13 @@ class Reply:
         text: What was said, without the end-of-turn token.
         stopped: Whether it ended by itself rather than at the token limit.
         tokens: Tokens generated, the end-of-turn token not counted.
-        ids: Those tokens, where they are kept.
+        ids: Those tokens, where they are kept; no part of what makes replies equal.
     """
 
     text: str
     stopped: bool
     tokens: int
-    ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = field(default=(), compare=False)
 
 
 class ReplyStream(Iterator[str]):

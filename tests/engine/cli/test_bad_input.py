@@ -68,7 +68,7 @@ BAD_DATA = {
     ),
     "nothing to learn": (
         lambda path: write_jsonl(path, [{"messages": [{"role": "user", "content": "hm"}]}] * 3),
-        ["None of the 3 rows"],
+        ["conversations without replies"],
     ),
 }
 

@@ -46,7 +46,8 @@ def evil_run():
 
 
 @pytest.mark.parametrize("command", [["runs", "list"], ["runs", "show", "evil"], ["runs", "show", "evil", "--json"]])
-def test_a_run_with_escapes_and_markup_in_its_texts_is_shown(evil_run, capsys, command):
+def test_a_run_with_escapes_and_markup_in_its_texts_is_shown(evil_run, capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert harmless(printed)

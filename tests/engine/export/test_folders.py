@@ -110,7 +110,11 @@ def test_no_space_before_and_while_writing(wide, wide_adapter, tmp_path, monkeyp
             export_safetensors(wide, wide_adapter, tmp_path / "merged")
         with pytest.raises(NoSpaceError, match="The adapter needs"):
             export_adapter(wide_adapter, tmp_path / "copy")
-    monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+
+    def full(*_given, **_options):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(NoSpaceError, match="disk is full"):
         export_safetensors(wide, wide_adapter, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

@@ -177,11 +177,11 @@ def test_people_are_told():
         step=3, when="end", verdict="not_training", check="zero_gradient", sentence="No [x] gradient.", cause="Why.",
         remedy="Do.",
     )  # fmt: skip
-    assert _line(told) == "[yellow]note:[/] No \\[x] gradient. Why. Do."
+    assert str(_line(told)) == "note: No [x] gradient. Why. Do."
     well = GuardReported(step=3, when="end", verdict="training", sentence="It trained: 3 checks found nothing.")
-    assert _line(well) == "[dim]It trained: 3 checks found nothing.[/]"
+    assert str(_line(well)) == "It trained: 3 checks found nothing."
     back = RolledBack(step=9, to_step=0, factor=0.5, reason="At step 9 it was nan.")
-    assert _line(back).endswith("At step 9 it was nan. Going back to the beginning, on at 0.5 of the rate.")
+    assert str(_line(back)).endswith("At step 9 it was nan. Going back to the beginning, on at 0.5 of the rate.")
     assert "step 4: held-out loss 1.2500" in _line(BestKept(step=4, loss=1.25, at_step=8, stopped_early=True))
     card = make_card(
         guard=CardGuard(verdict="suspicious", sentence="A sign.", cause="A cause.", remedy="A remedy."),

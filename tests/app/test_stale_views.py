@@ -110,7 +110,6 @@ def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, be
 def test_data_does_not_keep_what_was_found_for_other_settings(qtbot, answers, window, bench, tmp_path):
     answers.set("inspect", {"hold": True})
     page = open_page(window, "data")
-    window.take([str(tmp_path)])
     bench.set_data_files([str(tmp_path / "a.jsonl")])
     qtbot.waitUntil(lambda: page._inspection.busy)
     name = page._inspection._request

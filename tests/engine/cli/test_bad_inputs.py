@@ -196,11 +196,12 @@ BAD_RECIPES = [
 ]  # fmt: skip
 
 
-def test_recipes(refused, tmp_path):
+@pytest.mark.parametrize("part", range(5))
+def test_recipes(refused, tmp_path, part):
     (tmp_path / "empty.jinja").write_text(" \n")
     (tmp_path / "folder.jinja").mkdir()
     binary(tmp_path / "binary.jinja")
-    for text in BAD_RECIPES:
+    for text in BAD_RECIPES[part::5]:
         path = tmp_path / "recipe.toml"
         path.write_text(text, encoding="utf-8")
         refused("recipe", "check", path, codes=(USAGE, DATA))
@@ -313,7 +314,8 @@ BAD_MODELS = [
 ]  # fmt: skip
 
 
-def test_model_folders(refused, tmp_path, model):
+@pytest.mark.parametrize("part", range(10))
+def test_model_folders(refused, tmp_path, model, part):
     data = write_jsonl(tmp_path / "good.jsonl", conversations(6))
     recipe = tmp_path / "recipe.toml"
     broken = tmp_path / "broken"
@@ -321,7 +323,7 @@ def test_model_folders(refused, tmp_path, model):
     recipe.write_text(
         f"[model]\npath = '{broken}'\n[data]\nfiles = ['{data}']\nmax_length = 128\n[devices]\nkind = 'cpu'\n"
     )
-    for spoil in BAD_MODELS:
+    for spoil in BAD_MODELS[part::10]:
         for path in model.iterdir():
             (broken / path.name).write_bytes(path.read_bytes())
         spoil(broken)
@@ -415,21 +417,23 @@ def test_damaged_recipes_of_runs(refused):
         refused("chat", run)
 
 
-def test_damaged_adapters(refused, model):
-    for number, (config, weights) in enumerate(
-        [(b"", b""), (b"{}", b""), (b"{", b"\0" * 8), (b"[]", _header({})), (b"\xff", _header(b"{")),
-         (b'{"r": "x"}', _header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}))]
-    ):  # fmt: skip
+BAD_ADAPTERS = [
+    (b"", b""), (b"{}", b""), (b"{", b"\0" * 8), (b"[]", _header({})), (b"\xff", _header(b"{")),
+    (b'{"r": "x"}', _header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})),
+]  # fmt: skip
 
-        def spoil(paths, config=config, weights=weights):
-            paths.recipe.write_text(f"[model]\npath = '{model}'\n[devices]\nkind = 'cpu'\n")
-            paths.adapter.mkdir()
-            (paths.adapter / "adapter_config.json").write_bytes(config)
-            (paths.adapter / "adapter_model.safetensors").write_bytes(weights)
 
-        run = spoiled_run(spoil, f"spoiled-{number}").root
-        refused("export", run, "--to", "safetensors")
-        refused("chat", run, "--prompt", "x", "--device", "cpu")
+@pytest.mark.parametrize(("config", "weights"), BAD_ADAPTERS)
+def test_damaged_adapters(refused, model, config, weights):
+    def spoil(paths):
+        paths.recipe.write_text(f"[model]\npath = '{model}'\n[devices]\nkind = 'cpu'\n")
+        paths.adapter.mkdir()
+        (paths.adapter / "adapter_config.json").write_bytes(config)
+        (paths.adapter / "adapter_model.safetensors").write_bytes(weights)
+
+    run = spoiled_run(spoil).root
+    refused("export", run, "--to", "safetensors")
+    refused("chat", run, "--prompt", "x", "--device", "cpu")
 
 
 def test_events_that_cannot_be_read_do_not_hide_a_run(capsys):

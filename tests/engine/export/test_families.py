@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.export.checks.contents import check_contents
+from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.fidelity import kl_divergence
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.models.gguf_runtime import GgufModel
 from burnish_engine.models.source import open_model
+from burnish_engine.models.tokenizer import load_tokenizer
 
 from support.export import edit_json, torch_log_probs, tuned_model, write_16_bit
 from support.small_families import ORIGINAL_CONTEXT, PUBLISHED, WINDOW, make_small
@@ -42,6 +45,7 @@ def test_the_file_computes_what_transformers_computes(name, tmp_path, record_pro
     source = make_small(name, tmp_path / "base")
     model = tuned_model(source, None)
     files = {kind: write_16_bit(source, None, tmp_path, kind=kind) for kind in ("F16", "F32")}
+    assert check_contents(files["F16"], Origin(source, None), load_tokenizer(source)) == []
     context = read_header(files["F16"]).number("context_length")
     bounded = no_window(name) and (source.spec.sliding_window or 0) == WINDOW
     assert (context == WINDOW) == bounded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -133,12 +133,15 @@ def _recipe(data: dict[str, object], train: dict[str, object]) -> Recipe:
     try:
         return Recipe(data=DataSection.model_validate(data), train=TrainSection.model_validate(train))
     except ValidationError as error:
-        problems = [
-            "".join(f"--{str(key).replace('_', '-')} {detail['input']}: " for key in detail["loc"][:1])
-            + detail["msg"].removeprefix("Value error, ")
-            for detail in error.errors(include_url=False)
-        ]
+        problems = [_problem(detail) for detail in error.errors(include_url=False)]
         raise UsageError(f"These options cannot be: {'; '.join(problems)}.", "See `burnish inspect --help`.") from None
+
+
+def _problem(detail: Any) -> str:
+    """One of pydantic's findings, with the option that it is about."""
+    says = str(detail["msg"]).removeprefix("Value error, ")
+    option = str(detail["loc"][0]).replace("_", "-") if detail["loc"] else ""
+    return f"--{option} {detail['input']}: {says}" if option else says
 
 
 def _default_budget() -> int:

@@ -151,7 +151,7 @@ def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> 
     used = max(dataset.train_rows + dataset.validation_rows, 1)
     lengths = dataset.lengths
     uncut = lengths.mean * used if lengths else float(dataset.tokens)
-    goes_on = dataset.shape == "text" and overlong in ("auto", "split")
+    goes_on = set(dataset.shape.split(", ")) <= {"text", "segments"} and overlong in ("auto", "split")
     cuts = lengths if not goes_on else None
     tokens = uncut * (_kept_share(cuts, max_length) if cuts else 1.0) * dataset.train_rows / used
     share = dataset.supervised_tokens / dataset.tokens if dataset.tokens else 1.0

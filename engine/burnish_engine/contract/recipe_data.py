@@ -47,7 +47,8 @@ class DataSection(Section):
     columns: list[str] = setting(
         list,
         'What columns mean, as "meaning=column", such as ["prompt=Frage", "completion=Antwort"]. Meanings: '
-        f"{', '.join(COLUMN_MEANINGS)}. What is not named is recognized.",
+        f"{', '.join(COLUMN_MEANINGS)}. Columns that are not named do not count; "
+        "where the named ones make no shape alone, the others are recognized. Empty: all are recognized.",
     )
     encoding: Literal[
         "utf-8", "utf-16", "utf-32", "cp1252", "latin-1", "cp1251", "gb18030", "big5", "shift_jis", "euc-jp", "euc-kr"

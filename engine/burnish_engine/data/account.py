@@ -25,8 +25,8 @@ class Allowance:
     """What one rendering may use without touching what is spare.
 
     Attributes:
-        seconds: Processor time.
-        chars: Characters written.
+        seconds: processor time, seconds.
+        chars: length of the text, characters.
     """
 
     seconds: float
@@ -37,9 +37,9 @@ class Allowance:
         """The allowance of a rendering.
 
         Args:
-            turns: Messages of the conversation.
-            given_chars: Characters of the messages and tools.
-            source_chars: Length of the template.
+            turns: number of messages of the conversation.
+            given_chars: length of the messages and tools, characters.
+            source_chars: length of the template, characters.
         """
         return cls(
             seconds=FREE_S + S_PER_TURN * turns + S_PER_CHAR * given_chars,
@@ -62,8 +62,8 @@ class Account:
         """Settle what a rendering took.
 
         Args:
-            used: Processor time, seconds.
-            allowed: The rendering's allowance, seconds.
+            used: processor time that it took, seconds.
+            allowed: its allowance, seconds.
 
         Raises:
             LimitError: Nothing is spare any more.

@@ -49,7 +49,7 @@ def open_member(path: Path, raw: IO[bytes], name: str) -> IO[bytes]:
         name: the file's name in it.
 
     Raises:
-        zipfile.BadZipFile: The archive is damaged.
+        zipfile.BadZipFile: The archive is damaged, or the file is packed in a way that Python cannot unpack.
         KeyError: It has no such file.
     """
     info = zip_members(path)[name]
@@ -59,7 +59,10 @@ def open_member(path: Path, raw: IO[bytes], name: str) -> IO[bytes]:
         raise zipfile.BadZipFile(f"the file {name!r} does not begin where the directory says")
     _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
     raw.seek(name_bytes + extra_bytes, 1)
-    return zipfile.ZipExtFile(raw, "r", info)  # type: ignore[return-value]
+    try:
+        return zipfile.ZipExtFile(raw, "r", info)  # type: ignore[return-value]
+    except NotImplementedError as error:  # such as Deflate64, with which Windows packs large files
+        raise zipfile.BadZipFile(str(error)) from error
 
 
 def refuse_bomb(name: str, packed_bytes: int, unpacked_bytes: Iterable[int]) -> None:

@@ -193,7 +193,7 @@ class Collector:
     def _kept(self, numbered: Sequence[tuple[int, Source]], workers: int) -> list[Shard]:
         """The shards from the cache, or made and put there."""
         self._progress("looking for what was tokenized before", 0, 0)
-        texts = any(source.layout.shape == "text" for _, source in numbered)
+        texts = any(source.layout.is_text for _, source in numbered)
         key = f"{self._instructions.key(texts=texts)}-{numbered[0][0]}"
         kept = kept_for([source.part for _, source in numbered], key)
         lock = kept.lock()

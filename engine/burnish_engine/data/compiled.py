@@ -28,8 +28,8 @@ class TemplateFaultError(Exception):
     """The template cannot be used at all.
 
     Args:
-        what: What is wrong, as a phrase.
-        hostile: Whether it tried to leave its sandbox or exceeded a limit.
+        what: the fault, as a phrase.
+        hostile: whether the template tried to leave its sandbox or exceeded a limit.
     """
 
     def __init__(self, what: str, *, hostile: bool) -> None:
@@ -42,9 +42,12 @@ class CompiledTemplate:
     """A compiled chat template. Not for use by several threads at once.
 
     Args:
-        source: Jinja source.
-        special_tokens: Names such as bos_token and eos_token to their text.
-        today: What a template that asks for the date gets.
+        source: the Jinja source.
+        special_tokens: special tokens: names such as bos_token and eos_token to their text.
+        today: date given to a template that asks for one.
+
+    Attributes:
+        memory_bytes: the memory limit of this process, bytes, for messages; set by the process.
 
     Raises:
         TemplateFaultError: The source is not valid Jinja, or cannot be compiled.
@@ -88,12 +91,7 @@ class CompiledTemplate:
             raise TemplateFaultError(str(error), hostile=True) from None
 
     def render(self, messages: Messages, *, add_generation_prompt: bool = False, tools: Sequence[Any] = ()) -> str:
-        """The conversation as text.
-
-        Args:
-            messages: Turns with role and content, and what else the template knows of turns.
-            add_generation_prompt: Add what stands before a reply, for the model to go on from.
-            tools: JSON schemas of the tools that may be called.
+        """The conversation as text; arguments as of `ChatTemplate.render`.
 
         Raises:
             RowError: The template does not take this conversation.
@@ -126,7 +124,7 @@ class CompiledTemplate:
             raise TemplateFaultError(f"{range_limit()}{_line(error)}", hostile=True) from None
         except RefusedByTemplateError as error:
             raise RowError(f"refused by the chat template: {shorten(error, 80)}") from None
-        except (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        except Exception as error:  # noqa: BLE001  # a template can make jinja and Python raise anything
             raise RowError(f"the chat template failed{_line(error)}: {shorten(error, 80)}") from None
         return text
 

@@ -17,7 +17,7 @@ if sys.platform == "win32":
         """Limit what this process may allocate; allocations beyond fail.
 
         Args:
-            limit_bytes: The limit, bytes.
+            limit_bytes: the limit, bytes.
 
         Returns:
             The limit that holds, bytes.
@@ -29,7 +29,7 @@ if sys.platform == "win32":
         """End this process when it has used some more processor time.
 
         Args:
-            seconds: Processor time from now, seconds; 0 lifts the limit.
+            seconds: processor time from now, seconds; 0 lifts the limit.
         """
         windows_job.limit_time(seconds)
 
@@ -37,7 +37,7 @@ if sys.platform == "win32":
         """Whether a process ended because of `limit_time`.
 
         Args:
-            status: Its return code, as `subprocess` gives it.
+            status: the process's return code, as `subprocess` gives it.
         """
         return status & 0xFFFFFFFF == _WINDOWS_TIME_UP
 
@@ -48,7 +48,7 @@ else:
         """Limit the address space of this process; allocations beyond fail.
 
         Args:
-            limit_bytes: The limit, bytes. A hard limit from outside stays.
+            limit_bytes: the limit, bytes. A hard limit from outside stays.
 
         Returns:
             The limit that holds, bytes.
@@ -63,7 +63,7 @@ else:
         """End this process when it has used some more processor time.
 
         Args:
-            seconds: Processor time from now, seconds; 0 lifts the limit.
+            seconds: processor time from now, seconds; 0 lifts the limit.
         """
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
@@ -71,6 +71,6 @@ else:
         """Whether a process ended because of `limit_time`.
 
         Args:
-            status: Its return code, as `subprocess` gives it.
+            status: the process's return code, as `subprocess` gives it.
         """
         return status == -signal.SIGPROF

@@ -12,6 +12,7 @@ from burnish_engine.data.problems import RowError, shorten
 
 ROLE_KEYS = ("role", "from", "speaker", "author")
 """Names of the part of a turn that says whose it is."""
+_MOST_LEVELS = 100  # of a tool or its arguments; Python's own recursion ends some hundreds of levels later
 _CONTENT_KEYS = ("content", "value", "text", "message", "utterance")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thoughts", "thought")
 _ROLES = {
@@ -134,6 +135,13 @@ def messages_of(turns: Sequence[Any]) -> list[Message]:
 
 
 def _with_calls(reply: Message, call: Message) -> Message:
+    """A reply with the calls of a turn that follows it.
+
+    Raises:
+        RowError: One of the two is learned and the other is not.
+    """
+    if reply.learned != call.learned:
+        raise RowError(LEARNED_IN_PART)
     calls = [*reply.extras.get("tool_calls", ()), *call.extras["tool_calls"]]
     return replace(reply, extras={**reply.extras, "tool_calls": calls})
 
@@ -301,11 +309,13 @@ def sound(text: str) -> str:
     return text
 
 
-def _sound_values(value: Any) -> Any:
+def _sound_values(value: Any, levels: int = _MOST_LEVELS) -> Any:
     if isinstance(value, str):
         return sound(value)
+    if not levels and isinstance(value, dict | list):
+        raise RowError("a tool or its call is nested too deeply")
     if isinstance(value, dict):
-        return {sound(str(key)): _sound_values(item) for key, item in value.items()}
+        return {sound(str(key)): _sound_values(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_sound_values(item) for item in value]
+        return [_sound_values(item, levels - 1) for item in value]
     return value

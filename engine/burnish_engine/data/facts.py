@@ -31,14 +31,14 @@ class Seen:
     """What was seen on the way.
 
     Attributes:
-        sources: The parts.
-        left_out: Files that were not read: name to why.
-        notes: What was noticed.
-        rows: All documents.
-        selection: Which are used.
-        template: What the chat template does; None where it is not used.
-        sampled: Whether only some rows were looked at.
-        warnings: Of the template.
+        sources: the parts.
+        left_out: files that were not read, name to why.
+        notes: counts and examples of what was noticed in the rows.
+        rows: all documents.
+        selection: choice of the documents that are used.
+        template: facts of the chat template; None where it is not used.
+        sampled: whether only some rows were looked at.
+        warnings: sentences about the chat template.
     """
 
     sources: Sequence[Source]
@@ -149,7 +149,7 @@ def _cuttable(seen: Seen, used: Ints, data: DataSection) -> Ints:
     """Those of the documents that a shorter longest length would cut: texts go on in further rows instead."""
     if data.overlong not in SPLITTING:
         return used
-    texts = [index for index, source in enumerate(seen.sources) if source.layout.shape == "text"]
+    texts = [index for index, source in enumerate(seen.sources) if source.layout.is_text]
     return used[~np.isin(seen.rows.sources[used], texts)]
 
 
@@ -194,10 +194,11 @@ def _document_warnings(
     warnings = []
     if truncated := lengths.truncated.total:
         share = truncated / (len(train) + len(validation))
+        split = "" if data.overlong == "split" else ', "split" makes several rows of them'
         warnings.append(
             f"{_rows(truncated, capital=True)} ({share:.1%}) {'is' if truncated == 1 else 'are'} cut to "
             f"{data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens; the model does not see how "
-            'they end. data.overlong = "drop" leaves them out, "split" makes several rows of them.'
+            f'they end. data.overlong = "drop" leaves them out{split}.'
         )
     leaks = seen.selection.likeness.leaks.total
     if leaks and seen.selection.keeps_leaks:

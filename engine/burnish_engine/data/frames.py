@@ -12,15 +12,11 @@ from typing import Any, BinaryIO
 _LENGTH = struct.Struct("<Q")
 
 
-class FrameTooLongError(Exception):
-    """A message is longer than its reader accepts."""
-
-
 def frame(value: Any) -> bytes:
     """A message as bytes.
 
     Args:
-        value: What JSON can say. Half surrogate pairs survive.
+        value: the message, of values that JSON can say. Half surrogate pairs survive.
 
     Raises:
         ValueError: It refers to itself, or holds an integer of thousands of digits.

@@ -1,7 +1,8 @@
 """What the rendering of a chat template may use, and what is said of one that wants more.
 
 Templates come with models from strangers. The sandbox counts what it can see (steps, texts, numbers); the process that
-renders is limited in memory and in processor time, which covers the rest.
+renders is limited in memory and in processor time, which covers the rest. The functions return the fault of a template
+that exceeds a limit, as a phrase.
 """
 
 from __future__ import annotations
@@ -43,43 +44,43 @@ S_PER_CHAR = 2e-7
 
 
 def exceeded(name: str, limit: str) -> str:
-    """What a template does that wants more than a limit allows, as a phrase.
+    """The fault of a template that wants more than a limit allows.
 
     Args:
-        name: memory, time, text, step, depth or number.
-        limit: The limit with its unit.
+        name: name of the limit: memory, time, text, step, depth or number.
+        limit: the limit with its unit.
     """
     return f"it exceeds the {name} limit ({limit})"
 
 
 def time_limit() -> str:
-    """What a template does that takes too long."""
+    """The fault of a template that takes too long."""
     return exceeded("time", f"{SPARE_S:g} s of processor time more than its length and its rows explain")
 
 
 def memory_limit(limit_bytes: int) -> str:
-    """What a template does that takes too much memory.
+    """The fault of a template that takes too much memory.
 
     Args:
-        limit_bytes: Address space of the process that renders.
+        limit_bytes: address space of the process that renders, bytes.
     """
     return exceeded("memory", f"{limit_bytes / 2**20:,.0f} MiB")
 
 
 def depth_limit() -> str:
-    """The error of a template whose macros or expressions nest too deep."""
+    """The fault of a template whose macros or expressions nest too deep."""
     return exceeded("depth", "Python's stack")
 
 
 def range_limit() -> str:
-    """What a template does that counts too far; jinja's sandbox raises OverflowError."""
+    """The fault of a template that counts too far; jinja's sandbox raises OverflowError."""
     return exceeded("number", f"ranges of {MOST_RANGE:,}")
 
 
 def text_limit(most_chars: int) -> str:
-    """What a template does that builds too large a text or list.
+    """The fault of a template that builds too large a text or list.
 
     Args:
-        most_chars: Characters or items.
+        most_chars: largest number of characters or items.
     """
     return exceeded("text", f"{most_chars:,} characters or items")

@@ -45,7 +45,7 @@ def refuse_media(values: dict[str, Any], conversation: Conversation, *, by_hand:
             for them.
 
     Raises:
-        RowError: It does.
+        RowError: The row needs media.
     """
     if not needs_media(values):
         return

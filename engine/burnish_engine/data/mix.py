@@ -17,9 +17,9 @@ def split(total: int, share: float, seed: int, groups: Ints | None = None) -> tu
     """Training and held-out documents; at least one of each where there are two and a share is asked for.
 
     Args:
-        total: How many there are.
-        share: Held out.
-        seed: The run's.
+        total: number of documents.
+        share: share that is held out, 0 to 1.
+        seed: the run's seed.
         groups: [total] documents with equal numbers stay together; None: each for itself.
 
     Returns:
@@ -59,10 +59,10 @@ def weighted(rows: Ints, entries: Ints, weights: Sequence[float], seed: int) -> 
     """Rows as often as their dataset's weight says: all once, in order, then the second time, and so on.
 
     Args:
-        rows: Their numbers.
-        entries: [rows] which dataset each is of.
-        weights: Of each dataset.
-        seed: Chooses the rows of a part of a dataset.
+        rows: numbers of the rows.
+        entries: [rows] index of each row's dataset.
+        weights: weight of each dataset.
+        seed: the run's seed, which chooses the rows where a weight takes a part of a dataset.
     """
     if not weights or all(weight == 1.0 for weight in weights):
         return rows

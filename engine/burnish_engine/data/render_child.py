@@ -39,8 +39,8 @@ class _Child:
         """The answer to a request.
 
         Args:
-            request: See `render_process`.
-            memory_bytes: The memory limit that holds, bytes.
+            request: the request, as `render_process` describes it.
+            memory_bytes: the memory limit that holds, bytes.
         """
         try:
             template = self._template(request["key"], request["template"])

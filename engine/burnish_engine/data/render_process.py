@@ -31,11 +31,11 @@ Answer = dict[str, Any]
 
 
 class _EndedError(Exception):
-    """The process ended, or says what it should not, before it answered.
+    """The process ended before it answered, or its answer is not one.
 
     Args:
-        why: As a phrase.
-        limit: Whether it ended because the template exceeded a limit.
+        why: the reason, as a phrase.
+        limit: whether it ended because the template exceeded a limit.
     """
 
     def __init__(self, why: str, *, limit: bool = False) -> None:
@@ -56,13 +56,14 @@ class RenderProcess:
         return self._child.pid if self._child else None
 
     def ask(self, request: Answer) -> Answer:
-        """The answer to a request; see `render_child`.
+        """The answer to a request. The process is started where there is none, and replaced where it ended.
 
         Args:
-            request: What is asked for.
+            request: the request, as the module describes it.
 
         Returns:
-            The answer, or {fault, hostile}: what is wrong with the template.
+            The answer; {row_error}: why the template does not take the conversation; or {fault, hostile}: what is
+            wrong with the template, and whether it exceeded a limit or tried to leave its sandbox.
 
         Raises:
             SetupError: The process cannot be started.
@@ -169,7 +170,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 shared = RenderProcess()
-"""The one of this process."""
+"""The process that renders for this one; all templates share it."""
 
 atexit.register(shared.close)
 if hasattr(os, "register_at_fork"):

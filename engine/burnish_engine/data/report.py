@@ -43,6 +43,7 @@ _NO_ADDRESSES = Setting(key="data.addresses", value="drop", says=_DROP)
 _NO_DAMAGE = Setting(key="data.damaged", value="drop", says=_DROP)
 _NO_CONTROL = Setting(key="data.control_tokens", value="drop", says=_DROP)
 _NO_LONG = Setting(key="data.overlong", value="drop", says=_DROP)
+_SPLIT_LONG = Setting(key="data.overlong", value="split", says="makes several rows of them")
 _NO_PLACEHOLDERS = Setting(key="data.placeholders", value="drop", says=_DROP)
 _NO_TOOLS = Setting(key="data.tools", value="drop", says=_DROP)
 
@@ -70,10 +71,10 @@ def findings(
     """Everything odd, what concerns most rows first.
 
     Args:
-        notes: Of all rows.
-        likeness: What equals what.
-        data: The recipe's settings.
-        names: Of the parts.
+        notes: counts and examples of what was noticed in the rows.
+        likeness: documents that equal or nearly equal others.
+        data: the recipe's settings.
+        names: name of each part.
         lengths: what became of long rows.
         held_out: number of held-out rows.
     """
@@ -89,8 +90,8 @@ def row_places(rows: Iterable[Place], names: Sequence[str]) -> list[RowPlace]:
     """Rows with the names of their files, each once, in order.
 
     Args:
-        rows: Where they are.
-        names: Of the parts.
+        rows: place of each row.
+        names: name of each part.
     """
     return [RowPlace(file=names[place.source], row=place.row) for place in sorted(set(rows))]
 
@@ -140,18 +141,16 @@ def _of_notes(notes: Notes, data: DataSection, names: Sequence[str]) -> Iterator
 
 
 def _encodings(data: DataSection) -> list[Setting]:
-    return (
-        [Setting(key="data.encoding", value="cp1252", says="reads the files as Windows-1252")]
-        if (data.encoding == "utf-8")
-        else []
-    )
+    if data.encoding != "utf-8":
+        return []
+    return [Setting(key="data.encoding", value="cp1252", says="reads the files as Windows-1252")]
 
 
 def _of_lengths(lengths: Lengths, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
     if lengths.truncated.total:
         says = f"{{rows}} cut to {data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens"
-        split = Setting(key="data.overlong", value="split", says="makes several rows of them")
-        yield _finding("overlong", says, lengths.truncated, [_NO_LONG, split], names)
+        actions = [_NO_LONG] if data.overlong == "split" else [_NO_LONG, _SPLIT_LONG]
+        yield _finding("overlong", says, lengths.truncated, actions, names)
     if lengths.continued.total:
         says = f"{{rows}} longer than {data.max_length} tokens; what follows goes on in {lengths.further} further rows"
         yield _finding("continued", says, lengths.continued, [_NO_LONG], names)

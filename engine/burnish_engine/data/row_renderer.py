@@ -1,4 +1,4 @@
-"""Rows rendered by the batch in the process that renders templates."""
+"""Batches of rows rendered with a chat template, one exchange with the process that renders for each batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from burnish_engine.data.template import ChatTemplate
 
 
 class RowRenderer:
-    """As `Renderer`, for many rows at once: one exchange with the other process for all of them.
+    """Renders rows, many at a time: conversations in the process that renders templates, plain texts here.
 
     Args:
-        template: The chat template.
-        eos_token: As `Renderer` takes it, and so the others.
-        added_tokens: Texts of the tokenizer's added tokens.
-        text_bos: Put the beginning-of-sequence id before plain texts.
-        learn: What is learned of a conversation.
+        template: the chat template.
+        eos_token: the tokenizer's end-of-sequence token, if it has one.
+        added_tokens: texts of the tokenizer's added tokens.
+        text_bos: whether the beginning-of-sequence id stands before plain texts.
+        learn: what is learned of a row, see `Renderer`.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """The environment of one template. Not for use by several threads at once.
 
     Args:
-        today: What `strftime_now` says.
+        today: date that `strftime_now` gives.
     """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -72,8 +72,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """Begin a rendering: reset the budget.
 
         Args:
-            turns: Messages of the conversation.
-            given_chars: Their size, characters.
+            turns: number of messages of the conversation.
+            given_chars: length of the messages and tools, characters.
         """
         self._steps, self._most_steps = 0, FREE_STEPS + STEPS_PER_TURN * turns
         self._most_chars = FREE_CHARS + CHARS_PER_CHAR * given_chars

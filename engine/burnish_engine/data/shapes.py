@@ -161,7 +161,7 @@ def _from_kto(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     label = values.get(columns["label"])
     if not is_label(label):
         raise RowError("a label that is neither true nor false")
-    if label in (False, 0) or str(label).strip().lower() in ("false", "0"):
+    if not _says_true(label):
         raise RowError(BAD_REPLY)
     return (_from_conversation if "conversation" in columns else _from_columns)(values, columns)
 
@@ -228,7 +228,7 @@ def _from_segments(value: Any) -> tuple[str, tuple[tuple[int, int], ...]]:
         if not is_label(segment.get("label")):
             raise RowError("a segment whose label is neither true nor false")
         begins, text = len(text), text + sound(segment["text"])
-        if segment["label"] and len(text) > begins:
+        if _says_true(segment["label"]) and len(text) > begins:
             joins = bool(spans) and spans[-1][1] == begins
             spans[-1:] = [(spans[-1][0], len(text))] if joins else [*spans[-1:], (begins, len(text))]
     if not spans:
@@ -253,6 +253,11 @@ def is_label(value: Any) -> bool:
     return isinstance(value, (bool, int, float)) and value in (0, 1)
 
 
+def _says_true(label: Any) -> bool:
+    """Whether a label (`is_label`) says true; files of text hold it as a word."""
+    return label.strip().lower() in ("true", "1") if isinstance(label, str) else bool(label)
+
+
 def _one_text(value: Any, name: str) -> str:
     """The text in a column.
 
@@ -270,9 +275,7 @@ def _optional(value: Any, name: str) -> list[str]:
 
 def _filled_text(value: Any) -> str:
     chat = turns_in(value) if isinstance(value, list) else None
-    if chat and all(
-        isinstance(turn, dict) for turn in chat
-    ):  # ms-swift's pre-training rows: a reply without a question
+    if chat and all(isinstance(turn, dict) for turn in chat):  # ms-swift's pre-training rows: replies without questions
         text = "\n".join(message.content for message in messages_of(chat))
     else:
         text = text_of(value, "text")

@@ -28,12 +28,12 @@ class Rendered:
     """A row as text, with what is learned of it.
 
     Attributes:
-        text: What is tokenized.
-        spans: Learned characters as (start, end), ascending, not overlapping.
-        add_bos: Put the beginning-of-sequence id before the text.
-        add_eos: Put the end-of-sequence id after the text, learned.
-        turn_end: The token that ends the last reply in the text; None where the text has none.
-        prompt_differs: The template's generation prompt is not how it renders the last reply's beginning.
+        text: the text to tokenize.
+        spans: learned characters as (start, end), ascending, not overlapping.
+        add_bos: whether the beginning-of-sequence id stands before the text.
+        add_eos: whether the end-of-sequence id stands after the text; it is learned.
+        turn_end: the token that ends the last reply in the text; None where the text has none.
+        prompt_differs: whether the template's generation prompt is not how it renders the last reply's beginning.
     """
 
     text: str
@@ -50,8 +50,8 @@ class _Prompt(NamedTuple):
     Its text is not kept: those of a long conversation's replies together are many times the conversation.
 
     Attributes:
-        length: Its length, characters; -1 where the template does not take the turns.
-        common: Length of the beginning that both have in common, characters.
+        length: length of the rendering up to the reply, characters; -1 where the template does not take the turns.
+        common: length of the beginning that both have in common, characters; -1 likewise.
     """
 
     length: int
@@ -69,14 +69,14 @@ class _Prompt(NamedTuple):
 
 
 class Renderer:
-    """Renders conversations and finds their spans.
+    """Renders conversations and finds the characters in them that are learned.
 
     Args:
-        template: The chat template.
-        eos_token: The tokenizer's end-of-sequence token, if it has one.
-        added_tokens: Texts of the tokenizer's added tokens.
-        text_bos: Put the beginning-of-sequence id before plain texts.
-        learn: responses: every reply that its row does not exclude. last: the last reply alone. everything: all.
+        template: the chat template.
+        eos_token: the tokenizer's end-of-sequence token, if it has one.
+        added_tokens: texts of the tokenizer's added tokens.
+        learn: what is learned: responses, every reply that its row does not exclude; last, the last reply alone;
+            everything, the whole text.
     """
 
     def __init__(
@@ -85,27 +85,25 @@ class Renderer:
         eos_token: str | None,
         added_tokens: Sequence[str],
         *,
-        text_bos: bool = False,
         learn: Learn = "responses",
     ) -> None:
         self._template = template
         self.adapter = Adapter(template)
         self._eos_token = eos_token
-        self._text_bos = text_bos
         self._learn = learn
         self._turn_end = one_of(self._turn_ends(added_tokens))
         self._locator = Locator(template, self._turn_end, self._closers())
 
     def render(self, conversation: Conversation) -> Rendered:
-        """The row as text with its spans.
+        """The conversation as text with its spans. For rows of plain text, see `plain_text`.
+
+        Args:
+            conversation: a row with messages.
 
         Raises:
             RowError: The template does not take the conversation, or its replies could not be located.
             DataError: The template is hostile.
         """
-        if conversation.text is not None:
-            has_eos = self._eos_token is not None
-            return plain_text(conversation, learn=self._learn, add_bos=self._text_bos, add_eos=has_eos)
         rendered = self._render_chat(self.adapter.turns(conversation), conversation.tools)
         if self._learn == "everything":
             return replace(rendered, spans=((0, len(rendered.text)),))
@@ -158,11 +156,11 @@ class Renderer:
         """Where learning begins: after the generation prompt; -1 if that is unknown.
 
         Args:
-            upto: The turns up to the reply.
-            prompt: The rendering of those before it with the generation prompt.
-            text: The rendering of all turns.
-            marked: Where the reply's content begins, if that is known.
-            tools: Handed to the template.
+            upto: the turns up to the reply, with it.
+            prompt: the rendering of the turns before the reply, with the generation prompt.
+            text: the rendering of all turns.
+            marked: index in the text where the reply's content begins, if that is known.
+            tools: JSON schemas of the tools, for the template.
         """
         if prompt.fits:
             return prompt.length

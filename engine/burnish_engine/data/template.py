@@ -38,11 +38,11 @@ class ChatTemplate:
     """A chat template, compiled and rendered in a process of its own with limits. For use by several threads.
 
     Args:
-        source: Jinja source.
-        special_tokens: Names such as bos_token and eos_token to their text.
-        today: What a template that asks for the date gets.
-        is_default: Whether Burnish's own template stands in for a missing one.
-        file: Where it was read from, if the recipe names a file; empty: it is the model's own.
+        source: the Jinja source.
+        special_tokens: special tokens: names such as bos_token and eos_token to their text.
+        today: date given to a template that asks for one.
+        is_default: whether Burnish's own template stands in for a missing one.
+        file: path of the file that the recipe names; empty where the template is the model's own.
 
     Raises:
         DataError: The source is too long, not valid Jinja, or exceeds a limit.
@@ -81,8 +81,8 @@ class ChatTemplate:
         """The conversation as text.
 
         Args:
-            messages: Turns with role and content, and what else the template knows of turns.
-            add_generation_prompt: Add what stands before a reply, for the model to go on from.
+            messages: turns with role and content, and what else the template knows of turns.
+            add_generation_prompt: whether to add what stands before a reply, for the model to go on from.
             tools: JSON schemas of the tools that may be called.
 
         Raises:
@@ -97,8 +97,8 @@ class ChatTemplate:
         """Let the process do something with this template; see `render_process`.
 
         Args:
-            do: compile, render or rows.
-            arguments: What that takes.
+            do: name of the work: compile, render or rows.
+            arguments: arguments of that work.
 
         Raises:
             RowError: The template does not take the conversation.
@@ -124,9 +124,9 @@ def chat_template(tokenizer: Any, *, today: date = TRAINING_DATE, chosen: str = 
     """The tokenizer's own template, a plain one where it has none, or the one that a recipe chooses.
 
     Args:
-        tokenizer: A transformers tokenizer.
-        today: What a template that asks for the date gets.
-        chosen: The recipe's data.template: "auto", a name of `template_library.TEMPLATES`, or a file with Jinja source.
+        tokenizer: the transformers tokenizer.
+        today: date given to a template that asks for one.
+        chosen: the recipe's data.template: "auto", a name of `template_library.TEMPLATES`, or a file with Jinja source.
 
     Raises:
         DataError: The template is invalid, there are several and none is the default, or the chosen one is not there.
@@ -157,7 +157,7 @@ def check_template(chosen: str) -> None:
     """Check that the template which a recipe names is there and is Jinja.
 
     Args:
-        chosen: The recipe's data.template.
+        chosen: the recipe's data.template.
 
     Raises:
         DataError: It is a file that cannot be read, is empty, is not valid Jinja or exceeds a limit.

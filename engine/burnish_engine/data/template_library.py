@@ -63,7 +63,7 @@ def template_source(chosen: str) -> str:
     """The Jinja source that a recipe's `data.template` means.
 
     Args:
-        chosen: A name of `TEMPLATES`, or the path of a file.
+        chosen: a name of `TEMPLATES`, or the path of a file.
 
     Raises:
         DataError: There is neither, or the file is empty or too large.

@@ -38,9 +38,9 @@ class TemplateParts:
 
     Attributes:
         source: Jinja source.
-        special_tokens: As `ChatTemplate` takes them.
-        today: What a template that asks for the date gets.
-        file: Where it was read from, for messages.
+        special_tokens: special tokens, as `ChatTemplate` takes them.
+        today: date for a template that asks for it.
+        file: path that it was read from, for messages.
     """
 
     source: str
@@ -114,7 +114,7 @@ class Worker:
     """Turns batches of rows into shards.
 
     Args:
-        instructions: What decides.
+        instructions: all that decides what becomes of a row.
     """
 
     def __init__(self, instructions: Instructions) -> None:

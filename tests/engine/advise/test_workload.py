@@ -36,8 +36,9 @@ def test_cutting_loses_tokens_and_keeps_rows():
     assert cut.supervised / cut.tokens == pytest.approx(0.6, abs=0.01)
 
 
-def test_texts_go_on_in_further_rows_where_they_are_not_cut():
-    texts = DOCUMENTS.model_copy(update={"shape": "text"})
+@pytest.mark.parametrize("shape", ["text", "segments", "text, segments"])
+def test_texts_go_on_in_further_rows_where_they_are_not_cut(shape):
+    texts = DOCUMENTS.model_copy(update={"shape": shape})
     whole, on, cut = (workload(texts, 32_768), workload(texts, 2_048), workload(texts, 2_048, "truncate"))
     assert (on.tokens, on.cut_share) == (whole.tokens, 0)
     assert on.rows == pytest.approx(on.tokens / 2_048, rel=0.01)

@@ -102,6 +102,19 @@ def test_what_was_tokenized_is_used_again_until_something_changes(
     assert len(folders()) == 3
 
 
+@pytest.mark.parametrize("column", ["text", "segments"])
+def test_texts_are_split_anew_at_another_length(write_jsonl, make_tokenizer, everything_is_large, column):
+    text, tokenizer = "Some words that go on. " * 60, make_tokenizer()
+    value = text if column == "text" else [{"text": text, "label": True}]
+    path = write_jsonl([{column: value} for _ in range(3)])
+    for longest in (64, 128, 32):
+        data = DataSection(files=[str(path)], max_length=longest, workers=1, validation_share=0.0)
+        found = prepare(Recipe(data=data), tokenizer)
+        assert longest / 2 < max(map(len, found.train)) <= longest
+        assert found.facts.truncated_rows == found.facts.report.tokens_lost == 0
+        assert [line.rows_cut for line in found.facts.report.cut_lines] == [0]
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone", "no end", "manifest"])
 def test_a_damaged_cache_is_made_anew(write_jsonl, make_tokenizer, everything_is_large, damage):
     path, tokenizer = write_jsonl([chat(number) for number in range(400)]), make_tokenizer()

@@ -143,6 +143,18 @@ def test_a_file_that_is_not_where_the_directory_says(tmp_path):
         values(path)
 
 
+def test_a_way_of_packing_that_python_does_not_know(tmp_path):
+    """Windows packs files of more than 2 GiB as Deflate64 (method 9)."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("a.jsonl", LINES)
+    data = bytearray(path.read_bytes())
+    data[data.find(b"PK\x01\x02") + 10] = 9
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="could not be unpacked"):
+        values(path)
+
+
 def test_damaged_and_encrypted_archives(tmp_path):
     path = tmp_path / "a.zip"
     path.write_bytes(b"PK\x03\x04 nothing")

@@ -352,6 +352,10 @@ def test_cut_lines_say_what_a_length_would_cost(write_jsonl, make_tokenizer):
     assert lines[512].tokens_lost == cut.report.tokens_lost == whole.tokens - cut.tokens
     assert lines[512].learned_lost == whole.supervised_tokens - cut.supervised_tokens
     assert numbers(finding(cut, "overlong").first) == [41]
+    for overlong, offered in (("auto", ["drop", "split"]), ("split", ["drop"])):
+        facts = prepared(path, tokenizer, max_length=512, overlong=overlong).facts
+        assert [action.value for action in finding(facts, "overlong").actions] == offered
+        assert any("makes several rows" in warning for warning in facts.warnings) == ("split" in offered)
     dropped = applied(path, tokenizer, cut, "overlong", 0, max_length=512)
     assert dropped.dropped == {"longer than 512 tokens": 1}
 

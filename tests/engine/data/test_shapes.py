@@ -3,7 +3,7 @@ import json
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
-from burnish_engine.data.content_parts import NEEDS_MEDIA
+from burnish_engine.data.content_parts import LEARNED_IN_PART, NEEDS_MEDIA
 from burnish_engine.data.problems import RowError
 from burnish_engine.data.recognize import recognize
 from burnish_engine.data.shapes import SHAPES, TEXT_SHAPES
@@ -161,6 +161,27 @@ def test_bad_chats_are_refused_by_reason(chat, reason):
 )
 def test_bad_alpaca_rows_are_refused_by_reason(values, reason):
     assert problem(values, sample={"instruction": "a", "input": "b", "output": "c"}) == reason
+
+
+@pytest.mark.parametrize(("no", "yes"), [(False, True), (0, 1), ("false", "True"), ("0", "1")])
+def test_a_segment_is_learned_where_its_label_says_true_however_that_is_written(no, yes):
+    values = {"segments": [{"text": "asked", "label": no}, {"text": "replied", "label": yes}]}
+    assert recognize([values], "file").conversation(values, 1, "file").spans == ((5, 12),)
+
+
+@pytest.mark.parametrize(("reply", "call"), [(0, None), (1, 0)])
+def test_a_reply_and_its_call_are_learned_together_or_the_row_is_left_out(reply, call):
+    said = {"role": "assistant", "content": "I look.", "loss": reply}
+    called = {"role": "tool_call", "content": '{"name": "look", "arguments": {}}', "loss": call}
+    assert problem({"messages": [CHAT[0], said, called, CHAT[1]]}) == LEARNED_IN_PART
+
+
+def test_a_tool_call_nested_without_end_leaves_its_row_out():
+    deep = "end"
+    for _ in range(600):
+        deep = {"more": deep}
+    called = {"role": "assistant", "tool_calls": [{"function": {"name": "look", "arguments": deep}}]}
+    assert "nested too deeply" in problem({"messages": [{"role": "user", "content": "hm"}, called]})
 
 
 def test_bad_text_rows_are_refused_by_reason():

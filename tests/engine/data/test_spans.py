@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from burnish_engine.data.conversation import Conversation, Message
 from burnish_engine.data.problems import RowError
+from burnish_engine.data.row_renderer import RowRenderer
 from burnish_engine.data.spans import UNVERIFIED, Renderer
 from burnish_engine.data.template import ChatTemplate, chat_template
 
@@ -237,7 +238,7 @@ def test_everything_can_be_learned():
 def test_plain_text_is_learned_whole_with_its_end():
     template = ChatTemplate("never used", {})
     text = Conversation((), " Some text. ", 1, "file")
-    rendered = Renderer(template, "</s>", [], text_bos=True).render(text)
+    (rendered,) = RowRenderer(template, "</s>", [], text_bos=True).render([text])
     assert (rendered.text, rendered.spans) == (" Some text. ", ((0, 12),))
     assert rendered.add_bos
     assert rendered.add_eos

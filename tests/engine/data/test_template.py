@@ -123,6 +123,8 @@ def test_macros_and_blocks_work():
         ("{{ missing.field }}", "the chat template failed in line 1: 'missing' is undefined"),
         ("{{ 1 + 'a' }}", "the chat template failed"),
         ("{{ messages[9].content }}", "the chat template failed"),
+        ("{{ 1e999 | int }}", "the chat template failed in line 1: name 'inf'"),  # a NameError
+        ("{{ cycler() }}", "the chat template failed in line 1"),  # a RuntimeError
         ("{% if true %}\n{{ 'a' }}\n{{ 1 + 'a' }}{% endif %}", "the chat template failed in line 3"),
     ],
 )

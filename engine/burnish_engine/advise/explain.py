@@ -138,7 +138,11 @@ def _explain_adapter(settings: Settings, by: Circumstances) -> None:
     settings.choose("adapter.rank", adapter.rank, reason)
     covered = settings.fit.plan.coverage
     reached = f": {covered.text}" if covered else ""
-    settings.choose("adapter.targets", ", ".join(adapter.targets), f"Every matrix of the family's layers{reached}.")
+    settings.choose(
+        "adapter.targets",
+        ", ".join(adapter.targets),
+        f"Every matrix of the layers that an adapter is meant for{reached}.",
+    )
     scale = "alpha / sqrt(rank)" if adapter.method == "rslora" else "alpha / rank"
     settings.choose(
         "adapter.alpha", f"{adapter.alpha:g}", f"Keeps the update's scale, {scale}, at 2, as the learning rate expects."

@@ -1,4 +1,4 @@
-"""What a run's result can be exported as, decided from model and adapter before training. Loads no torch.
+"""Decides before training, from model and adapter, which exports of a run's result will work. Loads no torch.
 
 `export.preflight` refuses by the same decision, so that what a plan promises is what an export does.
 """
@@ -14,10 +14,9 @@ from burnish_engine.advise.gguf_rules import Config, Refusal, gguf_refusal
 from burnish_engine.contract.exports import ExportChoice, ExportKind
 from burnish_engine.contract.facts import DecoderSpec
 from burnish_engine.contract.recipe_train import AdapterSection
+from burnish_engine.models.adapter_targets import is_target
+from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.spec import decoder_spec
-
-_EXPERT_WORDS = ("expert", "gate_up_proj", "down_proj", "auto")
-"""Parts of target names that mean the experts of a mixture, which transformers keeps in stacks."""
 
 
 def exports_of(
@@ -31,11 +30,11 @@ def exports_of(
     """Each kind of export, and whether it works.
 
     Args:
-        config: The base model's config.json; at least its model_type.
-        spec: The base model's shape; None where it is not known in detail.
-        adapter: What is trained.
-        trained: The finished adapter's folder, which is read instead of guessed from the recipe.
-        name: What to call the model.
+        config: config.json of the base model; at least its model_type.
+        spec: shape of the base model, read or counted; None where neither could be done.
+        adapter: the recipe's adapter section.
+        trained: folder of the finished adapter, which then decides instead of the recipe.
+        name: the model's name in the reasons.
     """
     refused = {kind: refusal(kind, config, spec, adapter, trained=trained, name=name) for kind in get_args(ExportKind)}
     return [ExportChoice(kind=kind, works=why is None, reason=why.what if why else "") for kind, why in refused.items()]
@@ -45,13 +44,14 @@ def planned_exports(config: Config | None, spec: DecoderSpec, adapter: AdapterSe
     """The exports of a run that is planned.
 
     Args:
-        config: The base model's config.json; None for one of the catalog, which is what its shape says.
-        spec: Its shape, which may be a rough one where there is a config.
-        adapter: What is trained.
+        config: config.json of the base model; None for a model of the catalog, which its shape says all about.
+        spec: shape of the base model; with a config it may be a rough one, which is not used.
+        adapter: the recipe's adapter section.
     """
     if config is None:
         return exports_of({"model_type": spec.family}, spec, adapter)
-    return exports_of(config, decoder_spec(dict(config)), adapter)
+    counted = spec if spec.weights else None
+    return exports_of(config, decoder_spec(dict(config)) or counted, adapter)
 
 
 def refusal(
@@ -66,7 +66,7 @@ def refusal(
     """Why one kind of export does not work; None where nothing stands in its way.
 
     Args:
-        kind: The kind.
+        kind: kind of export.
         config: See `exports_of`.
         spec: See `exports_of`.
         adapter: See `exports_of`.
@@ -90,21 +90,14 @@ def finished_refusal(
     """Why one kind of export of a finished model does not work; None where nothing stands in its way.
 
     Args:
-        kind: The kind.
-        config: The model's config.json.
-        spec: Its shape; None where it is not known in detail.
-        trained: The adapter's folder; None where the model is exported as it is.
-        name: What to call the model.
+        kind: kind of export.
+        config: config.json of the base model.
+        spec: shape of the base model; None where it is not known in detail.
+        trained: folder of the adapter; None where the model is exported as it is.
+        name: the model's name in the reason.
     """
     adapter = AdapterSection() if trained is not None else AdapterSection(method="full")
     return refusal(kind, config, spec, adapter, trained=trained, name=name)
-
-
-def fused_experts(spec: DecoderSpec | None, adapter: AdapterSection) -> bool:
-    """Whether the recipe adapts experts that a model fuses into stacks, which PEFT does as `target_parameters`."""
-    if spec is None or not spec.num_experts or adapter.method == "full":
-        return False
-    return any(word in target for target in adapter.targets for word in _EXPERT_WORDS)
 
 
 def _quantized(config: Config, name: str) -> Refusal | None:
@@ -121,11 +114,20 @@ def _quantized(config: Config, name: str) -> Refusal | None:
 
 def _on_experts(spec: DecoderSpec | None, adapter: AdapterSection, trained: Path | None) -> Refusal | None:
     saved = _saved_config(trained)
-    if not (fused_experts(spec, adapter) if saved is None else saved.get("target_parameters")):
+    if not (_adapts_stacks(spec, adapter) if saved is None else saved.get("target_parameters")):
         return None
     return Refusal(
         "The adapter changes experts that the model keeps in one stack, which this version does not merge.",
         "Export the adapter (--to adapter); PEFT adds it to the base.",
+    )
+
+
+def _adapts_stacks(spec: DecoderSpec | None, adapter: AdapterSection) -> bool:
+    """Whether the recipe adapts experts that the model keeps in stacks, which PEFT does as `target_parameters`."""
+    return spec is not None and any(
+        matrix.form == "stacked" and is_target(matrix, adapter.targets)
+        for layer in spec.layers
+        for matrix in layer_matrices(spec, layer)
     )
 
 

@@ -19,15 +19,15 @@ _WIDE_GEMMA_LAYERS = 62  # the 27B, whose queries llama.cpp scales by its width 
 Config = Mapping[str, Any]
 """A checkpoint's config.json."""
 Odd = list[tuple[str, bool]]
-"""What a model may do, completing "The model ...", and whether this one does."""
+"""Texts that complete "The model ...", each with whether it is true of the model."""
 
 
 class Refusal(NamedTuple):
     """Why an export does not work.
 
     Attributes:
-        what: What stands in its way, a sentence.
-        remedy: What to do.
+        what: obstacle, as a sentence.
+        remedy: advice what to do instead, as a sentence.
     """
 
     what: str
@@ -38,14 +38,14 @@ def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name
     """Why a model cannot be exported to GGUF; None where nothing of its shape stands in the way.
 
     Args:
-        model_type: Its family, as config.json says.
-        spec: Its shape; None where that is not known in detail.
-        config: Its config.json.
-        name: What to call it.
+        model_type: family of the model, as config.json says.
+        spec: shape of the model; one that is not read from the config but counted is not known in detail, like None.
+        config: config.json of the model.
+        name: the model's name in the reason.
     """
     if model_type not in EXPORTED_FAMILIES:
         return unknown_family(model_type)
-    if spec is None:
+    if spec is None or spec.weights:
         return Refusal(f"The architecture of {name} is not known in detail.", SAFETENSORS)
     files_factors = "rope_scaling" in config or "rope_parameters" in config  # the catalog's shapes leave them out
     if model_type == "phi3" and spec.rope.scaling == "longrope" and files_factors and not spec.rope.short_factor:

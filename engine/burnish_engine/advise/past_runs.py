@@ -57,7 +57,7 @@ class PastRun(BaseModel):
 
     @property
     def comparable(self) -> PastRun:
-        """The same, without a figure for the process that says too little."""
+        """This run, without process_bytes where an older version measured too little."""
         known = self.true_peak or self.reserved_bytes
         return self if known else self.model_copy(update={"process_bytes": 0})
 

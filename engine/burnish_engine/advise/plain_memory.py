@@ -150,11 +150,11 @@ def layer_kept_bytes(
 
 
 def pair_bytes(spec: DecoderSpec, width: int) -> int:
-    """What autograd keeps of a layer's attention for each pair of tokens of a packed pass, bytes.
+    """Bytes that autograd keeps of a layer's attention for each pair of tokens of a packed pass.
 
     Args:
-        spec: The model's shape.
-        width: Bytes of a base number.
+        spec: shape of the model.
+        width: bytes of a number of the base model.
     """
     softmax_in_fp32 = _EAGER.get(spec.family)
     if softmax_in_fp32 is None:

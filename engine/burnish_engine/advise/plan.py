@@ -13,7 +13,7 @@ from burnish_engine.advise.fast_speed import fast_seconds
 from burnish_engine.advise.gguf_size import predicted_file_bytes
 from burnish_engine.advise.plain_memory import attends_apart, plain_memory
 from burnish_engine.advise.plain_speed import plain_seconds
-from burnish_engine.advise.plan_words import in_gib, notes_on, problems_of
+from burnish_engine.advise.plan_words import notes_on, problems_of
 from burnish_engine.advise.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.planned_run import Device, PlannedRun
 from burnish_engine.advise.shape import BYTES_OF, parameters
@@ -25,7 +25,7 @@ from burnish_engine.contract.exports import export_words
 from burnish_engine.contract.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.units import file_size
+from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.gpu_table import facts_for
 from burnish_engine.models.adapter_targets import check_spec_targets, planned_coverage
 from burnish_engine.models.spec import is_counted
@@ -94,14 +94,14 @@ def plan_run(
     leave = f"Set {', '.join(pins)}. " if pins else ""
     if not problems and choice is not None and recipe.memory.budget_gib and total > _ABOUT * choice.budget_bytes:
         problems.append(
-            f"This run needs about {in_gib(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB. "
+            f"This run needs about {memory_size(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB. "
             f"{leave}Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and "
             "data.max_length."
         )
     if host > machine.ram_free_bytes:
-        what = f"Loading, and {in_gib(locked)} that layers keep there, need" if locked else "Loading needs"
+        what = f"Loading, and {memory_size(locked)} that layers keep there, need" if locked else "Loading needs"
         problems.append(
-            f"{what} about {in_gib(host)} of system memory and {in_gib(machine.ram_free_bytes)} is free. "
+            f"{what} about {memory_size(host)} of system memory and {memory_size(machine.ram_free_bytes)} is free. "
             "Close other programs."
         )
     if disk > machine.disk_free_bytes:

@@ -30,25 +30,25 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
     if total + margin <= free:
         return []
     where = f"of {name}'s memory" if run.device.cuda else "of system memory"
-    need = f"This run needs about {in_gib(total)} {where} and {in_gib(free)} is free"
+    need = f"This run needs about {memory_size(total)} {where} and {memory_size(free)} is free"
     weights = next(part.bytes for part in memory if part.name == "base weights")
     fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
     in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
     if weights + margin > free:
         way = f"Set {in_4_bits}, or choose" if in_4_bits else "Choose"
-        return [f"{need}; the base weights alone take {in_gib(weights)}. {way} a smaller model."]
+        return [f"{need}; the base weights alone take {memory_size(weights)}. {way} a smaller model."]
     if fixed + margin > free:
         way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
-        rest = in_gib(fixed - weights)
+        rest = memory_size(fixed - weights)
         if run.recipe.adapter.method == "full":
             smaller = "" if run.recipe.train.optimizer != "adamw" else ', or train.optimizer = "adamw8bit"'
             return [
-                f"{need}; training every weight takes {rest} beside the {in_gib(weights)} that are computed with. Set "
-                f'adapter.method = "lora"{smaller}, or choose a smaller model.'
+                f"{need}; training every weight takes {rest} beside the {memory_size(weights)} that are computed with. "
+                f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
             ]
-        return [f"{need}; the base weights take {in_gib(weights)} and what is trained {rest}. {way} adapter.rank."]
+        return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} adapter.rank."]
     largest = max(memory, key=lambda part: part.bytes)
-    text = f"{need}; the largest part is {largest.name} ({in_gib(largest.bytes)})."
+    text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)})."
     train, pins = run.recipe.train, run.recipe.memory.pins
     hints = []
     if run.engine.fast:  # a plan that is left to choose is the smallest already
@@ -80,13 +80,8 @@ def notes_on(run: PlannedRun) -> list[str]:
     if gpu is not None and not gpu.unified_memory:
         others = sum(user.bytes or 0 for user in gpu.users)
         if others > GIB:
-            notes.append(f"Other programs hold {in_gib(others)} of this GPU; closing them leaves more room.")
+            notes.append(f"Other programs hold {memory_size(others)} of this GPU; closing them leaves more room.")
     return notes
-
-
-def in_gib(size: float) -> str:
-    """A size for people."""
-    return memory_size(size)
 
 
 def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
@@ -102,4 +97,4 @@ def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
     weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=True)
     if weights.stored + weights.scratch + beside >= room:
         return ""
-    return f'model.quantize = "nf4" (4 bits, {in_gib(weights.stored + weights.scratch)})'
+    return f'model.quantize = "nf4" (4 bits, {memory_size(weights.stored + weights.scratch)})'

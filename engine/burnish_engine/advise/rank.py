@@ -161,7 +161,7 @@ def _judge(
 
 
 def _most_worth(model: CatalogModel) -> float:
-    """What orders the model where it trains with ease."""
+    """A model's worth where it trains with ease, which is the most that `_judge` can give it."""
     worth = model.parameters * model.merit * _KIND_WORTH[model.kind]
     return worth * (_GATED_WORTH if model.gated else 1.0) * (_CONDITIONS_WORTH if model.license_note else 1.0)
 

@@ -11,14 +11,13 @@ from statistics import median
 
 from burnish_engine.advise.fit import best_gpu, best_precision
 from burnish_engine.advise.past_runs import past_runs
-from burnish_engine.advise.plan_words import in_gib
 from burnish_engine.advise.reach import RANK, PassSearch, card_memory
 from burnish_engine.advise.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.suggest import ChosenModel
 from burnish_engine.contract.advice import CatalogModel, Plan
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.units import file_size
+from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.contract.what_fits import Method, ModelReach, WhatFits
 
 USUAL_MODELS = (
@@ -199,7 +198,7 @@ def _notes(machine: MachineFacts, gpu: GpuFacts | None, gpu_gib: float, short_of
     elif not gpu_gib and not gpu.unified_memory:
         others = sum(user.bytes or 0 for user in gpu.users)
         if others > GIB:
-            notes.append(f"Other programs hold {in_gib(others)} of this GPU; closing them leaves more room.")
+            notes.append(f"Other programs hold {memory_size(others)} of this GPU; closing them leaves more room.")
     if short_of_disk:
         free = file_size(machine.disk_free_bytes)
         notes.append(f"The disk ({free} free) is too full for a run of {', '.join(short_of_disk)}: free some space.")

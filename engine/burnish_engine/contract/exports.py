@@ -1,4 +1,4 @@
-"""What a run's result can be exported as. Decided before training (`advise.exports`), told wherever a run is told."""
+"""Which exports of a run's result work: a decision made before training (`advise.exports`) and kept with the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def export_words(exports: Sequence[ExportChoice]) -> str:
     """Which exports work and why the others do not; empty where all that concern the run's kind work.
 
     Args:
-        exports: The decision; empty where it is not known.
+        exports: decision for each kind of export; empty where it is not known.
     """
     works = [one.kind for one in exports if one.works]
     failing = [one for one in exports if not one.works]
@@ -39,10 +39,10 @@ def export_words(exports: Sequence[ExportChoice]) -> str:
 
 
 def next_export(exports: Sequence[ExportChoice]) -> str:
-    """Options of the first `burnish export` that works; None works: empty.
+    """Options of the first `burnish export` that works; empty where none does.
 
     Args:
-        exports: The decision; empty where it is not known, which is taken for a GGUF.
+        exports: decision for each kind of export; empty where it is not known, and then GGUF is taken to work.
     """
     works = {one.kind for one in exports if one.works}
     if not exports or "gguf" in works:

@@ -27,7 +27,7 @@ def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) ->
         return inside and matrix.kind != ROUTER
     if ALL_LINEAR in targets:
         return matrix.form == "linear"
-    return any(_has_name(matrix, target) for target in targets)
+    return any(has_name(matrix.name, target) for target in targets)
 
 
 def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
@@ -52,7 +52,7 @@ def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: 
     Args:
         inside: matrices of all decoder layers.
         outside: other matrices but embeddings and head.
-        adapter: what the recipe asks for.
+        adapter: the recipe's adapter section.
 
     Returns:
         What a person should know, as sentences.
@@ -88,7 +88,7 @@ def absent_targets(matrices: Sequence[Matrix], targets: Sequence[str]) -> list[s
     if AUTO in targets or ALL_LINEAR in targets:
         return []
     able = {matrix.name for matrix in matrices if matrix.form != "other"}
-    return [target for target in targets if not any(name == target or name.endswith(f".{target}") for name in able)]
+    return [target for target in targets if not any(has_name(name, target) for name in able)]
 
 
 def last_names(matrices: Sequence[Matrix]) -> list[str]:
@@ -96,8 +96,9 @@ def last_names(matrices: Sequence[Matrix]) -> list[str]:
     return list(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in matrices))
 
 
-def _has_name(matrix: Matrix, target: str) -> bool:
-    return matrix.name == target or matrix.name.endswith(f".{target}")
+def has_name(path: str, name: str) -> bool:
+    """Whether a name means the module or parameter of that path: PEFT's rule, the path or its last parts."""
+    return path == name or path.endswith(f".{name}")
 
 
 def _check_stacked(stacked: Sequence[Matrix], adapter: AdapterSection) -> None:

@@ -27,6 +27,17 @@ _COUNTS_OF_KNOWN = {
     "max_position_embeddings": _MOST,
 }  # fmt: skip
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
+_ACTIVATION_KEYS = {
+    **dict.fromkeys(("llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "phi3"), "hidden_act"),
+    "gemma3_text": "hidden_activation",
+}
+"""Family to the key of its activation; the other known families have a fixed one."""
+ACTIVATIONS = frozenset({
+    "gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh", "gelu_pytorch_tanh",
+    "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu", "relu2", "relu6", "sigmoid",
+    "silu", "sqrtsoftplus", "swish", "tanh", "xielu",
+})  # fmt: skip
+"""Names of activations that transformers has (`ACT2FN` in activations.py)."""
 _MAY_BE_NULL = {"num_key_value_heads", "head_dim"}
 _HEADS_DIVIDE_WIDTH = {"llama", "gemma3_text"}
 """Families of which transformers wants hidden_size to be a multiple of the heads although head_dim is given."""
@@ -59,8 +70,8 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
         nested: whether it stands under text_config.
 
     Raises:
-        SetupError: A size is null, no whole number, below 1 or absurd, an epsilon is no positive number, or the
-            heads do not share out. The message names key and value.
+        SetupError: A size is null, no whole number, below 1 or absurd, an epsilon is no positive number, the
+            activation is none that transformers has, or the heads do not share out. The message names key and value.
     """
     known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
     for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
@@ -70,6 +81,9 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
         value = config.get(key)
         if key in config and not (value is None and not known):
             _check(folder, nested, key, value, _why_no_number(value))
+    activation = _ACTIVATION_KEYS.get(config["model_type"], "") if known else ""
+    if activation in config:
+        _check(folder, nested, activation, config[activation], _why_no_activation(config[activation]))
     if known and all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
         _check_heads(folder, nested, config)
 
@@ -161,6 +175,10 @@ def _why_no_number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "which is no number"
     return "" if math.isfinite(value) and value > 0 else "which is no positive, finite number"
+
+
+def _why_no_activation(value: Any) -> str:
+    return "" if isinstance(value, str) and value in ACTIVATIONS else "which is no activation that transformers has"
 
 
 def _check(folder: Path, nested: bool, key: str, value: Any, why: str) -> None:

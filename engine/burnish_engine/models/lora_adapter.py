@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe_train import ALL_LINEAR, AUTO, AdapterSection
+from burnish_engine.models.adapter_targets import has_name
 from burnish_engine.models.families import Module
 
 CONFIG_FILE = "adapter_config.json"
@@ -103,7 +104,7 @@ def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterP
     if AUTO in targets or ALL_LINEAR in targets:
         wanted = sorted(names)
     else:
-        wanted = [target for target in targets if any(_has_name(module, target) for module in everything)]
+        wanted = [target for target in targets if any(has_name(module.path, target) for module in everything)]
     if not wanted:
         raise UsageError(
             f"None of the adapter targets {targets} is a matrix of this model, which has {names}.",
@@ -121,7 +122,7 @@ def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterP
     chosen = (
         AdaptedModule(module, section.rank, scale)
         for module in everything
-        if any(_has_name(module, name) for name in wanted)
+        if any(has_name(module.path, name) for name in wanted)
     )
     return AdapterPlan(tuple(chosen), section.dropout, config)
 
@@ -292,10 +293,6 @@ def _path(name: str) -> str:
         if name.startswith(_PREFIX) and name.endswith(ending):
             return name[len(_PREFIX) : -len(ending)]
     return name
-
-
-def _has_name(module: Module, name: str) -> bool:
-    return module.path == name or module.path.endswith(f".{name}")
 
 
 def _last(path: str) -> str:

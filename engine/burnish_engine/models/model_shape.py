@@ -86,10 +86,10 @@ def inside_and_outside(matrices: list[PlacedMatrix]) -> tuple[list[Matrix], list
 
 
 def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
-    """What is reached of a model's matrices once it has an adapter, or all where it has none.
+    """Count which matrices of a model are reached by its adapter, or are trained themselves.
 
     Args:
-        matrices: of the model before PEFT wrapped it.
+        matrices: matrices of the model, taken before PEFT wrapped it.
         model: the PEFT model, or the whole model that is trained.
     """
     from peft.tuners.lora.layer import LoraLayer, ParamWrapper

@@ -13,13 +13,13 @@ import torch
 
 
 def document_masks(model: Any, positions: torch.Tensor) -> Any:
-    """What goes in as `attention_mask`: one mask for each kind of layer, or one for all; None where none is needed.
+    """Masks to hand a model as `attention_mask`: one for each kind of layer, or one for all; None: none is needed.
 
     Masks are `[1, 1, T, T]`, as the model's own attention wants them: boolean for sdpa, added numbers for eager.
 
     Args:
         model: transformers model, with or without PEFT adapter.
-        positions: Position of each token within its document `[1, T]`.
+        positions: position of each token within its document `[1, T]`.
 
     Source: transformers `masking_utils.create_masks_for_generate`, which models take prepared masks from.
     """

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe_train import AdapterSection
-from burnish_engine.models.adapter_targets import is_target
+from burnish_engine.models.adapter_targets import has_name, is_target
 from burnish_engine.models.device import is_out_of_memory
 from burnish_engine.models.model_shape import PlacedMatrix, placed_matrices
 from burnish_engine.models.source import ModelSource
@@ -107,12 +107,12 @@ def _peft_targets(
     """`target_modules` and `target_parameters` of PEFT: the shortest names that mean exactly the chosen matrices."""
     linear = {one.module for one in chosen if one.matrix.form == "linear"}
     stacked = {one.path for one in chosen if one.matrix.form == "stacked"}
-    asked = [name for name in targets if any(_ends(path, name) for path in linear)]
+    asked = [name for name in targets if any(has_name(path, name) for path in linear)]
     short = asked or sorted({path.rpartition(".")[2] for path in linear})
     everything = [name for name, _ in model.named_modules()]
-    exact = {path for path in everything if any(_ends(path, name) for name in short)} == linear
+    exact = {path for path in everything if any(has_name(path, name) for name in short)} == linear
     parameters = sorted({".".join(path.split(".")[-3:]) for path in stacked})
-    named = {path for path, _ in model.named_parameters() if any(_ends(path, name) for name in parameters)}
+    named = {path for path, _ in model.named_parameters() if any(has_name(path, name) for name in parameters)}
     return short if exact else sorted(linear), parameters if named == stacked else sorted(stacked)
 
 
@@ -123,11 +123,6 @@ def _has_names_of(model: Any, folder: Path) -> bool:
         keys = list(file.keys())
     places = {key.removeprefix("base_model.model.").partition(".lora_")[0].replace(".base_layer", "") for key in keys}
     return places <= modules
-
-
-def _ends(path: str, name: str) -> bool:
-    """Whether PEFT takes a path for that name."""
-    return path == name or path.endswith(f".{name}")
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class CardKeeper:
             step: Optimizer steps made.
             tokens: Real tokens trained on.
             best: Kept what was saved, where that is not of the last step.
-            exports: What it can be exported as; None leaves what was said at the beginning.
+            exports: decision for each kind of export; None keeps the one made at the beginning.
         """
         patient_until = time.monotonic() + (_PATIENCE_S if ending else float("inf"))
         while self._thread.is_alive() and time.monotonic() < patient_until:

@@ -25,6 +25,7 @@ from burnish_engine.data.places import files_under
 from burnish_engine.data.prepare import Prepared
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device import describe
+from burnish_engine.models.model_shape import measured_spec
 from burnish_engine.models.source import ModelSource
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.engine import Engine
@@ -50,14 +51,15 @@ _BESIDE_WEIGHTS = (
 
 
 def export_choices(source: ModelSource, recipe: Recipe, trained: Path | None = None) -> list[ExportChoice]:
-    """What the run can be exported as.
+    """Decide which exports of the run's result work.
 
     Args:
-        source: The base model.
-        recipe: The run's.
-        trained: Folder of the finished adapter; None where there is none yet, or every weight is trained.
+        source: base model of the run.
+        recipe: recipe of the run.
+        trained: folder of the finished adapter; None where there is none yet, or every weight is trained.
     """
-    return exports_of(source.config, source.spec, recipe.adapter, trained=trained, name=source.name)
+    spec = source.spec or measured_spec(source.config)
+    return exports_of(source.config, spec, recipe.adapter, trained=trained, name=source.name)
 
 
 def new_card(

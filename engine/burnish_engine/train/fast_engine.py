@@ -46,7 +46,7 @@ from burnish_kernels.attention.op import tile_rows
 
 
 def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
-    """What the adapter's modules reach of the decoder's."""
+    """Count which matrices of the decoder's layers the adapter reaches."""
     reached = {adapted.module.path for adapted in adapters.modules}
     return count_coverage(
         (matrix, f"model.layers.{number}.{matrix.name}" in reached)

@@ -26,7 +26,7 @@ def check_fit(
         dataset: Its prepared data.
         recorder: Gets the prediction as an event.
         anyway: Only warn.
-        fresh: The run begins; one that goes on trains what it trained, whatever the recipe would be refused for now.
+        fresh: whether the run begins; one that goes on is not refused for what its recipe asks.
 
     Returns:
         The plan, which the run is to keep to; None where none could be made.

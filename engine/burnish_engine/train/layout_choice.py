@@ -32,11 +32,11 @@ def choose_layout(
 
     Args:
         model: transformers model without adapter.
-        vocab_size: Ids below this are valid.
-        device: Where it is.
-        pack: Whether rows may be packed.
-        before: The layout of the run so far, which is kept where it can be.
-        rows: Token ids of some of the run's rows, which the guard looks at too; random ones come on top.
+        vocab_size: number of token ids; valid ids are below it.
+        device: device of the model.
+        pack: whether rows may be packed.
+        before: layout of the run so far, which is kept where it can be; None: the run begins.
+        rows: token ids of some of the run's rows, the ones that the guard measures too; random ones come on top.
 
     Returns:
         The layout, and a sentence for the user where it is not the usual one; else empty.
@@ -69,9 +69,9 @@ def why_not(model: Any, vocab_size: int, device: torch.device, layout: Layout, r
 
     Args:
         model: transformers model without adapter; it attends as the layout asks.
-        vocab_size: Ids below this are valid.
-        device: Where it is.
-        layout: "packed", "masked" or "documents".
+        vocab_size: number of token ids; valid ids are below it.
+        device: device of the model.
+        layout: layout to try: "packed", "masked" or "documents".
         rows: See `choose_layout`.
     """
     documents = [*_probe(vocab_size, layout), *rows]
@@ -80,6 +80,7 @@ def why_not(model: Any, vocab_size: int, device: torch.device, layout: Layout, r
     try:
         with _small_windows(model, layout):
             return _measured(model, device, layout, documents)
+    # any architecture of transformers: what it does not like ends in errors of any kind, and the reason is told
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -122,7 +123,7 @@ def _why_not_documents(model: Any, vocab_size: int, device: torch.device, rows: 
         if not reason:
             return ""
         reason = f"with Burnish's, documents are not kept apart ({reason})"
-    except Exception as error:
+    except Exception as error:  # as in `why_not`
         if is_out_of_memory(error):
             raise
         reason = _in_short(error)

@@ -66,9 +66,9 @@ def find_leak(logits: Logits, documents: Sequence[Ids], tolerance: float) -> str
     The first two places of each document are looked at, which is what a short convolution reaches, and the last one.
 
     Args:
-        logits: The model, as it computes a pass.
-        documents: Token ids of each document.
-        tolerance: Share of the largest logit, see `TOLERANCE`.
+        logits: function that computes a pass.
+        documents: token ids of each document.
+        tolerance: share of the largest logit, see `TOLERANCE`.
     """
     if len(documents) < 2:
         return ""
@@ -97,9 +97,9 @@ def gradient_crosses(model: Any, inputs: dict[str, Any], boundaries: Ids) -> boo
     A mask makes it exactly 0, a leak does not, however small its weights still are.
 
     Args:
-        model: A transformers model.
-        inputs: The pass, as the model takes it.
-        boundaries: First token of each document, then the number of tokens.
+        model: transformers model.
+        inputs: arguments of the model for one pass.
+        boundaries: first token of each document, then the number of tokens.
     """
     embedded: list[torch.Tensor] = []
 

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.config_checks import ACTIVATIONS
 from burnish_engine.models.source import open_model, opens_without_torch
 
 from support.export import edit_json
@@ -41,12 +42,19 @@ def refused(folder):
         ("num_attention_heads", [4], "[4]"), ("num_key_value_heads", 0, "0"), ("head_dim", 0, "0"),
         ("rms_norm_eps", "1e-5", '"1e-5"'), ("rms_norm_eps", None, "null"), ("rms_norm_eps", float("nan"), "NaN"),
         ("rms_norm_eps", 0, "0"), ("max_position_embeddings", -1, "-1"), ("rope_theta", "x", '"x"'),
+        ("hidden_act", "foo", '"foo"'), ("hidden_act", None, "null"), ("hidden_act", ["silu"], '["silu"]'),
     ],
 )  # fmt: skip
 def test_a_value_that_no_model_has_is_named(folder, key, value, shown):
     edit_json(folder / "config.json", **{key: value})
     assert f"{key} = {shown}," in refused(folder)
     assert opens_without_torch(str(folder))  # the refusal needs no torch either
+
+
+def test_the_activations_are_those_of_transformers():
+    from transformers.activations import ACT2FN
+
+    assert set(ACT2FN) == ACTIVATIONS
 
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 7, "head_dim": None}, {"num_key_value_heads": 3}])

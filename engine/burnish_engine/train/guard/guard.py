@@ -47,7 +47,7 @@ class Facts:
         total_steps: Of the run.
         precision: What is computed in.
         pad: The tokenizer's fill token.
-        planned: What the plan said is reached of the layers' weights; None: nothing, or the run goes on.
+        planned: coverage that the plan announced; None: it announced none, or the run goes on.
     """
 
     recipe: Recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from burnish_engine.contract.card import Circumstances, HashedFile, RunCard
+from burnish_engine.contract.units import memory_size
 from burnish_engine.runs.card_words import changes_words, fact_label
 
 _DIGITS = 12  # of a hash: enough to tell files apart
@@ -44,7 +45,7 @@ def card_lines(card: RunCard) -> Iterator[str]:
 
 
 def _device(facts: Circumstances) -> str:
-    memory = f"{facts.memory_bytes / 2**30:.1f} GiB"
+    memory = memory_size(facts.memory_bytes)
     if facts.compute_capability:
         return f"{facts.device} ({memory}, compute capability {facts.compute_capability})"
     return f"{facts.device} ({memory}, threads: {facts.threads})"

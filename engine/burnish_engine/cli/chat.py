@@ -43,7 +43,7 @@ def chat(
         if interactive:
             out.dim(f"{backend.name}. An empty line ends the conversation.")
         if backend.note:
-            err.dim(f"{backend.note}")
+            err.dim(backend.note)
         for said in prompt or _lines(interactive):
             messages.append({"role": "user", "content": said})
             reply = ""

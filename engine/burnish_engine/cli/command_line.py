@@ -174,7 +174,7 @@ def _told(error: Exception) -> int:
         say_error(str(error))
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _NO_SUCH_PATH:
-        say_error(f"{error.filename} cannot be opened: {error.strerror}. Check the path.")
+        say_error(f"{error.filename or 'A file'} cannot be opened: {error.strerror}. Check the path.")
         return ExitCode.USAGE
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))

@@ -71,14 +71,14 @@ def show_result(state: DuelState) -> None:
     out.print()
     out.print(styled("[bold]{}[/]", headline(state.verdicts)))
     level = pair_level(state.options.level, len(state.sides))
-    out.dim(f"{what_so_few_show(state.options.seeds, level)}")
+    out.dim(what_so_few_show(state.options.seeds, level))
 
 
 def _show_figures(state: DuelState) -> None:
     """Figures of every side, mean and range over the seeds."""
     table = _table("over the seeds: mean (least to most)", *(side.name for side in state.sides))
     for row in figures(state):
-        table.add_row(row.title, *(cell for cell in row.cells))
+        table.add_row(row.title, *row.cells)
     out.print(table, soft_wrap=False)
 
 

@@ -85,9 +85,10 @@ def export(
         return _push(out_dir or paths.export, push, private=not public)
     (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
     recipe = _with_choices(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
-    source, adapter = trained_model(paths, recipe)
-    if refused := finished_refusal(to, source.config, source.spec, adapter, source.name):
-        raise UsageError(*refused)
+    if to != "adapter":  # which is written even where the base is not there any more
+        source, adapter = trained_model(paths, recipe)
+        if refused := finished_refusal(to, source.config, source.spec, adapter, source.name):
+            raise UsageError(*refused)
     if to == "lora-gguf" and (why := _why_merged(paths)):
         out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
@@ -178,7 +179,7 @@ def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind,
 
 
 def _wrapper(recipe: Recipe) -> Wrapper | None:
-    """How the base holds its language model beside other parts; None where it does not, or is not there any more."""
+    """The base's arrangement of language model and other parts; None where it has no others, or is not there."""
     try:
         return open_model(recipe.model.path).wrapper
     except BurnishError:

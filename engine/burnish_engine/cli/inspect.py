@@ -174,7 +174,7 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
 
 
 def _kept(rows: int, documents: int) -> str:
-    """How many rows are used; long ones may be several documents, and weights repeat or leave out rows."""
+    """The number of rows in words; long ones may be several documents, and weights repeat or leave out rows."""
     return f"{rows:,} row{'' if rows == 1 else 's'}" + (f" as {documents:,} documents" if documents != rows else "")
 
 

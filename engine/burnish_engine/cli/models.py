@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -112,15 +111,16 @@ def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSectio
 
 def _lines(ranked: RankedModel) -> tuple[Text, Text, Text]:
     model = ranked.model
-    marks = [_VERDICTS[ranked.verdict], escape(model.license) + (", gated" if model.gated else "")]
+    marks = [styled(_VERDICTS[ranked.verdict]), Text(model.license + (", gated" if model.gated else ""))]
     if not model.exports:
-        marks.append("no GGUF export yet")
-    marks.append("[green]on this machine[/]" if ranked.here else f"download {file_size(ranked.download_bytes)}")
+        marks.append(Text("no GGUF export yet"))
+    download = f"download {file_size(ranked.download_bytes)}"
+    marks.append(styled("[green]on this machine[/]") if ranked.here else Text(download))
     trains = f"trains in {memory_size(ranked.train_bytes)}"
     if ranked.tokens_per_s:
         trains += f" at {ranked.tokens_per_s:,.0f} tokens/s"
     runs = f"{ranked.quant} file of {file_size(ranked.file_bytes)} runs in {memory_size(ranked.run_bytes)}"
     praised = ranked.verdict == "good" and model.exports
     remark = model.good_for if praised else ranked.reason
-    title = styled("[bold]{}[/]  " + " · ".join(marks), model.name)
+    title = styled("[bold]{}[/]  ", model.name) + Text(" · ").join(marks)
     return title, Text(f"  {trains} · {runs}"), styled("  [dim]{}[/]", remark)

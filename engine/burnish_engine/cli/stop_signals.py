@@ -26,7 +26,7 @@ _LONGEST_SAVE_S = 60.0  # Windows itself waits about 5 s for a closed console, 2
 
 
 class StopSignals:
-    """What came of the signals so far.
+    """The handler of signals to stop, and whether one has come.
 
     Attributes:
         asked: whether one has asked to stop by raising KeyboardInterrupt.

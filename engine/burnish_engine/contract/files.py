@@ -13,7 +13,7 @@ from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.units import file_size
 
 _REPLACE_ATTEMPTS = 20
-_LONGEST_STEM = 60  # characters of the file's own name; names are limited to 255 bytes
+_LONGEST_STEM = 56  # characters of the file's own name, of up to 4 bytes each; names are limited to 255 bytes
 _REPLACE_PAUSE_S = 0.05  # Windows: a scanner or a reader may hold the target for a moment
 
 

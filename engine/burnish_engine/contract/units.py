@@ -17,7 +17,7 @@ def memory_size(count: float) -> str:
         return f"{count / _GIB:.1f} GiB"
     if count >= 9.95 * _MIB:
         return f"{count / _MIB:.0f} MiB"
-    if count >= _MIB:
+    if count >= 1023.5 * _KIB:
         return f"{count / _MIB:.1f} MiB"
     return f"{count / _KIB:.0f} KiB" if count >= _KIB else f"{count:.0f} bytes"
 

@@ -18,6 +18,7 @@ from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, assets_dir
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_file import parse_recipe
+from burnish_engine.contract.units import file_size
 from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, Scores, render
 from burnish_engine.models.sampling import Reply, Sampling
@@ -164,7 +165,8 @@ def _take_folder(out: Path) -> None:
     free = shutil.disk_usage(out).free
     if free < _NEEDED_BYTES:
         raise NoSpaceError(
-            f"The demo needs 1.5 GB in {out}; {free / 1e9:.1f} GB are free.", "Free some space or give --out."
+            f"The demo needs {file_size(_NEEDED_BYTES)} in {out}; {file_size(free)} are free.",
+            "Free some space or give --out.",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.facts import FidelityReport
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import file_size, memory_size
 
 _STYLE = """
 :root { --ink:#1f2328; --dim:#656d76; --page:#faf9f7; --card:#ffffff; --line:#e4e1dc; --live:#b45f06; --cool:#2f6f9f; }
@@ -131,7 +131,7 @@ def _pair(example: dict[str, str]) -> str:
 
 def _files(report: DemoReport) -> str:
     rows = "".join(
-        f'<tr><td><code>{_text(name)}</code></td><td class="num">{size / 1e6:,.1f} MB</td></tr>'
+        f'<tr><td><code>{_text(name)}</code></td><td class="num">{file_size(size)}</td></tr>'
         for name, size in report.files.items()
     )
     return f"<table>{rows}</table>"

@@ -18,6 +18,7 @@ from burnish_engine.contract.card import RunCard
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.events import EvaluationDone, Event, Number, RunStarted, StepDone
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.units import memory_size
 from burnish_engine.duel.energy import energy_along
 from burnish_engine.duel.instability import Instability, event_places, judge
 from burnish_engine.duel.spec import RunSpec
@@ -282,7 +283,7 @@ def _conditions(
             "data": card.data.tokens_sha256,
             "held_out": f"{card.data.held_out_rows} rows, {evaluated} learned tokens evaluated",
             "precision": facts.precision,
-            "device": f"{facts.device}, {facts.memory_bytes / 2**30:.1f} GiB, {facts.threads} threads",
+            "device": f"{facts.device}, {memory_size(facts.memory_bytes)}, {facts.threads} threads",
             "base": _digest(weights) if all(weights) else "",
             "versions": facts.versions,
         }

@@ -116,7 +116,7 @@ def adapt_to_whole(folder: Path, wrapper: Wrapper) -> None:
 
     Args:
         folder: the adapter's folder.
-        wrapper: how the whole model holds the language model.
+        wrapper: arrangement of the whole model's parts.
     """
     from safetensors.torch import save_file
 

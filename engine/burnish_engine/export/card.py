@@ -7,6 +7,7 @@ from pathlib import Path
 
 from burnish_engine.contract.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.units import file_size
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.verdict import in_words
@@ -88,13 +89,13 @@ def _text(folder: Path, report: FidelityReport, run: str, data: Sequence[str]) -
 
 def _table(files: list[QuantFidelity]) -> list[str]:
     rows = [
-        "| file | MB | mean KL | 99 % KL | same top token | held-out loss | gain kept |",
+        "| file | size | mean KL | 99 % KL | same top token | held-out loss | gain kept |",
         "|---|---|---|---|---|---|---|",
     ]
     for file in files:
         loss = "" if file.held_out_loss is None else f"{file.held_out_loss:.3f}"
         kept = "" if file.gain_kept is None else f"{file.gain_kept:.1%}"
-        figures = (f"{file.bytes / 1e6:.1f}", f"{file.mean_kl:.5f}", f"{file.p99_kl:.4f}", f"{file.top1_agreement:.1%}")
+        figures = (file_size(file.bytes), f"{file.mean_kl:.5f}", f"{file.p99_kl:.4f}", f"{file.top1_agreement:.1%}")
         rows.append(f"| {' | '.join((file.file, *figures, loss, kept))} |")
     return rows
 

@@ -148,7 +148,7 @@ class Comparison:
 
         Args:
             model: The open file.
-            rows: Their places among the reference's documents.
+            rows: places of the rows among the reference's documents.
 
         Raises:
             StoppedError: Cancelled.
@@ -275,7 +275,7 @@ def check_file(
         tokenizer: The trained model's tokenizer.
         expected: From `probe_texts`.
         reference: The trained model's answers.
-        origin: What the file is said to be.
+        origin: base and adapter that the file is said to be made of.
         threads: CPU threads.
         name: File name for the report; the path's where not given.
         cancelled: Polled often.

@@ -105,8 +105,8 @@ def export_adapter(adapter: Path, out: Path, wrapper: Wrapper | None = None) -> 
     Args:
         adapter: The PEFT adapter's folder.
         out: The folder to make; must not exist or be empty.
-        wrapper: How the base holds the language model that the adapter was trained on, beside other parts. Tensors and
-            targets then get the names that they have inside the whole model. None: the base holds nothing else.
+        wrapper: arrangement of a base that holds further parts beside the language model. Tensors and targets then
+            get the names that they have inside the whole model. None: the base holds nothing else.
 
     Raises:
         UsageError: `out` holds something.

@@ -37,7 +37,7 @@ def checked_types(quants: Sequence[GgufType]) -> list[GgufType]:
 
 
 def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> None:
-    """Refuse what was told before training not to work.
+    """Refuse a kind of export that does not work for the model, by the same decision as before training.
 
     Args:
         kind: The kind of export.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.contract.paths import is_hub_name
+from burnish_engine.contract.units import file_size
 from burnish_engine.export.aside import Cancelled, never
 from burnish_engine.export.card import CARD, CHECKSUMS
 from burnish_engine.export.folders import Progress, no_progress
@@ -72,7 +73,7 @@ def push(
         raise UsageError(f"{repository!r} is no name of a repository.", "Give OWNER/NAME.")
     files = files_to_push(folder)
     total = sum(path.stat().st_size for path in files)
-    progress(f"Pushing {total / 1e6:.0f} MB to {repository}", 0.0)
+    progress(f"Pushing {file_size(total)} to {repository}", 0.0)
     request = {"repository": repository, "private": private, "files": [str(path) for path in files]}
     environment = {name: value for name, value in os.environ.items() if name != "TRANSFORMERS_OFFLINE"}
     environment |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

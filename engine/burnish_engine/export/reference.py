@@ -103,7 +103,7 @@ class Reference:
         tuned_loss: Mean loss of the trained model, nats; None: no token counts.
         importance: What its training rows excite; None: not asked for.
         other_merge: Of a 4-bit run: the adapter added to the other weights; else None.
-        reported: What training said; see `Asked`.
+        reported: held-out loss that training reported; see `Asked`.
     """
 
     documents: list[list[int]]

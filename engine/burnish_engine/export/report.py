@@ -164,7 +164,7 @@ def build_report(
 
 
 def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
-    """What a person should know of a model whose rope has factors for short and for long rows."""
+    """A note on the context to open a file with, where its rope has factors for short and for long rows."""
     switch = factor_switch(source.spec)
     if switch is None:
         return []
@@ -177,7 +177,7 @@ def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
 
 
 def _loss_words(reference: Reference) -> list[str]:
-    """Why the held-out loss is another than training's; nothing where it is the same, or training's is not known."""
+    """A note on why the held-out loss differs from training's; none where it is the same, or that is not known."""
     if reference.reported is None or reference.tuned_loss is None:
         return []
     reported, tokens = reference.reported

@@ -18,7 +18,7 @@ def reset_peak(clear: Path = _CLEAR) -> bool:
     """Let the peak begin at what is held now, where the system can; elsewhere it stays that of the whole process.
 
     Args:
-        clear: Where Linux takes the command. Tests put a file of their own here.
+        clear: file where Linux takes the command. Tests put a file of their own here.
 
     Returns:
         Whether it was reset.
@@ -34,7 +34,7 @@ def peak_bytes(status: Path = _STATUS) -> int | None:
     """The peak of resident memory, bytes: VmHWM on Linux, PeakWorkingSetSize on Windows, ru_maxrss on macOS.
 
     Args:
-        status: Where Linux tells it. Tests put a file of their own here.
+        status: file where Linux tells the peak. Tests put a file of their own here.
 
     Returns:
         The peak; None where the system keeps none.

@@ -10,6 +10,7 @@ from burnish_engine.advise.plan import plan_run
 from burnish_engine.contract.exports import GGUF_KINDS, export_words, next_export
 from burnish_engine.contract.recipe import Recipe
 from burnish_engine.contract.recipe_train import AdapterSection
+from burnish_engine.models.model_shape import measured_spec
 from burnish_engine.models.spec import decoder_spec, rough_spec
 
 from support.advice import CPU_16
@@ -58,6 +59,15 @@ def test_a_finished_adapter_says_itself_whether_experts_were_trained(tmp_path):
 
     assert refused(["mlp.experts.gate_up_proj"])
     assert refused(None) is None
+
+
+def test_experts_of_a_family_without_a_table_are_known_from_the_built_model():
+    config = {**QWEN3, "model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 2}
+    del config["head_dim"]
+    spec = measured_spec(config)
+    for targets, left in ((["auto"], {"adapter"}), (ATTENTION, {"adapter", "safetensors"})):
+        found = planned_exports(config, spec, AdapterSection(targets=targets))
+        assert {one.kind for one in found if one.works} == left
 
 
 def test_every_model_of_the_catalog_that_is_said_to_export_does_and_others_say_why():

@@ -41,3 +41,6 @@ def test_a_run_tells_what_works_and_an_export_of_anything_else_is_refused(mixtur
     reason = next(one.reason for one in card.exports if one.kind == "gguf")
     assert reason[:40] in " ".join(capsys.readouterr().err.split())
     assert main(["export", "last", "--to", "safetensors"]) == 0
+    paths.recipe.write_text(paths.recipe.read_text().replace('/base"', '/gone"'), encoding="utf-8")
+    assert main(["export", "last", "--to", "safetensors", "--out", str(mixture.parent / "out")]) == 2
+    assert main(["export", "last", "--to", "adapter"]) == 0  # it does not need the base

@@ -8,8 +8,9 @@ from burnish_engine.contract.units import file_size, memory_size
 @pytest.mark.parametrize(
     ("count", "words"),
     [
-        (0, "0 bytes"), (1023, "1023 bytes"), (2048, "2 KiB"), (3 * 2**20, "3.0 MiB"), (512 * 2**20, "512 MiB"),
-        (2**30 - 1, "1.0 GiB"), (2**30, "1.0 GiB"), (22.7 * 2**30, "22.7 GiB"), (412 * 2**30, "412 GiB"),
+        (0, "0 bytes"), (1023, "1023 bytes"), (2048, "2 KiB"), (2**20 - 1, "1.0 MiB"), (3 * 2**20, "3.0 MiB"),
+        (512 * 2**20, "512 MiB"), (2**30 - 1, "1.0 GiB"), (2**30, "1.0 GiB"),
+        (22.7 * 2**30, "22.7 GiB"), (412 * 2**30, "412 GiB"),
     ],
 )  # fmt: skip
 def test_memory(count, words):

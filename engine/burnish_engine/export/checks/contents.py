@@ -28,7 +28,7 @@ def check_contents(
 
     Args:
         path: The file, of any type.
-        origin: What it is said to be.
+        origin: base and adapter that the file is said to be made of.
         tokenizer: The trained model's tokenizer.
         misread: Texts with their token ids, some of which the file splits differently; empty where it splits all alike.
         cancelled: Polled between tensors.

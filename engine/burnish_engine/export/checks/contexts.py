@@ -42,7 +42,7 @@ def plan_contexts(spec: DecoderSpec | None, reference: Reference) -> Contexts:
     """Choose the contexts.
 
     Args:
-        spec: The model's; None where it is not known in detail.
+        spec: shape of the model; None where it is not known in detail.
         reference: The rows and conversations that are compared.
     """
     lengths, prompts = [len(row) for row in reference.documents], [len(probe.ids) for probe in reference.probes]

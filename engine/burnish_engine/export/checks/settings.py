@@ -22,10 +22,10 @@ class Setting:
     """One setting.
 
     Attributes:
-        key: Its key without the architecture's prefix.
-        name: What people call it.
+        key: key without the architecture's prefix.
+        name: name for people.
         wanted: The model's value: a number, a text, or a tuple with one number for each layer.
-        default: What llama.cpp takes where the key is missing; None: the key must be there.
+        default: value that llama.cpp takes where the key is missing; None: the key must be there.
     """
 
     key: str
@@ -38,8 +38,8 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
     """Compare every setting.
 
     Args:
-        header: The file's.
-        spec: The model's.
+        header: header of the file.
+        spec: shape of the model.
 
     Returns:
         What is wrong, in sentences; empty where nothing is.

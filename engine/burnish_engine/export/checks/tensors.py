@@ -35,6 +35,7 @@ _SAME_DIRECTION: Final = 0.9  # least cosine of two rows that are the same apart
 _SAME_RATIO: Final = 1e-3  # spread of a ratio, or of a difference, that counts as constant
 _MOST_NAMED: Final = 3
 _MOST_KEPT: Final = 16 * 1024 * 1024  # numbers of wrong rows that are kept to see whether they only changed places
+_MOST_MATCHED: Final = 16 * 1024  # rows that are compared each with each; a table of 1 GiB
 
 Kind = Literal["permuted", "reordered", "shifted", "scaled", "zero", "other"]
 
@@ -58,8 +59,8 @@ class Fault:
 
     Attributes:
         name: GGUF name.
-        kind: What is wrong with it.
-        detail: Which rows, and how much they are off, in words.
+        kind: kind of damage.
+        detail: rows that are off, and by how much, in words.
     """
 
     name: str
@@ -74,9 +75,9 @@ def check_tensors(
 
     Args:
         path: The file, of any type.
-        header: Its header.
-        origin: What it is said to be.
-        spec: That model's shape.
+        header: header of the file.
+        origin: base and adapter that the file is said to be made of.
+        spec: shape of the model.
         cancelled: Polled between tensors.
 
     Returns:
@@ -100,12 +101,12 @@ def check_tensors(
 
 
 def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> dict[str, ExpectedTensor]:
-    """What a file of the model should hold, by GGUF name; nothing is read yet.
+    """The tensors that a file of the model should hold, by GGUF name; nothing is read yet.
 
     Args:
-        architecture: The file's.
-        origin: The model.
-        spec: Its shape.
+        architecture: architecture of the file.
+        origin: base and adapter.
+        spec: shape of the model.
 
     Raises:
         UsageError: The model's family is not exported, or its weights are quantized.
@@ -193,10 +194,10 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
 
 
 def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[Kind, str]:
-    """What became of the rows that are wrong, and by how much where that is one number."""
+    """The kind of damage to the rows that are wrong, and by how much where that is one number."""
     if not found.any():
         return "zero", "all of it"
-    if complete and len(found) > 1 and _only_moved(found, wanted):
+    if complete and 1 < len(found) <= _MOST_MATCHED and _only_moved(found, wanted):
         return "reordered", ""
     difference = found - wanted
     if len(found) == 1 and float(difference.std()) < _SAME_RATIO < float(np.abs(difference).mean()):
@@ -224,8 +225,8 @@ def in_sentences(faults: list[Fault], architecture: str) -> list[str]:
     """Faults as sentences, one for each kind.
 
     Args:
-        faults: What was found.
-        architecture: The file's.
+        faults: faults that were found.
+        architecture: architecture of the file.
     """
     by_kind: dict[Kind, list[Fault]] = {}
     for fault in faults:
@@ -252,7 +253,7 @@ def _missing(names: set[str], before: str, after: str) -> list[str]:
 
 
 def _row_words(places: list[int], rows: int) -> str:
-    """Which rows; nothing for tensors of one row."""
+    """The rows in words; nothing for tensors of one row."""
     if rows == 1:
         return ""
     if len(places) == rows:

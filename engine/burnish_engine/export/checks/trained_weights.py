@@ -23,7 +23,7 @@ _PART = re.compile(r"^(?P<module>.+)\.(?P<part>lora_embedding_[AB]|lora_[AB]|lor
 
 @dataclass(frozen=True)
 class Origin:
-    """What a file is said to be.
+    """The base and the adapter that a file is said to be made of.
 
     Attributes:
         source: The base model.
@@ -68,7 +68,7 @@ class TrainedWeights:
         """A tensor of the trained model in fp32, in the shape of the base checkpoint.
 
         Args:
-            name: Its name in the base checkpoint.
+            name: name in the base checkpoint.
         """
         if name in self._replaced:
             return self._replaced[name]

@@ -29,8 +29,8 @@ def check_vocabulary(header: GgufHeader, wanted: Vocabulary) -> list[str]:
     """Compare tokens, types, merges, scores, special tokens and chat template.
 
     Args:
-        header: The file's, read with `VOCABULARY_ARRAYS`.
-        wanted: The model's.
+        header: header of the file, read with `VOCABULARY_ARRAYS`.
+        wanted: vocabulary of the model.
 
     Returns:
         What is wrong, in sentences; empty where nothing is.
@@ -93,7 +93,7 @@ def _template_words(found: str, wanted: str) -> str:
 
 
 def wrong_pre_tokenizer(path: Path, expected: Sequence[tuple[str, list[int]]]) -> list[str]:
-    """Whether another pre-tokenizer than the file's would split text as the model does, in a sentence.
+    """A sentence that names the right pre-tokenizer where the file has another; none where no other is right.
 
     Args:
         path: The file.

@@ -23,7 +23,7 @@ def dense_metadata(spec: DecoderSpec, _config: dict[str, Any], *, rope: Metadata
 
     Args:
         spec: The model, of which `advise.gguf_rules` refuses nothing.
-        _config: Its config.json.
+        _config: config.json of the model; not needed here.
         rope: The keys of its rope, where the family has a kind of its own.
     """
     return {

@@ -259,7 +259,7 @@ def template_name(name: str) -> str:
 
 
 def kept_in_words(facts: DatasetFacts) -> str:
-    """How many rows are learned and held out, as a sentence; they add up to the rows that are used."""
+    """A sentence with the numbers of rows to learn from and held out; they add up to the rows that are used."""
     report = facts.report
     if report is None or not report.training_rows:  # of an older engine
         return f"{facts.train_rows:,} rows to learn from, {facts.validation_rows:,} held out."

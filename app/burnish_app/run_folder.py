@@ -26,7 +26,7 @@ class RunFolder:
         adapters: Names of those that hold an adapter alone.
         ollama: Names of folders for Ollama.
         lm_studio: Whether there is a folder laid out for LM Studio.
-        exports: Which exports work and why others do not, as the run's card says; empty: not known.
+        exports: kinds of export, each with whether it works or why not, from the run's card; empty: not known.
     """
 
     name: str = ""

@@ -38,7 +38,7 @@ class _Saved(BaseModel):
 
 
 class DatasetInputs(NamedTuple):
-    """What facts about the data depend on.
+    """The inputs that facts about the data are found out from.
 
     Attributes:
         recipe: the recipe's sections on model and data.
@@ -208,13 +208,13 @@ class Workbench(QObject):
 
         Args:
             dataset: the facts; None: they are not known.
-            inputs: what they were found out from, as it was before; None: that is not known.
+            inputs: `dataset_inputs` from before the facts were found out; None: not known.
         """
         self._dataset, self._dataset_from = dataset, inputs
         self._tell("dataset")
 
     def dataset_inputs(self) -> DatasetInputs:
-        """What facts about the data depend on, as it is now."""
+        """The inputs of facts about the data, as they are now."""
         recipe = self._recipe
         names = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
         return DatasetInputs((recipe.model, recipe.data), tuple(_stamp(name) for name in names))

@@ -138,7 +138,7 @@ def data_busy(window):
 def data_done(window):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
     page = window.page("data")
-    page._inspection._found(page._inspection._request, result(dataset=facts.dataset()))
+    page._inspection._found(page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset()))
 
 
 @scene("data-mixed")
@@ -147,7 +147,7 @@ def data_mixed(window):
     bench, page = window.bench, window.page("data")
     bench.set_data_files(["/home/ada/data/support.jsonl", "/home/ada/data/faq.jsonl"])
     bench.change_data(weights=[1.0, 0.5], duplicates="drop", overlong="split")
-    page._inspection._found(page._inspection._request, result(dataset=facts.dataset()))
+    page._inspection._found(page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset()))
     page.findings._toggle()
     pieces = [(text, learned) for text, learned in facts.tokens()]
     page.rows.tokens.setChecked(True)

@@ -143,7 +143,7 @@ class ModelPage(Page):
         )
 
     def _forget_look(self) -> None:
-        """What is being found out, or could not be, is about a model that is not chosen any more."""
+        """Drop the request, and the message, about a model that is not chosen any more."""
         self.client.cancel(self._request)
         self._request = self._asked_for = ""
         self._busy.hide()

@@ -144,8 +144,8 @@ class ExportChoices(Card):
         """Offer what the run can become: of a whole model there is no adapter.
 
         Args:
-            whole: Every weight was trained.
-            exports: Which kinds work and why others do not; empty: not known, so all are offered.
+            whole: whether every weight was trained.
+            exports: kinds of export, each with whether it works or why not; empty: not known, so all are offered.
         """
         reasons = {one.kind: one.reason for one in exports if not one.works}
         for kind, _name, usual in KINDS:

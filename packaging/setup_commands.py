@@ -31,7 +31,7 @@ _TEST_DEFAULTS = {"HF_HUB_OFFLINE": "1", "QT_QPA_PLATFORM": "offscreen"}
 _INTERPRETED = {"TRITON_INTERPRET": "1"}
 _MOST_WORKERS = 4
 """Processes that share the tests; each may hold 3 GB."""
-_OF_KERNELS = ("tests/kernels", "tests/engine/models/test_fused_mlp.py")
+_OF_KERNELS = ("tests/kernels", "tests/engine/models/decoder/test_fused_mlp.py")
 """Run in Triton's interpreter; elsewhere operations run their references, as they do for people without a GPU."""
 
 

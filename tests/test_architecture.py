@@ -4,14 +4,15 @@ import ast
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from burnish_engine.contract import events
-from burnish_engine.contract.commands import Command
-from burnish_engine.contract.recipe import Recipe, sections
-from burnish_engine.contract.recipe_section import field_unit
+from burnish_engine.contract.recipe.recipe import Recipe, sections
+from burnish_engine.contract.recipe.recipe_section import field_unit
+from burnish_engine.contract.run import events
+from burnish_engine.contract.run.commands import Command
 from burnish_kernels.registry import CAPABILITIES, OPS, ops
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,8 +67,32 @@ ENGINE_MAY_IMPORT = {
         "hub",
     },
 }
+# Part -> its rooms from the ground up: a module may import from its own room and from those before it. "." stands for
+# the part's own folder.
+FLOORS = {
+    "burnish_app": ("look", "state", "engine", "wording", "item_models", "recipe", "widgets", "pages", "."),
+    "burnish_app.widgets": ("basic", "export", "hardware", "model", "recipe", "runs", "try_out", "data"),
+    "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
+    "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
+    "burnish_engine.data": ("files", "rows", "sandbox", "templates", "tokens", "pipeline", "report", "."),
+    "burnish_engine.duel": ("sides", "measures", "verdict", ".", "report"),
+    "burnish_engine.export": ("base", "weights", "gguf", "quantize", "checks", "verify", ".", "destinations"),
+    "burnish_engine.hardware": ("gpu", "host", "."),
+    "burnish_engine.models": (
+        "device", "families", "host_memory", "checkpoint", "decoder", "generation", "gguf", "transformers_path",
+    ),
+    "burnish_engine.runs": (".", "jobs", "compare"),
+    "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "recovery", "guard", "."),
+    "burnish_kernels": (
+        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "magma",
+        "swiglu",
+    ),
+}  # fmt: skip
+MOST_MODULES = 16
+"""Most modules of one folder; `cli` has one for each command."""
 TOP_LEVEL = {
     "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",
+    "CONTRIBUTING.md", "CHANGELOG.md",
 }  # fmt: skip
 
 
@@ -111,19 +136,47 @@ def test_imports_point_in_the_allowed_direction(module, path):
             assert mine == theirs or theirs in ENGINE_MAY_IMPORT[mine], f"{module} imports {name}"
 
 
+def room_of(module, part):
+    """The room of a module within a part; None for a module of another part or the part's own `__init__`."""
+    inside = module.removeprefix(part + ".")
+    if inside == module:
+        return None
+    room, _, rest = inside.partition(".")
+    folder = PACKAGES[module.split(".")[0]].joinpath(*part.split(".")[1:], room)
+    return room if rest or folder.is_dir() else "."
+
+
+@pytest.mark.parametrize("part", FLOORS)
+def test_rooms_import_only_from_the_floors_below(part):
+    floors = FLOORS[part]
+    for module, path in modules():
+        mine = room_of(module, part)
+        if mine is None:
+            continue
+        assert mine in floors, f"{module}: room {mine} stands in no floor of {part}"
+        for name in imports(path):
+            theirs = room_of(name, part) if name.startswith(part + ".") else None
+            if theirs is None or theirs not in floors:
+                continue
+            assert floors.index(theirs) <= floors.index(mine), f"{module} ({mine}) imports {name} ({theirs})"
+
+
+def test_no_folder_holds_too_many_modules():
+    counts = {}
+    for module, path in modules():
+        if path.name != "__init__.py" and not module.startswith("burnish_engine.cli"):
+            counts[path.parent] = counts.get(path.parent, 0) + 1
+    assert not {str(folder): count for folder, count in counts.items() if count >= MOST_MODULES}
+
+
 def test_no_import_cycles_between_modules():
+    """Counts every import, also those inside functions and those that only type checkers read."""
     names = {module for module, _ in modules()}
     edges = {}
     for module, path in modules():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        found = set()
-        for node in top:
-            if isinstance(node, ast.ImportFrom):
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-            else:
-                found |= {alias.name for alias in node.names}
-        edges[module] = (found & names) - {module}
+        found = set(imports(path)) & names
+        # `from package import module` reaches the module; the package's own file only hands names on.
+        edges[module] = {name for name in found if not any(other.startswith(name + ".") for other in found)} - {module}
     done, path = set(), []
 
     def visit(module):
@@ -165,6 +218,30 @@ def test_light_packages_leave_torch_out(package):
     code = f"import sys, {', '.join(own)}; print([m for m in ('torch', 'triton', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+_SIZE_UNITS = (" GiB", " MiB", " GB", " MB")
+_OWN_SIZES = {
+    "burnish_engine.contract.units",
+    "burnish_engine.advise.plan.calibrate",  # the key under which past runs of a device are kept
+}
+
+
+def _sizes_by_hand(tree):
+    """Lines of f-strings that divide a number and write a unit of size behind it; rates such as GB/s are none."""
+    for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
+        for value, behind in pairwise(text.values):
+            if isinstance(value, ast.FormattedValue) and isinstance(behind, ast.Constant):
+                divided = any(isinstance(node, ast.Div) for node in ast.walk(value))
+                unit = next((unit for unit in _SIZE_UNITS if behind.value.startswith(unit)), None)
+                if divided and unit and not behind.value.startswith(f"{unit}/"):
+                    yield text.lineno
+
+
+def test_sizes_are_formatted_by_one_module():
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules() if name not in _OWN_SIZES}
+    found = {name: lines for name, tree in trees.items() if (lines := list(_sizes_by_hand(tree)))}
+    assert not found
 
 
 def test_source_roots_and_packaging_are_no_packages():

@@ -1,1 +1,1 @@
-"""The studio: windows over the engine. Of our own code it imports `burnish_engine.contract` and nothing else."""
+"""The studio: the desktop window over the engine. Of the engine it imports only `burnish_engine.contract`."""

@@ -10,36 +10,36 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
 TRACE_START_VARIABLE = "BURNISH_TRACE_START"
-"""Environment variable: print to standard error how long the start took, from the process's creation to the window."""
+"""Environment variable that makes the studio print its start time: from the process's creation to the window."""
 
 
 def main() -> int:
-    """Show the window and stay until it is closed.
+    """Show the window and run until it is closed.
 
     Returns:
-        The process's exit code.
+        The exit code of the process.
     """
-    from burnish_app.engine_client import EngineClient
-    from burnish_app.garbage import Collector
-    from burnish_app.preferences import Preferences
-    from burnish_app.theme import Theme
+    from burnish_app.engine.engine_client import EngineClient
+    from burnish_app.garbage import GarbageCollector
+    from burnish_app.look.theme import Theme
+    from burnish_app.state.preferences import Preferences
+    from burnish_app.state.workbench import Workbench
     from burnish_app.window import Window
-    from burnish_app.workbench import Workbench
 
     app = QApplication(sys.argv)
     app.setApplicationName("Burnish")
     app.setDesktopFileName("burnish")
-    collector = Collector(app)
+    collector = GarbageCollector(app)
     preferences = Preferences()
     window = Window(EngineClient(), Workbench(), preferences, Theme(app, preferences.theme))
-    window.grown.connect(collector.settle)
+    window.grown.connect(collector.freeze_and_start)
     window.show()
     QTimer.singleShot(0, window, lambda: _shown(window.begin))
     return app.exec()
 
 
 def _shown(begin: Callable[[], None]) -> None:
-    """The event loop came round once after `show`: the window has been painted."""
+    """Begin the window's work after its first paint, and print the start time if asked to."""
     if os.environ.get(TRACE_START_VARIABLE):
         from burnish_app.instrument import process_age_s
 

@@ -15,11 +15,11 @@ from PySide6.QtCore import QObject, QTimer
 _EVERY_MS = 500
 
 
-class Collector(QObject):
-    """Collects in place of Python, until it is stopped. Made in the window's thread.
+class GarbageCollector(QObject):
+    """Collects garbage in place of Python, until it is stopped. It must be made in the window's thread.
 
     Args:
-        parent: Qt parent.
+        parent: parent in Qt's object tree.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -30,22 +30,22 @@ class Collector(QObject):
         self._timer.timeout.connect(self.collect)
 
     def start(self) -> None:
-        """Collect from now on. Until then nobody does: all that is imported at the start would be walked in vain."""
+        """Start collecting. Before that nothing is collected: the imports of the start would be walked in vain."""
         self._timer.start()
 
-    def settle(self) -> None:
-        """Leave out what is there now, as much of it stays for good (some 50 ms a walk), and collect from now on."""
+    def freeze_and_start(self) -> None:
+        """Exclude all present objects, most of which stay for good (a walk takes some 50 ms), and start collecting."""
         gc.freeze()
         self.start()
 
     def stop(self) -> None:
-        """Collect all there is, then leave it to Python again."""
+        """Collect everything, then let Python collect again."""
         self._timer.stop()
         gc.collect()
         gc.enable()
 
     def collect(self) -> None:
-        """Collect the oldest generation that has grown beyond its threshold, if any has."""
+        """Collect the oldest generation that is beyond its threshold, if there is one."""
         grown = [count > limit > 0 for count, limit in zip(gc.get_count(), gc.get_threshold(), strict=True)]
         if any(grown):
             gc.collect(max(generation for generation, is_due in enumerate(grown) if is_due))

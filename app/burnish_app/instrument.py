@@ -1,4 +1,4 @@
-"""Measures how long the window's event handlers take. For tests and for finding what makes the window stutter."""
+"""Measures how long the window's event handlers take, for tests and to find the cause of a stutter."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from PySide6.QtWidgets import QApplication
 
 @dataclass
 class HandlerTimes:
-    """Times of event handlers on the window's thread.
+    """The times of event handlers in the window's thread.
 
     Attributes:
-        wall_ms: Wall time of each outermost handler.
-        slowest_cpu_ms: Most CPU time of the thread that one handler took.
-        slowest: What that handler was about.
+        wall_ms: wall time of each outermost handler, milliseconds.
+        slowest_cpu_ms: largest CPU time of one handler, milliseconds.
+        slowest: event and receiver of that handler.
     """
 
     wall_ms: list[float] = field(default_factory=list)
@@ -27,19 +27,19 @@ class HandlerTimes:
 
     @property
     def wall_p99_ms(self) -> float:
-        """99 of 100 handlers took no longer; 0 where none ran."""
+        """The 99th percentile of the handlers' wall times, milliseconds; 0 if none ran."""
         ordered = sorted(self.wall_ms)
         return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else 0.0
 
     def add(self, wall_ms: float, cpu_ms: float, what: str) -> None:
-        """Count one handler."""
+        """Add the times of one handler."""
         self.wall_ms.append(wall_ms)
         if cpu_ms > self.slowest_cpu_ms:
             self.slowest_cpu_ms, self.slowest = cpu_ms, what
 
 
 def process_age_s() -> float:
-    """Seconds since this process was created, its interpreter's start included."""
+    """Return the seconds since this process was created, the interpreter's start included."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         # Field 22 of /proc/PID/stat, counted after the command name, is the start in ticks since boot: proc(5). psutil
         # adds the moment of boot in whole seconds, which is off by up to one.
@@ -51,9 +51,9 @@ def process_age_s() -> float:
 
 
 class MeasuredApplication(QApplication):
-    """An application that times every event it hands out. Handlers within handlers count as one.
+    """An application that times every event it delivers. Nested handlers count as one.
 
-    Each event passes through Python then, so a handler that causes many is about twice as slow as in the studio.
+    Each event passes through Python, so a handler that causes many events is about twice as slow as in the studio.
     """
 
     def __init__(self, arguments: list[str]) -> None:
@@ -62,7 +62,7 @@ class MeasuredApplication(QApplication):
         self._depth = 0
 
     def notify(self, receiver: QObject, event: QEvent) -> bool:
-        """Hand out an event and take the time."""
+        """Deliver an event and measure its handler."""
         if self._depth:
             return super().notify(receiver, event)
         what = f"{event.type().name} of {type(receiver).__name__} {receiver.objectName()}".strip()

@@ -1,4 +1,4 @@
-"""The steps at the left of the window, how each stands, and quiet notes at the foot."""
+"""The sidebar of the window: the steps with their status, and notes at the foot."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from burnish_app.icons import pixmap
-from burnish_app.theme import BODY_PX, UNIT, colors_of, font
-from burnish_app.widgets.card import IconLabel
-from burnish_app.widgets.status_dot import STATUS_WORDS, Status, StatusDot
-from burnish_app.widgets.text import caption, heading
+from burnish_app.look.icons import pixmap
+from burnish_app.look.theme import BODY_PX, UNIT, colors_of, font
+from burnish_app.widgets.basic.card import IconLabel
+from burnish_app.widgets.basic.status_dot import StatusDot
+from burnish_app.widgets.basic.text import caption, heading
+from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 
 _WIDTH_PX = 200
 _ROW_PX = 40
 
 
 class StepButton(QAbstractButton):
-    """One step: icon, name, and how it stands.
+    """The sidebar button of one step: icon, name and status.
 
     Args:
-        key: The page's key; also the icon's name.
-        text: The page's name.
-        shortcut: Key that goes there, shown on hover; may be empty.
+        key: key of the page, which is also the name of its icon.
+        text: name of the page.
+        shortcut: keyboard shortcut, shown in the tooltip; may be empty.
     """
 
     def __init__(self, key: str, text: str, shortcut: str = "") -> None:
@@ -45,36 +46,36 @@ class StepButton(QAbstractButton):
         line.addWidget(self._dot)
 
     @property
-    def status(self) -> Status:
-        """How the step stands."""
+    def status(self) -> StepStatus:
+        """The status of the step."""
         return self._dot.status
 
-    def set_status(self, status: Status) -> None:
-        """Show how the step stands."""
+    def set_status(self, status: StepStatus) -> None:
+        """Show the status of the step."""
         self._dot.set_status(status)
-        self.setAccessibleDescription(STATUS_WORDS[status])
+        self.setAccessibleDescription(STEP_STATUS_TEXT[status])
 
     def hide_status(self) -> None:
-        """This entry is no step: it has nothing to be done."""
+        """Hide the status, for an entry that is not a step."""
         self._dot.hide()
 
     def sizeHint(self) -> QSize:
-        """A row of the grid."""
+        """Return the preferred size of a sidebar row."""
         return QSize(_WIDTH_PX - 2 * UNIT, _ROW_PX)
 
     def event(self, event: QEvent) -> bool:
-        """Repaint when the pointer comes and goes."""
+        """Repaint when the pointer enters or leaves."""
         if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave):
             self.update()
         return super().event(event)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Show the focus only to those who go by keyboard."""
+        """Remember whether the focus came by keyboard: only then it is drawn."""
         self._by_keyboard = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         super().focusInEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """The chosen step on a lighter ground with an accent edge."""
+        """Draw the step; the chosen one has a lighter background and an accent edge."""
         colors = colors_of(self)
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -104,14 +105,14 @@ class StepButton(QAbstractButton):
 
 
 class Sidebar(QWidget):
-    """All steps, in their order.
+    """Shows all steps in their order.
 
     Args:
         steps: (key, name) of each step.
-        foot: (key, name) of the small entry at the foot.
+        foot: (key, name) of the entry at the foot.
 
     Attributes:
-        chosen: Emits the key of the step that was pressed.
+        chosen: signal with the key of the pressed step.
     """
 
     chosen = Signal(str)
@@ -142,20 +143,20 @@ class Sidebar(QWidget):
         column.addWidget(last)
 
     def button(self, key: str) -> StepButton:
-        """The entry of a page."""
+        """Return the button of a page."""
         return self._buttons[key]
 
     def show_chosen(self, key: str) -> None:
-        """Mark an entry as the one shown."""
+        """Mark the button of the page that is shown."""
         self._buttons[key].setChecked(True)
 
     def set_run_note(self, text: str) -> None:
-        """A quiet note about runs; empty: none."""
+        """Set the note about runs; empty: none."""
         self._run_note.setText(text)
         self._run_note.setVisible(bool(text))
 
     def set_engine_note(self, text: str) -> None:
-        """A note about the engine; empty: all is well."""
+        """Set the note about the engine; empty: all is well."""
         self._engine_note.setText(text)
         self._engine_note.setVisible(bool(text))
 

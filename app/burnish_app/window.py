@@ -1,4 +1,4 @@
-"""The window: a sidebar of steps, the page shown, drops from anywhere, and notes about what goes on."""
+"""The window: the sidebar, the page that is shown, drag and drop, and notes about runs and the engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
-from burnish_app.drop import DATA_FILTER, DropVeil, judge_drop
-from burnish_app.engine_client import EngineClient
-from burnish_app.icons import icon
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.runs_poller import ACTIVE, RunsPoller
+from burnish_app.look.icons import icon
+from burnish_app.look.theme import Theme
 from burnish_app.pages.base import Page
-from burnish_app.preferences import Preferences
-from burnish_app.runs_watch import ALIVE, RunsWatch
 from burnish_app.sidebar import Sidebar
-from burnish_app.theme import Theme
-from burnish_app.widgets.status_dot import Status
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import RunSummary
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
+from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.serve.protocol import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
@@ -35,7 +35,7 @@ _ENGINE_NOTES = {
 
 
 class PageEntry(NamedTuple):
-    """Where a page comes from. Its module is imported on the first visit, which keeps the start fast."""
+    """The module and class of a page. The module is imported on the first visit, which keeps the start fast."""
 
     key: str
     title: str
@@ -56,8 +56,8 @@ PAGES = (
 )
 
 
-def first_status(key: str, bench: Workbench) -> Status:
-    """How a step stands before its page was ever shown, from what is remembered."""
+def first_status(key: str, bench: Workbench) -> StepStatus:
+    """Return the status of a step before its page was ever made, from the saved workbench."""
     done = {
         "model": bench.model is not None,
         "data": bench.dataset is not None,
@@ -69,16 +69,16 @@ def first_status(key: str, bench: Workbench) -> Status:
 
 
 class Window(QMainWindow):
-    """The studio's window.
+    """The main window of the studio.
 
     Args:
-        client: Asks the engine; the window starts and ends it.
-        bench: What the person works on.
-        preferences: What the window remembers of itself.
-        theme: Light or dark.
+        client: connection to the engine; the window starts and ends it.
+        bench: workbench with what the person works on.
+        preferences: settings of the window.
+        theme: theme of the application.
 
     Attributes:
-        grown: Emits when much was loaded or made that stays: after the imports, and after all pages were made.
+        grown: signal without arguments, emitted after the imports and after all pages were made: many new objects.
     """
 
     grown = Signal()
@@ -102,7 +102,7 @@ class Window(QMainWindow):
         line.addWidget(self.sidebar)
         line.addWidget(self._stack, 1)
         self.setCentralWidget(middle)
-        self._veil = DropVeil(self)
+        self._drop_overlay = DropOverlay(self)
         self._make_shortcuts()
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
@@ -112,9 +112,11 @@ class Window(QMainWindow):
         self._imported.connect(self._preparing.start)
         self._imported.connect(self.grown)
         client.state_changed.connect(self._engine_state)
-        self._watch = RunsWatch(client, _WATCH_RUNS_MS, self, further=lambda: [bench.run] if bench.run else [])
-        self._watch.updated.connect(self._runs_updated)
-        self._watch.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
+        self._runs_poller = RunsPoller(
+            client, _WATCH_RUNS_MS, self, extra_folders=lambda: [bench.run] if bench.run else []
+        )
+        self._runs_poller.updated.connect(self._runs_updated)
+        self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.resize(*_FIRST_SIZE_PX)
         if preferences.geometry is not None:
             self.restoreGeometry(preferences.geometry)
@@ -122,19 +124,19 @@ class Window(QMainWindow):
         self.go_to(preferences.page if preferences.page in known else PAGES[0].key)
 
     def begin(self) -> None:
-        """Start the engine and what is watched. After the window is shown, so that it shows sooner."""
+        """Start the engine, the polling of runs and the imports, after the window is shown so that it shows sooner."""
         self.client.start()
-        self._watch.start()
+        self._runs_poller.start()
         Thread(target=self._import_pages, name="import-pages", daemon=True).start()
 
     def page(self, key: str) -> Page:
-        """A page, made on the first call."""
+        """Return a page, which is made on the first call."""
         if key not in self._pages:
             entry = next(entry for entry in PAGES if entry.key == key)
             page: Page = getattr(import_module(entry.module), entry.class_name)(self.client, self.bench)
             page.status_changed.connect(self.sidebar.button(key).set_status)
             page.go_to.connect(self.visit)
-            page.ask_runs.connect(self._watch.ask)
+            page.refresh_runs.connect(self._runs_poller.poll)
             page.take_preferences(self.preferences, self.theme)
             self.sidebar.button(key).set_status(page.status)
             self._pages[key] = page
@@ -142,11 +144,11 @@ class Window(QMainWindow):
 
     @property
     def shown_key(self) -> str:
-        """Key of the page being shown."""
+        """The key of the page that is shown."""
         return self._shown
 
     def visit(self, key: str) -> None:
-        """Show a page. One that is not made yet is shown in a handler of its own: both in one would take too long."""
+        """Show a page. A page that is not made yet is made now and shown in a later handler: neither takes long."""
         if key in self._pages:
             self.go_to(key)
             return
@@ -155,7 +157,7 @@ class Window(QMainWindow):
         QTimer.singleShot(0, self, lambda: self.go_to(key))
 
     def go_to(self, key: str) -> None:
-        """Show a page."""
+        """Show a page at once, and make it if necessary."""
         self.sidebar.show_chosen(key)
         if key == self._shown:
             return
@@ -167,16 +169,16 @@ class Window(QMainWindow):
         if self._stack.indexOf(page) < 0:
             self._stack.addWidget(page)
         self._stack.setCurrentWidget(page)
-        self._watch.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
+        self._runs_poller.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
         page.shown()
 
     def take(self, paths: list[str]) -> None:
-        """Files or folders were dropped: hand them to the page they belong to, or say why not.
+        """Hand dropped files or folders to the page that takes them, or show why none does.
 
         Args:
-            paths: Absolute; an empty text stands for what is no local file.
+            paths: absolute paths; an empty text stands for something that is not a local file.
         """
-        drop = judge_drop(paths)
+        drop = classify_drop(paths)
         if drop.page:
             self.go_to(drop.page)
             self.page(drop.page).take_drop(drop.paths)
@@ -184,33 +186,33 @@ class Window(QMainWindow):
             self.page(self._shown).banner("warning", drop.what, drop.remedy)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Show what may be dropped."""
+        """Show the overlay that says what may be dropped."""
         if event.mimeData().hasUrls():
             event.acceptProposedAction()
-            self._veil.cover()
+            self._drop_overlay.cover()
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
-        """Nothing is dragged any more."""
-        self._veil.hide()
+        """Hide the overlay."""
+        self._drop_overlay.hide()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Take what was dropped once the drag is over: a slow answer must not hold up the other program."""
-        self._veil.hide()
+        """Take the dropped paths after the drag is over: slow handling must not hold up the other program."""
+        self._drop_overlay.hide()
         event.acceptProposedAction()
         paths = [url.toLocalFile() for url in event.mimeData().urls()]
         QTimer.singleShot(0, self, lambda: self.take(paths))
 
     def changeEvent(self, event: QEvent) -> None:
-        """The mark follows the theme."""
+        """Redraw the window's icon when the palette changes."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self.setWindowIcon(icon("burnish", self.theme.colors.accent, 64))
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Remember everything; runs go on."""
+        """Save preferences and workbench and end the server; runs continue."""
         self.preferences.geometry = self.saveGeometry()
         self.bench.save()
-        self._watch.stop()
+        self._runs_poller.stop()
         self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
@@ -221,14 +223,14 @@ class Window(QMainWindow):
         super().closeEvent(event)
 
     def _import_pages(self) -> None:
-        """Import all pages beside the running window, so that the first visit of each is quick."""
+        """Import all pages in a thread, so that the first visit of each is quick."""
         for entry in PAGES:
             import_module(entry.module)
         with suppress(RuntimeError):  # the window is gone already
             self._imported.emit()
 
     def _prepare_one(self) -> None:
-        """Make a page that nobody has visited yet, or put one in its place: each in a handler of its own."""
+        """Make one page that was not visited yet, or add a made page to the stack: one per call, so none takes long."""
         missing = [entry.key for entry in PAGES if entry.key not in self._pages]
         loose = [page for page in self._pages.values() if self._stack.indexOf(page) < 0]
         if loose:
@@ -262,7 +264,7 @@ class Window(QMainWindow):
         self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
-        alive = any(run.standing in ALIVE for run in runs)
+        alive = any(run.standing in ACTIVE for run in runs)
         self.sidebar.set_run_note(_GOES_ON if alive else "")
         self.sidebar.set_engine_note("")
         for page in self._pages.values():

@@ -3,7 +3,7 @@
 A configuration that asks for more than a card has fails only on that card, at the first launch. Triton's compiler and
 the assembler it bundles need no card, so every configuration is compiled here for every generation.
 
-As a program (`python -m burnish_kernels.ahead`) it prints one JSON line a compilation. It has to be a process of its
+As a program (`python -m burnish_kernels.ahead`) it prints one JSON line a compilation. It must run in a process of its
 own where TRITON_INTERPRET is set: then `triton.jit` gives functions that cannot be compiled.
 """
 
@@ -39,13 +39,14 @@ _ALIGNED = [["tt.divisibility", 16]]  # what a launch tells the compiler of argu
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compiled kernel needs.
+    """The resources that a compiled kernel needs.
 
     Attributes:
-        shared_bytes: Shared memory a program.
-        registers: Registers a thread; None where no tool to read it is installed.
-        spill_bytes: Local memory a thread, to which registers were spilled; None likewise.
-        seconds: What compiling took; little where Triton's cache had it.
+        shared_bytes: shared memory per program.
+        registers: number of registers per thread; None where no tool to read it is installed.
+        spill_bytes: local memory per thread, to which registers were spilled; None where no tool to read it is
+            installed.
+        seconds: duration of the compilation; short where Triton's cache had the result.
     """
 
     shared_bytes: int
@@ -60,12 +61,12 @@ def check(compilation: Compilation, capability: int) -> Compiled:
     As in real launches, pointers, sizes and strides are taken as divisible by 16 unless the function forbids it.
 
     Args:
-        compilation: What to compile.
-        capability: Such as 89 for sm_89.
+        compilation: kernel configuration to compile.
+        capability: compute capability, such as 89 for sm_89.
 
     Raises:
         ValueError: The arguments are not those of the function, or the function is an interpreted one.
-        Exception: Whatever Triton's compiler or the assembler throws.
+        Exception: Any error of Triton's compiler or the assembler.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -88,7 +89,7 @@ def check(compilation: Compilation, capability: int) -> Compiled:
 
 
 def _complete_signature(compilation: Compilation) -> dict[str, str]:
-    """The signature in the function's order, constants included."""
+    """Return the signature in the function's order, constants included."""
     given = {**dict.fromkeys(compilation.constants, "constexpr"), **compilation.signature}
     names = compilation.function.arg_names
     constants = {name for name, kind in given.items() if kind == "constexpr"}
@@ -108,7 +109,7 @@ def _attributes(function: Any, signature: Mapping[str, str]) -> dict[tuple[int, 
 
 
 def _usage(cubin: bytes) -> tuple[int | None, int | None]:
-    """Registers and bytes of local memory a thread, of the only kernel in a cubin."""
+    """Return registers and bytes of local memory per thread of the only kernel in a cubin."""
     from triton import knobs
 
     try:
@@ -127,12 +128,12 @@ def _usage(cubin: bytes) -> tuple[int | None, int | None]:
 
 
 def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, alike: int = 1) -> Iterator[dict[str, Any]]:
-    """Compile an operation's configurations and tell each one's outcome, errors included.
+    """Compile an operation's configurations and yield each one's outcome, errors included.
 
     Args:
-        op: Its name.
-        capabilities: Compute capabilities; a configuration that is not used on one is left out there.
-        alike: Of the configurations that 80 uses too, every nth alone is compiled for `LIKE_80`.
+        op: name of the operation.
+        capabilities: compute capabilities; a configuration that is not used on one is left out there.
+        alike: step n: of the configurations that 80 uses too, only every n-th is compiled for `LIKE_80`.
 
     Yields:
         Op, name and capability, and either an error or the fields of `Compiled`.
@@ -148,7 +149,7 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, alike: in
 
 
 def _outcome(op: str, compilation: Compilation, capability: int) -> dict[str, Any]:
-    """One compilation's line: what the kernel needs, or the compiler's error."""
+    """Return one compilation's outcome: what the kernel needs, or the compiler's error."""
     line: dict[str, Any] = {"op": op, "name": compilation.name, "capability": capability}
     try:
         line |= asdict(check(compilation, capability))
@@ -158,12 +159,12 @@ def _outcome(op: str, compilation: Compilation, capability: int) -> dict[str, An
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without what would have kernels interpreted: for processes that compile."""
+    """Return this process's environment without the variables that make kernels interpreted, to compile in."""
     return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compile and print JSON lines; 3 where something failed or needs too much shared memory."""
+    """Compile and print JSON lines; return 3 where something failed or needs too much shared memory."""
     parser = argparse.ArgumentParser(prog="burnish_kernels.ahead", description=main.__doc__)
     parser.add_argument("--op", action="append", choices=OPS, help="this operation only; may be repeated")
     parser.add_argument("--capability", action="append", type=int, help="such as 89; may be repeated")

@@ -1,6 +1,6 @@
 """Time every operation on a GPU, against what that GPU can do and against plain PyTorch.
 
-One runner for all: an operation only says what to run and what it must at least move or multiply
+One runner serves all operations: each names what to run and how many bytes or operations it takes at least
 (`cases.benchmarks`). The yardsticks are measured in the same process: how fast the GPU copies memory, and how fast
 cuBLAS multiplies bf16 matrices. Kernels are timed as CUDA graphs, as training replays them; the reference runs eagerly.
 
@@ -28,12 +28,12 @@ _WORTH_CHANGING = 0.98  # a candidate must beat the default by more than repeate
 
 @dataclass(frozen=True)
 class Peaks:
-    """What this GPU reaches at best.
+    """The highest rates that this GPU reaches.
 
     Attributes:
-        device: Its name.
-        copy_gb_per_s: Bytes read and written by a large copy, in GB/s.
-        matmul_tflops: Of a large matrix product, in 10^12 operations per second.
+        device: name of the GPU.
+        copy_gb_per_s: rate of bytes read and written by a large copy, in GB/s.
+        matmul_tflops: rate of a large matrix product, in 10^12 operations per second.
     """
 
     device: str
@@ -42,21 +42,21 @@ class Peaks:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One timed use of an operation.
+class BenchmarkRow:
+    """The result of one benchmark.
 
     Attributes:
-        op: Name of the operation.
-        name: Name of the benchmark.
-        ms: Median time; None where it could not be run.
-        gb_per_s: Bytes that must pass through memory, by the time.
-        copy_share: The same as a share of the copy's rate.
-        tflops: Operations that must be done, by the time; None for memory-bound kernels.
-        matmul_share: The same as a share of the matrix product's rate.
-        reference_ms: Time of plain PyTorch; None where it was not run.
-        speedup: How many times faster than that.
-        captured: Whether it was timed as a CUDA graph.
-        problem: What went wrong; empty where nothing did.
+        op: name of the operation.
+        name: name of the benchmark.
+        ms: median time; None where it could not be run.
+        gb_per_s: bytes that must pass through memory, divided by the time.
+        copy_share: the same as a share of the copy's rate.
+        tflops: operations that must be done, divided by the time; None for memory-bound kernels.
+        matmul_share: the same as a share of the matrix product's rate.
+        reference_ms: time of plain PyTorch; None where it was not run.
+        speedup: ratio of the reference's time to this one.
+        captured: whether it was timed as a CUDA graph.
+        problem: error text; empty where nothing went wrong.
     """
 
     op: str
@@ -74,15 +74,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Outcome of one tuning.
+    """The outcome of one tuning.
 
     Attributes:
-        op: Name of the operation.
-        key: Which of its choices.
-        choice: The fastest candidate, or the default where none is clearly faster.
-        ms: Its time.
-        default_ms: The default's time; None where it does not run here.
-        failed: How many candidates do not run here.
+        op: name of the operation.
+        key: name of the choice.
+        choice: fastest candidate, or the default where none is clearly faster.
+        ms: time of the choice.
+        default_ms: time of the default; None where it does not run here.
+        failed: number of candidates that do not run here.
     """
 
     op: str
@@ -94,7 +94,7 @@ class Tuned:
 
 
 def measure_peaks(timer: Timer, device: str = "cuda") -> Peaks:
-    """How fast the device copies and multiplies."""
+    """Measure how fast the device copies and multiplies."""
     import torch
 
     name = torch.cuda.get_device_name() if device == "cuda" else device
@@ -114,7 +114,7 @@ def measure_peaks(timer: Timer, device: str = "cuda") -> Peaks:
     return Peaks(name, 2 * size / copy_ms * 1e-6, 2 * edge**3 / matmul_ms * 1e-9)
 
 
-def measure(names: Sequence[str], timer: Timer, peaks: Peaks, device: str = "cuda") -> Iterator[Row]:
+def measure(names: Sequence[str], timer: Timer, peaks: Peaks, device: str = "cuda") -> Iterator[BenchmarkRow]:
     """Time the benchmarks of some operations, one row after the other."""
     import torch
 
@@ -126,7 +126,7 @@ def measure(names: Sequence[str], timer: Timer, peaks: Peaks, device: str = "cud
             try:
                 benchmark = next(benchmarks, None)
             except torch.OutOfMemoryError:
-                yield Row(op, "(rest)", problem="its tensors do not fit into memory")
+                yield BenchmarkRow(op, "(rest)", problem="its tensors do not fit into memory")
                 break
             if benchmark is None:
                 break
@@ -134,7 +134,7 @@ def measure(names: Sequence[str], timer: Timer, peaks: Peaks, device: str = "cud
             del benchmark  # before the generator makes the next one's tensors
 
 
-def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: Peaks) -> Row:
+def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: Peaks) -> BenchmarkRow:
     import torch
 
     captured, problem = True, ""
@@ -145,7 +145,7 @@ def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: Peaks) -> Row:
             captured, problem = False, f"not capturable: {error}"
             ms = timer(benchmark.run, captured=False)
     except torch.OutOfMemoryError:
-        return Row(op, benchmark.name, problem="it does not fit into memory")
+        return BenchmarkRow(op, benchmark.name, problem="it does not fit into memory")
     reference_ms = None
     if benchmark.reference is not None:
         try:
@@ -153,7 +153,7 @@ def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: Peaks) -> Row:
         except torch.OutOfMemoryError:
             problem = problem or "PyTorch's way does not fit into memory"
     rate, flops = benchmark.bytes / ms * 1e-6, benchmark.flops / ms * 1e-9
-    return Row(
+    return BenchmarkRow(
         op=op,
         name=benchmark.name,
         ms=ms,
@@ -169,7 +169,7 @@ def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: Peaks) -> Row:
 
 
 def tune(op: str, timer: Timer, device: str = "cuda") -> Iterator[Tuned]:
-    """Time the candidates of an operation's choices; nothing for operations that have none to make."""
+    """Time the candidates of an operation's choices; yield nothing for operations without choices."""
     import torch
 
     tunings = getattr(importlib.import_module(f"burnish_kernels.{op}.cases"), "tunings", None)
@@ -191,7 +191,7 @@ def tune_and_save(op: str, timer: Timer) -> Iterator[Tuned]:
 
     Raises:
         ValueError: No folder for the table is set.
-        OSError: It cannot be written.
+        OSError: The table cannot be written.
     """
     device = tuning.device_of(None)
     assert device is not None
@@ -208,15 +208,15 @@ def _time_candidate(one: tuning.Tuning, candidate: Any, timer: Timer) -> float |
 
 
 def header(peaks: Peaks) -> str:
-    """The yardsticks, as a line."""
+    """Format the yardsticks as a line."""
     return (
         f"{peaks.device}: copies at {peaks.copy_gb_per_s:,.0f} GB/s (read + written), "
         f"multiplies bf16 at {peaks.matmul_tflops:,.0f} TFLOP/s"
     )
 
 
-def line(row: Row) -> str:
-    """A row, as a line with columns."""
+def line(row: BenchmarkRow) -> str:
+    """Format a row as a line with columns."""
     text = f"{row.op:<14} {row.name:<40}"
     if row.ms is None:
         return f"{text} {row.problem}"
@@ -231,14 +231,14 @@ def line(row: Row) -> str:
 
 
 def tuned_line(tuned: Tuned) -> str:
-    """An outcome of tuning, as a line."""
+    """Format an outcome of tuning as a line."""
     before = "the default does not run here" if tuned.default_ms is None else f"default {tuned.default_ms:.4f} ms"
     failed = f", {tuned.failed} candidates do not run here" if tuned.failed else ""
     return f"{tuned.op:<14} {tuned.key:<40} {tuned.ms:9.4f} ms ({before}{failed})  {tuned.choice}"
 
 
-def document(peaks: Peaks, rows: Sequence[Row]) -> str:
-    """Everything as one JSON document."""
+def document(peaks: Peaks, rows: Sequence[BenchmarkRow]) -> str:
+    """Return everything as one JSON document."""
     import torch
     import triton
 
@@ -247,7 +247,7 @@ def document(peaks: Peaks, rows: Sequence[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Time and print; 1 where there is no GPU."""
+    """Time and print; return 1 where there is no GPU."""
     parser = argparse.ArgumentParser(prog="burnish_kernels.bench", description=__doc__.partition("\n")[0])
     parser.add_argument("--op", action="append", choices=OPS, help="this operation only; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -19,10 +19,10 @@ class Case:
     """One input configuration of an operation.
 
     Attributes:
-        name: Unique within the operation.
-        tolerance: Largest relative L2 error allowed.
-        options: Shapes, dtypes and switches, as the operation's `cases` module reads them.
-        gpu_only: Too large for Triton's interpreter.
+        name: name, unique within the operation.
+        tolerance: largest relative L2 error allowed.
+        options: shapes, dtypes and switches, as the operation's `cases` module reads them.
+        gpu_only: whether the case is too large for Triton's interpreter.
     """
 
     name: str
@@ -36,14 +36,14 @@ class Compilation:
     """One kernel configuration, to be compiled without a GPU.
 
     Attributes:
-        name: Unique within the operation.
-        function: The `triton.jit` function.
-        signature: Type of each argument by name, such as "*bf16", "i32", "fp32"; "constexpr" for constants.
-        constants: Value of each constant.
-        num_warps: Warps a program.
-        num_stages: Depth of the software pipeline.
-        capabilities: Compute capabilities this configuration is used on.
-        max_registers: Most registers a thread, Triton's `maxnreg`; None: as the compiler likes.
+        name: name, unique within the operation.
+        function: `triton.jit` function.
+        signature: type of each argument by name, such as "*bf16", "i32", "fp32"; "constexpr" for constants.
+        constants: value of each constant.
+        num_warps: warps of a program.
+        num_stages: depth of the software pipeline.
+        capabilities: compute capabilities this configuration is used on.
+        max_registers: most registers a thread, Triton's `maxnreg`; None: the compiler decides.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Benchmark:
     """One timed use of an operation.
 
     Attributes:
-        name: Unique within the operation.
-        run: Does it once, on tensors made before.
-        reference: The same in plain PyTorch; None where that would not fit into memory.
-        bytes: Fewest bytes that must pass through device memory.
-        flops: Matrix operations that must be done; 0 for memory-bound kernels.
+        name: name, unique within the operation.
+        run: function that does it once, on tensors made before.
+        reference: the same in plain PyTorch; None where that would not fit into memory.
+        bytes: fewest bytes that must pass through device memory.
+        flops: matrix operations that must be done; 0 for memory-bound kernels.
     """
 
     name: str
@@ -80,11 +80,11 @@ class Op:
     """One operation.
 
     Attributes:
-        name: Folder name.
-        cases: All configurations it is tested on.
-        compare: (case, device) -> worst relative error of outputs and gradients against the reference.
-        compilations: Every kernel configuration that can be launched. Loads Triton.
-        benchmarks: (device) -> what to time, tensors made one benchmark at a time.
+        name: name of the folder.
+        cases: function that lists all configurations it is tested on.
+        compare: function (case, device) -> worst relative error of outputs and gradients against the reference.
+        compilations: function that lists every kernel configuration that can be launched. Loads Triton.
+        benchmarks: function (device) -> benchmarks, with the tensors of one at a time.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Op:
 
 
 def ops() -> dict[str, Op]:
-    """Every operation by name."""
+    """Return every operation by name."""
     found = {}
     for name in OPS:
         module = importlib.import_module(f"burnish_kernels.{name}.cases")

@@ -1,4 +1,4 @@
-"""Rows in blocks, for operations that run one after another in plain PyTorch."""
+"""Split rows into blocks, for operations that run one after another in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ BLOCK_ELEMENTS = 2**18
 
 
 def row_blocks(tensor: torch.Tensor) -> list[slice]:
-    """Blocks of a matrix's rows, small enough that what one operation writes is in the cache when the next reads it.
+    """Yield blocks of a matrix's rows, so small that one operation's result is in the cache when the next reads it.
 
-    Operations on each row by itself take a third of the time so: whole, each temporary copy would go to memory and
-    back, and its pages would be asked of the system anew. Devices other than processors get all rows at once.
+    Row-wise operations take a third of the time in blocks: done whole, each temporary copy would go to memory and back,
+    and its pages would be requested from the system anew. Devices other than processors get all rows at once.
     """
     rows, columns = tensor.shape
     block = BLOCK_ELEMENTS * torch.get_num_threads() // max(columns, 1) if tensor.is_cpu else rows

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable
 from typing import Protocol
 
+from typing_extensions import override
+
 _BUDGET_MS = 300.0  # of GPU time a measurement
 _FEWEST, _MOST = 7, 101  # repetitions of which the median is taken
 _GRAPH_MS, _MOST_REPEATS = 2.0, 10  # runs in one graph: about so long, at most so many
@@ -18,20 +20,20 @@ class Timer(Protocol):
     """Times an action on a device."""
 
     def __call__(self, run: Run, *, captured: bool = True) -> float:
-        """Median milliseconds of one run.
+        """Return the median milliseconds of one run.
 
         Raises:
-            NotCapturedError: It was to be captured, but cannot be.
+            NotCapturedError: The run was to be captured, but cannot be.
         """
         ...
 
 
 class NotCapturedError(RuntimeError):
-    """The action cannot be part of a CUDA graph: it waits for the device or allocates outside its pool."""
+    """Raised when the action cannot be part of a CUDA graph: it waits for the device or allocates outside its pool."""
 
 
 def why_not() -> str:
-    """Why nothing can be timed here, as a sentence; empty where it can."""
+    """Explain why nothing can be timed here, as a sentence; empty where it can."""
     import torch
 
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -41,15 +43,15 @@ def why_not() -> str:
     return ""
 
 
-class CudaTimer:
-    """Times with CUDA events; before each run the L2 cache is filled with something else.
+class CudaTimer(Timer):
+    """Times with CUDA events; before each run a filler replaces the content of the L2 cache.
 
-    That filler is read, not written: lines waiting to be written back would be charged to what is timed. What the run
-    itself leaves in the cache is not waited for, so that small outputs look a little fast.
+    The filler is read, not written: lines waiting to be written back would be charged to the run. Lines that the run
+    itself leaves in the cache are not waited for, so small outputs look a little fast.
 
     Starting a graph takes as long as a small kernel. So a graph holds several fillers and runs, and a second graph with
-    the fillers alone says what to take off. An action that is not captured is timed by itself, behind a filler that
-    keeps the GPU busy while the processor enqueues it.
+    the fillers alone gives the time to subtract. An action that is not captured is timed by itself, behind a filler
+    that keeps the GPU busy while the processor enqueues it.
     """
 
     def __init__(self) -> None:
@@ -59,8 +61,8 @@ class CudaTimer:
         self._filler = torch.zeros(max(256 << 20, 4 * cache) // 4, dtype=torch.float32, device="cuda")
         self._filler_ms: dict[int, float] = {}
 
+    @override
     def __call__(self, run: Run, *, captured: bool = True) -> float:
-        """See `Timer`."""
         for _ in range(2):  # compiles, and lets libraries choose their algorithms
             run()
         estimate = statistics.median(self._times(run, 3))
@@ -73,7 +75,7 @@ class CudaTimer:
         return max(both - self._filler_ms[repeats], 1e-6) / repeats
 
     def _graph_ms(self, run: Run, repeats: int) -> float:
-        """Time of a graph of so many fillers and runs."""
+        """Return the time of a graph of `repeats` fillers and runs."""
 
         def all_of_them() -> None:
             for _ in range(repeats):
@@ -98,12 +100,12 @@ class CudaTimer:
 
 
 def _count(estimate_ms: float) -> int:
-    """How often to repeat what takes about so long."""
+    """Return how often to repeat an action that takes about `estimate_ms`."""
     return int(min(max(_BUDGET_MS / max(estimate_ms, 1e-3), _FEWEST), _MOST))
 
 
 def _capture(run: Run) -> Run:
-    """The action as a CUDA graph's replay."""
+    """Capture the action in a CUDA graph and return its replay."""
     import torch
 
     side = torch.cuda.Stream()

@@ -1,8 +1,8 @@
-"""Which configuration of a kernel is fastest on a device: looked up, never searched for while training.
+"""Look up which configuration of a kernel is fastest on a device; training never searches for it.
 
-Asked in turn: the user's own table, which `burnish bench kernels --tune` writes; the tables shipped in `tuned/`, by the
-device's name and then by its compute capability (`sm_89.json`); the default given. A table that cannot be read, or a
-choice that the kernel does not know, is passed over: a wrong table may cost speed but never a run.
+Sources in order: the user's own table, which `burnish bench kernels --tune` writes; the tables shipped in `tuned/`, by
+the device's name and then by its compute capability (`sm_89.json`); the default given. A table that cannot be read, or
+a choice that the kernel does not know, is ignored: a wrong table may cost speed but never a run.
 
 A table is one JSON object:
 `{"device": NAME, "triton": VERSION, "ops": {OP: {"code": FINGERPRINT, "choices": {KEY: {FIELD: VALUE}}}}}`.
@@ -40,12 +40,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tuning:
-    """One choice to be tuned: what an operation's `cases.tunings(device)` yields, tensors made one at a time.
+    """One choice to be tuned, from an operation's `cases.tunings(device)`, which makes one choice's tensors at a time.
 
     Attributes:
-        key: As the operation asks `choose` for it.
-        candidates: Configurations to try, the default first.
-        run: Does the work once with a configuration.
+        key: key that the operation passes to `choose`.
+        candidates: configurations to try, the default first.
+        run: function that does the work once with a configuration.
     """
 
     key: str
@@ -55,11 +55,11 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Device:
-    """What tables are looked up by.
+    """The device facts that select a table.
 
     Attributes:
-        name: As the driver gives it, such as "NVIDIA GeForce RTX 4090".
-        capability: Compute capability, such as 89.
+        name: name as the driver gives it, such as "NVIDIA GeForce RTX 4090".
+        capability: compute capability, such as 89.
     """
 
     name: str
@@ -67,19 +67,20 @@ class Device:
 
     @property
     def slug(self) -> str:
-        """The name as a file name."""
+        """Name as a file name."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "unnamed"
 
 
 def choose(op: str, key: str, default: T, *, allowed: Collection[T] | None = None, device: Any = None) -> T:
-    """The tuned configuration, or the default.
+    """Return the tuned configuration, or the default.
 
     Args:
-        op: Name of the operation.
-        key: Which of its choices, such as "forward-bf16-128".
-        default: A dataclass of numbers, or a dict of them; a choice must have the same fields and types.
-        allowed: Configurations that are compiled ahead; anything else is passed over.
-        device: Where it runs: a `torch.device`, its name, or None for the current GPU; a processor has no tables.
+        op: name of the operation.
+        key: name of the choice, such as "forward-bf16-128".
+        default: dataclass of numbers, or a dict of them; a choice must have the same fields and types.
+        allowed: configurations that are compiled ahead; any other is ignored.
+        device: device that it runs on: a `torch.device`, its name, or None for the current GPU; a processor has no
+            tables.
     """
     found = device_of(device)
     if found is None:
@@ -96,16 +97,16 @@ def save(op: str, choices: Mapping[str, Any], device: Device) -> Path:
     """Add choices to the user's table.
 
     Args:
-        op: Name of the operation.
-        choices: Key -> dataclass or dict.
-        device: Where they were measured.
+        op: name of the operation.
+        choices: dataclass or dict per key.
+        device: device that they were measured on.
 
     Returns:
         The table's file.
 
     Raises:
         ValueError: No folder is set.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     folder = os.environ.get(CACHE_VARIABLE)
     if not folder:
@@ -127,7 +128,7 @@ def save(op: str, choices: Mapping[str, Any], device: Device) -> Path:
 
 
 def device_of(device: Any) -> Device | None:
-    """Name and capability of a GPU, by default the current one; None of anything else."""
+    """Return name and capability of a GPU, by default the current one; None for any other device."""
     import torch
 
     if device is None and not torch.cuda.is_available():
@@ -148,7 +149,7 @@ def _cuda(index: int) -> Device:
 
 @functools.cache
 def fingerprint(op: str) -> str:
-    """Hash of an operation's source code: what was measured on other code says nothing."""
+    """Return a hash of an operation's source code, because times measured on other code do not apply."""
     digest = hashlib.sha256()
     for file in sorted((Path(__file__).parent / op).glob("*.py")):
         if file.name not in {"cases.py", "reference.py"}:
@@ -162,7 +163,7 @@ Choices = dict[str, dict[str, dict[str, Any]]]
 
 @functools.cache
 def _tables(device: Device, folder: str) -> tuple[Choices, ...]:
-    """The tables of a device, most trusted first. They are read once a process."""
+    """Return the tables of a device, most trusted first. They are read once a process."""
     shipped = (SHIPPED / f"{device.slug}.json", SHIPPED / f"sm_{device.capability}.json")
     own = [_users(Path(folder) / f"{device.slug}.json", device)] if folder else []
     return (*own, *(_choices(_read(file)) for file in shipped))
@@ -180,7 +181,7 @@ def _users(file: Path, device: Device) -> Choices:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """A table's content; empty where there is none or it is unusable, which is said once."""
+    """Return a table's content; empty where there is none or it is unusable, which is logged once."""
     try:
         if file.stat().st_size > _LARGEST_TABLE:
             raise ValueError("it is too large")
@@ -195,10 +196,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _choices(table: Any) -> Choices:
-    """The choices of a table.
+    """Return the choices of a table.
 
     Raises:
-        ValueError: It does not have the form of one.
+        ValueError: The table does not have the expected form.
     """
     ops = _object(table, "the table").get("ops", {})
     return {
@@ -221,7 +222,7 @@ def _fields(choice: Any) -> dict[str, Any]:
 
 
 def _like(default: T, fields: Mapping[str, Any]) -> T | None:
-    """The fields as an object like the default; None where names or types differ, or a number is absurd."""
+    """Return the fields as an object like the default; None where names or types differ, or a number is absurd."""
     shape = _fields(default)
     if set(fields) != set(shape) or any(type(fields[name]) is not type(value) for name, value in shape.items()):
         return None

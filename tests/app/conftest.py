@@ -10,14 +10,14 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 import pytest
 from pytestqt.qtbot import QtBot
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.garbage import Collector
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.garbage import GarbageCollector
 from burnish_app.instrument import MeasuredApplication
-from burnish_app.preferences import Preferences
-from burnish_app.theme import Theme
+from burnish_app.look.theme import Theme
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import MachineRequest
+from burnish_engine.contract.serve.protocol import MachineRequest
 
 PATIENCE_MS = 30_000
 FAKE = Path(__file__).resolve().parents[1] / "support" / "fake_serve.py"
@@ -83,8 +83,8 @@ def qtbot(qapp, request):
 @pytest.fixture(scope="module", autouse=True)
 def collector(qapp):
     """Collects as in the studio, so that no test dies of widgets that another left. Other folders' tests go without."""
-    made = Collector()
-    made.settle()
+    made = GarbageCollector()
+    made.freeze_and_start()
     yield made
     made.stop()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from app.scenes import RUNS, TRAIN_SCENES, write_run
 from app.screenshots import scene, settle
 
-from burnish_app.drop import DropVeil
+from burnish_app.widgets.basic.drop import DropOverlay
 from burnish_engine.contract.paths import user_data_dir
 
 
@@ -66,4 +66,4 @@ def engine_down(window):
 def drop(window):
     window.page("runs").runs_changed(RUNS)
     settle()
-    window.findChild(DropVeil).cover()
+    window.findChild(DropOverlay).cover()

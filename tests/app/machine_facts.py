@@ -1,6 +1,7 @@
 """Constructed facts of machines, and of what fits them, for tests and screenshots."""
 
-from burnish_engine.contract.machine import (
+from burnish_engine.contract.facts.capacity import DeviceCapacity, LargestPass, ModelCapacity
+from burnish_engine.contract.facts.machine import (
     Checkup,
     GpuFacts,
     KernelCheck,
@@ -11,7 +12,6 @@ from burnish_engine.contract.machine import (
     ParallelSettings,
     PcieFacts,
 )
-from burnish_engine.contract.what_fits import ModelReach, Reach, WhatFits
 
 GIB = 2**30
 
@@ -112,7 +112,7 @@ _ROW = 2048
 
 def _reach(found, rows):
     tokens, speed, memory, limit = found
-    return Reach(
+    return LargestPass(
         tokens=tokens,
         rows=rows,
         tokens_per_s=speed,
@@ -124,7 +124,7 @@ def _reach(found, rows):
 
 def _model_reach(title, weights, context, method, found):
     longest, biggest = found or (None, None)
-    return ModelReach(
+    return ModelCapacity(
         name=title,
         title=title,
         parameters=int(weights),
@@ -154,7 +154,7 @@ def what_fits(**changes):
         "models": models,
         "speed_source": "estimated from NVIDIA Ada GPU architecture whitepaper, appendix A",
     }
-    return WhatFits(**{**fields, **changes})
+    return DeviceCapacity(**{**fields, **changes})
 
 
 def what_fits_nowhere():

@@ -1,9 +1,17 @@
-"""Constructed facts for tests and screenshots of pages; those of machines are in `machine_facts`."""
+"""Constructed facts for tests and screenshots of pages; facts of machines are in `machine_facts`."""
 
 import re
 
-from burnish_engine.contract.advice import CatalogModel, Choice, MemoryPart, ModelFacts, Plan, RankedModel, Suggestion
-from burnish_engine.contract.data_report import (
+from burnish_engine.contract.facts.advice import (
+    CatalogModel,
+    MemoryPart,
+    ModelFacts,
+    RankedModel,
+    RunPlan,
+    SettingChoice,
+    Suggestion,
+)
+from burnish_engine.contract.facts.data_report import (
     ColumnReading,
     CutLine,
     DatasetReport,
@@ -13,8 +21,8 @@ from burnish_engine.contract.data_report import (
     Setting,
     TemplateFacts,
 )
-from burnish_engine.contract.export_forecast import ExportForecast, ExportStage
-from burnish_engine.contract.facts import (
+from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.facts.facts import (
     DatasetFacts,
     DecoderSpec,
     FidelityReport,
@@ -22,9 +30,9 @@ from burnish_engine.contract.facts import (
     LengthStats,
     QuantFidelity,
 )
-from burnish_engine.contract.protocol import ExportJob
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.serve.protocol import ExportJob
 
 GIB = 2**30
 QUESTION = "<|im_start|>user\nMy parcel has not moved for six days. What can I do?<|im_end|>\n<|im_start|>assistant\n"
@@ -197,9 +205,9 @@ def dataset(**changes):
 
 
 def tokens():
-    """The example in words, which look like tokens."""
-    for text, learned in ((QUESTION, False), (ANSWER, True), ("\n", False)):
-        yield from ((piece, learned) for piece in re.findall(r"<\|\w+\|>|\s?\w+|\s|[^\w\s]", text))
+    """Yield the example row split into words, which stand for tokens, each with whether it is supervised."""
+    for text, supervised in ((QUESTION, False), (ANSWER, True), ("\n", False)):
+        yield from ((piece, supervised) for piece in re.findall(r"<\|\w+\|>|\s?\w+|\s|[^\w\s]", text))
 
 
 def dataset_report(**changes):
@@ -250,7 +258,7 @@ def dataset_report(**changes):
 
 
 def file_columns(**changes):
-    """A file that can be read in two ways."""
+    """Return the columns of a file that can be read in two ways."""
 
     def reading(asked):
         columns = {"prompt": asked, "completion": "answer"}
@@ -308,7 +316,7 @@ def plan(*, fits=True, **changes):
         "seconds": 31.0 if fits else 700.0,
         "speed_source": "estimated",
     }
-    return Plan(**{**fields, **changes})
+    return RunPlan(**{**fields, **changes})
 
 
 def suggestion(recipe=None, **changes):
@@ -324,14 +332,18 @@ def suggestion(recipe=None, **changes):
         "model": recipe.model.path,
         "plan": plan(),
         "choices": [
-            Choice(key="train.epochs", value="3", reason="About a thousand rows are learned well in three passes."),
-            Choice(
+            SettingChoice(
+                key="train.epochs", value="3", reason="About a thousand rows are learned well in three passes."
+            ),
+            SettingChoice(
                 key="train.learning_rate", value="0.0001", reason="Usual for a LoRA of rank 32 on a model below 1 B."
             ),
-            Choice(key="adapter.rank", value="32", reason="143 k learned tokens give enough to fill rank 32."),
-            Choice(key="data.max_length", value="768", reason="99 % of the rows are shorter."),
-            Choice(key="train.micro_batch_tokens", value="4096", reason="Fills the GPU and leaves memory free."),
-            Choice(key="export.quants", value="Q8_0", reason="Practically lossless, and small enough for a laptop."),
+            SettingChoice(key="adapter.rank", value="32", reason="143 k learned tokens give enough to fill rank 32."),
+            SettingChoice(key="data.max_length", value="768", reason="99 % of the rows are shorter."),
+            SettingChoice(key="train.micro_batch_tokens", value="4096", reason="Fills the GPU and leaves memory free."),
+            SettingChoice(
+                key="export.quants", value="Q8_0", reason="Practically lossless, and small enough for a laptop."
+            ),
         ],
     }
     return Suggestion(**{**fields, **changes})

@@ -9,8 +9,8 @@ from app.scenes import summary
 from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
-from burnish_engine.contract.protocol import Failure, Progress, Reply, Result
-from burnish_engine.contract.recipe_export import ExportSection
+from burnish_engine.contract.recipe.recipe_export import ExportSection
+from burnish_engine.contract.serve.protocol import Failure, Progress, Reply, Result
 
 
 def result(**fields):
@@ -114,7 +114,7 @@ def model_done(window):
 def model_failed(window):
     page = window.page("model")
     _catalog(page)
-    page._look_failed(
+    page._inspect_failed(
         page._request, failure("There is no config.json in D:\\models\\mine.", "Choose the folder that holds it.")
     )
 
@@ -131,14 +131,18 @@ def data_empty(window):
 def data_busy(window):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
     page = window.page("data")
-    page._inspection._tell(page._inspection._request, Progress(id="x", what="Reading rows", done=41_200, total=0))
+    page._inspection._on_progress(
+        page._inspection._request, Progress(id="x", what="Reading rows", done=41_200, total=0)
+    )
 
 
 @scene("data-done")
 def data_done(window):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
     page = window.page("data")
-    page._inspection._found(page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset()))
+    page._inspection._on_result(
+        page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset())
+    )
 
 
 @scene("data-mixed")
@@ -147,7 +151,9 @@ def data_mixed(window):
     bench, page = window.bench, window.page("data")
     bench.set_data_files(["/home/ada/data/support.jsonl", "/home/ada/data/faq.jsonl"])
     bench.change_data(weights=[1.0, 0.5], duplicates="drop", overlong="split")
-    page._inspection._found(page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset()))
+    page._inspection._on_result(
+        page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset())
+    )
     page.findings._toggle()
     pieces = [(text, learned) for text, learned in facts.tokens()]
     page.rows.tokens.setChecked(True)

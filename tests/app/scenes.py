@@ -1,12 +1,13 @@
-"""Constructed runs for tests and screenshots of the frame's pages: every standing with the events that lead to it."""
+"""Constructed runs for tests and screenshots of the frame's pages: every status with the events that lead to it."""
 
 import math
 import random
 import time
 from functools import reduce
 
-from burnish_app.run_state import fold
-from burnish_engine.contract.events import (
+from burnish_app.state.run_state import fold
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.events import (
     CheckpointSaved,
     DataReady,
     EvaluationDone,
@@ -20,9 +21,8 @@ from burnish_engine.contract.events import (
     StepDone,
     Warned,
 )
-from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.protocol import RunSummary
-from burnish_engine.contract.state import RunStateFile
+from burnish_engine.contract.run.state import RunStateFile
+from burnish_engine.contract.serve.protocol import RunSummary
 
 TOTAL = 600
 PROMPT = "My order has not arrived. What now?"
@@ -32,12 +32,12 @@ NOW = time.time()
 
 
 def fold_all(state, lines):
-    """The state after all these events."""
+    """Fold all these events into a state."""
     return reduce(fold, lines, state)
 
 
 def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=False):
-    """Events of a plausible run up to `steps`."""
+    """Return the events of a plausible run up to step `steps`."""
     chance = random.Random(seed)
     made = [
         PhaseChanged(phase="loading", detail="embedded"),
@@ -78,11 +78,12 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
 
 
 def numbered(lines):
-    """The events as a file holds them."""
+    """Return the events with sequence numbers and times, as a file holds them."""
     return [event.model_copy(update={"seq": n, "t": 1000.0 + n}) for n, event in enumerate(lines)]
 
 
 def a_step(step, total, chance):
+    """Return a plausible step event."""
     loss = 1.05 + 1.55 * math.exp(-step / 90) + chance.gauss(0, 0.09)
     rate = 2e-4 * min(step / (0.05 * total), 0.55 + 0.45 * math.cos(math.pi * step / total))
     speed = 18_400 + chance.gauss(0, 500)
@@ -93,8 +94,9 @@ def a_step(step, total, chance):
     )  # fmt: skip
 
 
-def summary(standing, step=240, *, folder="/runs/20261121-1012-support-desk", **changes):
-    status = {"interrupted": "running", "not responding": "running"}.get(standing, standing)
+def summary(observed_status, step=240, *, folder="/runs/20261121-1012-support-desk", **changes):
+    """Return a run's summary, as the engine lists it; keyword arguments change fields."""
+    status = {"interrupted": "running", "not responding": "running"}.get(observed_status, observed_status)
     fields = {
         "run": folder.rsplit("/", 1)[-1], "name": "support-desk", "status": status, "step": step, "total_steps": TOTAL,
         "loss": 1.214 if step else None, "evaluation_loss": 1.361 if step else None, "device": "cuda-0",
@@ -102,7 +104,7 @@ def summary(standing, step=240, *, folder="/runs/20261121-1012-support-desk", **
     }  # fmt: skip
     top = {key: changes.pop(key) for key in ("waits_for", "model") if key in changes}
     state_file = RunStateFile(**{**fields, **changes})
-    return RunSummary(folder=folder, state=state_file, standing=standing, **{"model": "Qwen/Qwen3-0.6B", **top})
+    return RunSummary(folder=folder, state=state_file, standing=observed_status, **{"model": "Qwen/Qwen3-0.6B", **top})
 
 
 FAILED = RunEnded(
@@ -130,7 +132,7 @@ BY_GUARD = RunEnded(outcome="failed", exit_code=13, step=0, message=f"{SHIFTED.s
 
 
 def troubled():
-    """A run that met bad steps at 130 to 132, went back to step 100, and begins to overfit."""
+    """Return the events of a run with unusable steps 130 to 132, a rollback to step 100, and beginning overfitting."""
     made, chance = events(129), random.Random(3)
     for step in (130, 131, 132):
         made.append(a_step(step, TOTAL, chance).model_copy(update={"loss": math.nan, "grad_norm": math.inf}))
@@ -160,7 +162,7 @@ TRAIN_SCENES = {
 
 
 def write_run(folder, run, lines):
-    """Write a run folder that holds these events; returns the summary with that folder."""
+    """Write a run folder with these events and return the summary with that folder."""
     paths = RunPaths(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths.events.write_text("".join(event.model_dump_json() + "\n" for event in lines), encoding="utf-8")

@@ -52,10 +52,10 @@ def load_scenes():
 
 def draw(scene_name, size, theme, file):
     """Bring a window into a scene and save what it shows."""
-    from burnish_app.engine_client import EngineClient
-    from burnish_app.preferences import Preferences
+    from burnish_app.engine.engine_client import EngineClient
+    from burnish_app.state.preferences import Preferences
+    from burnish_app.state.workbench import Workbench
     from burnish_app.window import Window
-    from burnish_app.workbench import Workbench
 
     os.environ["BURNISH_HOME"] = tempfile.mkdtemp()
     window = Window(EngineClient(("nothing",)), Workbench(), Preferences(), theme)
@@ -77,8 +77,8 @@ def draw(scene_name, size, theme, file):
 
 def main():
     """Draw all scenes whose name holds the given text."""
-    from burnish_app.garbage import Collector
-    from burnish_app.theme import Theme
+    from burnish_app.garbage import GarbageCollector
+    from burnish_app.look.theme import Theme
 
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
@@ -88,7 +88,7 @@ def main():
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     app = QApplication([])
-    Collector(app).start()
+    GarbageCollector(app).start()
     theme = Theme(app)
     load_scenes()
     for mode in ("light", "dark"):

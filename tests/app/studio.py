@@ -10,16 +10,16 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.preferences import Preferences
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import StartRequest
-from burnish_engine.contract.recipe import DevicesSection, ModelSection, Recipe
-from burnish_engine.contract.recipe_data import DataSection
-from burnish_engine.contract.recipe_file import dump_recipe
-from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
-from burnish_engine.contract.state import RunStateFile
+from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.contract.run.state import RunStateFile
+from burnish_engine.contract.serve.protocol import StartRequest
 
 TESTS = Path(__file__).resolve().parents[1]
 LONG_MS = 300_000
@@ -33,14 +33,14 @@ write_jsonl(sys.argv[2], conversations(3000))
 
 
 def make_tiny(folder):
-    """A tiny model and a data file, made by another process: this one must stay free of torch."""
+    """Make a tiny model and a data file in another process, because this one must stay free of torch."""
     command = [sys.executable, "-c", _MAKE, str(folder / "model"), str(folder / "data.jsonl")]
     subprocess.run(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
     return folder
 
 
 def tiny_recipe(tiny, name, steps, *, checkpoint_every=10):
-    """A recipe for the processor with one thread."""
+    """Return a recipe for the CPU with one thread."""
     return Recipe(
         name=name,
         model=ModelSection(path=str(tiny / "model")),
@@ -57,10 +57,10 @@ class Studio:
     """Opens windows over the real engine.
 
     Args:
-        qtbot: Waits.
-        theme: Of the application.
-        collector: Of the application.
-        home: What BURNISH_HOME points to.
+        qtbot: pytest-qt's bot, which waits and clicks.
+        theme: theme of the application.
+        collector: garbage collector of the application.
+        home: folder that BURNISH_HOME points to.
     """
 
     def __init__(self, qtbot, theme, collector, home):
@@ -68,10 +68,10 @@ class Studio:
         self._opened = []
 
     def open(self):
-        """A window whose engine answers."""
+        """Open a window and wait until its engine answers."""
         window = Window(EngineClient(), Workbench(), Preferences(), self._theme)
         self._qtbot.addWidget(window)
-        window.grown.connect(self._collector.settle)
+        window.grown.connect(self._collector.freeze_and_start)
         window.show()
         window.begin()
         self._opened.append(window)
@@ -84,23 +84,23 @@ class Studio:
             window.close()
         end_runs(self._home)
 
-    def wait(self, is_so):
-        """Let the window work until something is so."""
-        self._qtbot.waitUntil(lambda: bool(is_so()), timeout=LONG_MS)
+    def wait(self, condition):
+        """Process events until a condition holds."""
+        self._qtbot.waitUntil(lambda: bool(condition()), timeout=LONG_MS)
 
     def press(self, button):
-        """Click a button as a person does: once it can be clicked, through a real mouse event."""
+        """Click a button with a real mouse event, once it is visible and enabled."""
         self.wait(lambda: button.isVisible() and button.isEnabled())
         self._qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
     def visit(self, window, key):
-        """Go to a page by the sidebar."""
+        """Go to a page by the sidebar and return the page."""
         self.press(window.sidebar.button(key))
         self.wait(lambda: window.shown_key == key)
         return window.page(key)
 
     def type_into(self, edit, text):
-        """Replace what an edit holds, key by key."""
+        """Replace an edit's text, key by key."""
         edit.setFocus()
         edit.selectAll()
         self._qtbot.keyClicks(edit, text)
@@ -110,7 +110,7 @@ class Studio:
         self._qtbot.keyClick(edit, Qt.Key.Key_Return)
 
     def drop(self, window, *paths):
-        """Drag files over the window and let go."""
+        """Drag files over the window and drop them."""
         data = QMimeData()
         data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
         how = (Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
@@ -122,7 +122,7 @@ class Studio:
         assert drop.isAccepted()
 
     def start(self, window, recipe):
-        """Start a run without the Recipe page; returns its folder."""
+        """Start a run without the Recipe page and return its folder."""
         done, failed = [], []
         window.client.send(StartRequest, recipe=dump_recipe(recipe), on_result=done.append, on_failure=failed.append)
         self.wait(lambda: done or failed)
@@ -135,7 +135,7 @@ class Studio:
 
 
 def read_state(folder):
-    """The run's own summary."""
+    """Read a run's state file."""
     return RunStateFile.model_validate_json((Path(folder) / "state.json").read_text(encoding="utf-8"))
 
 
@@ -146,7 +146,7 @@ def kill(pid):
 
 
 def is_running(pid):
-    """Whether the process is there and no zombie."""
+    """Whether the process exists and is not a zombie."""
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
@@ -159,5 +159,5 @@ def end_runs(home):
 
 
 def assert_light():
-    """Assert that the window's process never loaded what belongs to the engine."""
+    """Assert that the window's process never imported the engine's heavy packages."""
     assert not HEAVY & set(sys.modules)

@@ -17,7 +17,7 @@ def test_a_handler_that_works_long_is_seen_with_its_thread_time(qtbot, qapp):
     qapp.times = HandlerTimes()
     QTimer.singleShot(0, lambda: burn(0.08))
     qtbot.wait(200)
-    assert 75 <= qapp.times.slowest_cpu_ms < 200
+    assert qapp.times.slowest_cpu_ms >= 75
     assert qapp.times.slowest
 
 
@@ -26,7 +26,7 @@ def test_waiting_costs_wall_time_but_no_thread_time(qtbot, qapp):
     QTimer.singleShot(0, lambda: time.sleep(0.08))
     qtbot.wait(200)
     assert max(qapp.times.wall_ms) >= 75
-    assert qapp.times.slowest_cpu_ms < 40
+    assert qapp.times.slowest_cpu_ms < max(qapp.times.wall_ms) / 2
 
 
 def test_the_99th_percentile():
@@ -38,7 +38,8 @@ def test_the_99th_percentile():
 
 
 def test_the_age_of_the_process_goes_with_the_clock():
-    before = process_age_s()
+    began, before, since = time.time(), process_age_s(), time.time()
     time.sleep(0.05)
-    assert 0.04 < process_age_s() - before < 5
+    until, after, ended = time.time(), process_age_s(), time.time()
+    assert until - since - 0.01 <= after - before <= ended - began + 0.01
     assert before > 0

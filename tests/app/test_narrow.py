@@ -7,19 +7,19 @@ from app.scenes import RUNS, TRAIN_SCENES, fold_all, summary, write_run
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
-from burnish_app.run_state import RunState
-from burnish_app.run_words import describe
-from burnish_app.widgets.banner import Banner
-from burnish_app.widgets.catalog_view import CatalogView
-from burnish_app.widgets.columns_editor import ColumnsEditor
-from burnish_app.widgets.fit_card import FitCard
-from burnish_app.widgets.gpu_card import GpuCard
-from burnish_app.widgets.recipe_form import RecipeForm
-from burnish_app.widgets.run_charts import RunCharts
-from burnish_app.widgets.run_figures import RunFigures
-from burnish_app.widgets.text import Value
-from burnish_app.widgets.what_fits_card import WhatFitsCard
+from burnish_app.state.run_state import RunState
+from burnish_app.widgets.basic.banner import Banner
+from burnish_app.widgets.basic.text import Value
+from burnish_app.widgets.data.columns_editor import ColumnsEditor
+from burnish_app.widgets.hardware.capacity_card import CapacityCard
+from burnish_app.widgets.hardware.gpu_card import GpuCard
+from burnish_app.widgets.model.catalog_view import CatalogView
+from burnish_app.widgets.recipe.fit_card import FitCard
+from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.runs.run_charts import RunCharts
+from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.window import PAGES
+from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.paths import user_data_dir
 
 pytestmark = pytest.mark.gui
@@ -54,7 +54,7 @@ def test_a_plan_that_does_not_fit_is_read_without_scrolling_sideways(show):
 def test_the_figures_of_a_run_wrap(show):
     run, lines = TRAIN_SCENES["training"]
     figures, state = RunFigures(), fold_all(RunState(), lines)
-    figures.tell(describe(run, state))
+    figures.show_status(describe_run(run, state))
     figures.draw(state, run)
     show(figures)
     assert figures.minimumSizeHint().width() <= CARD_PX
@@ -65,7 +65,7 @@ def test_the_figures_of_a_run_wrap(show):
 
 def test_charts_gpus_and_what_fits_find_room(show):
     machine = machines.machine(machines.gpu())
-    card = WhatFitsCard()
+    card = CapacityCard()
     card.show_answer(machines.what_fits())
     for widget in (RunCharts(), GpuCard(machine.gpus[0], machine), card):
         show(widget)

@@ -3,20 +3,21 @@
 import os
 
 import pytest
+from app import machine_facts as machines
 from app import page_facts as facts
+from app.pages.test_hardware import words
+from app.pages.test_try_out import run  # noqa: F401 a fixture
 from app.scenes import RUNS
-from app.test_hardware_page import words
-from app.test_try_out_page import run  # noqa: F401 a fixture
 
-from burnish_app.widgets.type_choices import TypeChoices
-from burnish_engine.contract.protocol import Result
+from burnish_app.widgets.export.type_choices import TypeChoices
+from burnish_engine.contract.serve.protocol import Result
 
 pytestmark = pytest.mark.gui
 
 
 def open_page(window, key):
     window.go_to(key)
-    window._watch.stop()
+    window._runs_poller.stop()
     return window.page(key)
 
 
@@ -116,8 +117,26 @@ def test_data_does_not_keep_what_was_found_for_other_settings(qtbot, answers, wi
     asked = bench.dataset_inputs()
     window.go_to("runs")  # nobody looks again while the page is hidden
     bench.change_data(max_length=64)
-    page._inspection._found(name, asked, Result(id=name, dataset=facts.dataset()))
+    page._inspection._on_result(name, asked, Result(id=name, dataset=facts.dataset()))
     assert bench.dataset is None
+
+
+def test_hardware_shows_the_machine_as_it_is_now_and_no_verdict_on_another(qtbot, answers, window):
+    before, after = machines.machine(machines.gpu()), machines.machine()
+    answers.result("machine", machine=before)
+    answers.result("doctor", checkup=machines.checkup(before, notes=["It sleeps after 30 minutes."]))
+    answers.result("what_fits", what_fits=machines.what_fits())
+    page = open_page(window, "hardware")
+    qtbot.waitUntil(lambda: page.status == "done" and "21.9 GiB free of 24.0 GiB" in words(page))
+    qtbot.waitUntil(lambda: len(answers.asked("what_fits")) == 1 and not window.client.is_open(page._fits_request))
+    answers.result("machine", machine=after)
+    answers.result("doctor", checkup=machines.checkup(after))
+    page.shown()
+    qtbot.waitUntil(lambda: len(answers.asked("doctor")) == 2 and page.status == "done")
+    qtbot.waitUntil(lambda: "Training works here, slowly" in words(page))
+    assert "21.9 GiB free of 24.0 GiB" not in words(page)
+    assert "It sleeps after 30 minutes." not in words(page)
+    qtbot.waitUntil(lambda: len(answers.asked("what_fits")) == 2)
 
 
 def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):

@@ -23,10 +23,10 @@ from app.studio import (
     tiny_recipe,
 )
 
-from burnish_app.preferences import Preferences
-from burnish_app.workbench import Workbench
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.protocol import MachineRequest
+from burnish_engine.contract.serve.protocol import MachineRequest
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow]
 STEPS = 100
@@ -44,7 +44,7 @@ def tiny(tmp_path_factory):
 def studio(qtbot, qapp, theme, collector, burnish_home):
     """The real studio, measured: whatever a test does, no handler holds up the window, and nothing heavy is loaded."""
     budget = HandlerBudget(qapp)
-    collector.settle()  # what other tests left is not this test's
+    collector.freeze_and_start()  # what other tests left is not this test's
     made = Studio(qtbot, theme, collector, burnish_home)
     yield made
     made.close()
@@ -197,7 +197,7 @@ def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     kill(read_state(folder).pid)
     studio.wait(lambda: page.figures.headline.text() == "Interrupted")
     safe = max(int(marker.parent.name.removeprefix("step-")) for marker in Path(folder).glob("checkpoints/*/COMPLETE"))
-    studio.wait(lambda: page.events.safe_step == safe)
+    studio.wait(lambda: page.events.saved_step == safe)
     assert f"Step {safe} is safe" in page.figures.detail.text()
     studio.press(page.primary)
     studio.wait(lambda: page.events.starts == 2)

@@ -10,9 +10,9 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QWidget
 
-from burnish_app.drop import DropVeil, judge_drop
-from burnish_app.preferences import Preferences
-from burnish_app.theme import DARK, LIGHT, colors_of
+from burnish_app.look.theme import DARK, LIGHT, colors_of
+from burnish_app.state.preferences import Preferences
+from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
 from burnish_app.window import PAGES, Window
 
 MOVE = Qt.DropAction.CopyAction
@@ -110,14 +110,14 @@ def test_every_control_has_a_name_for_screen_readers(window):
     ],
 )
 def test_what_is_dropped_goes_where_it_belongs(files, names, page, kept, says):
-    drop = judge_drop([str(files / name) for name in names])
+    drop = classify_drop([str(files / name) for name in names])
     assert (drop.page, drop.paths) == (page, [str(files / name) for name in kept])
     assert says in drop.what
     assert bool(drop.what) == bool(drop.remedy)
 
 
 def test_a_drop_that_is_no_file_is_refused():
-    assert judge_drop([""]).what
+    assert classify_drop([""]).what
 
 
 def mime(*paths):
@@ -128,7 +128,7 @@ def mime(*paths):
 
 def test_a_drag_shows_what_may_be_dropped_and_a_drop_is_taken(qtbot, window, files):
     data = mime(files / "data.jsonl")
-    veil = window.findChild(DropVeil)
+    veil = window.findChild(DropOverlay)
     keys, buttons = Qt.KeyboardModifier.NoModifier, Qt.MouseButton.LeftButton
     window.dragEnterEvent(QDragEnterEvent(QPoint(5, 5), MOVE, data, buttons, keys))
     assert veil.isVisible()
@@ -161,7 +161,7 @@ def test_page_and_size_are_remembered(qtbot, client, bench, theme):
 def test_a_run_that_goes_on_is_said(qtbot, window, answers):
     answers.result("runs", runs=[summary("running")])
     window.go_to("runs")
-    window.page("runs").ask_runs.emit()
+    window.page("runs").refresh_runs.emit()
     qtbot.waitUntil(lambda: "continues when this window closes" in window.sidebar._run_note.text())
     answers.result("runs", runs=[summary("finished")])
     qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "")
@@ -180,7 +180,7 @@ def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):
     runs = window.page("runs")
 
     def said():
-        runs.ask_runs.emit()  # again and again: while the first question is open no other is asked
+        runs.refresh_runs.emit()  # again and again: while the first question is open no other is asked
         return "started again" in window.sidebar._engine_note.text()
 
     qtbot.waitUntil(said)

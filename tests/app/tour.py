@@ -1,4 +1,4 @@
-"""Goes the README's five-minute tour in a real window over the real engine, and takes the README's pictures on the way.
+"""Runs the README's five-minute tour in a real window over the real engine and takes the README's screenshots.
 
     python tests/app/tour.py assets/screenshots [--steps 60] [--home DIR]
 
@@ -22,31 +22,31 @@ QUESTION = "My kettle trips the breaker as soon as I switch it on."
 
 
 class Bot:
-    """What `Studio` needs of pytest-qt, outside a test."""
+    """Stands in for pytest-qt's bot, outside a test."""
 
     def __init__(self, app):
         self.app = app
 
     def addWidget(self, widget):  # noqa: N802  pytest-qt's name
-        """Nothing to clean up: the process ends."""
+        """Do nothing: the process ends, so nothing needs to be cleaned up."""
 
-    def waitUntil(self, is_so, timeout):  # noqa: N802  pytest-qt's name
-        """Let the window work until something is so."""
+    def waitUntil(self, condition, timeout):  # noqa: N802  pytest-qt's name
+        """Process events until a condition holds."""
         until = time.monotonic() + max(timeout / 1000, LONG_S)
-        while not is_so():
+        while not condition():
             if time.monotonic() > until:
                 raise TimeoutError("the window did not get there")
             self.app.processEvents()
             time.sleep(0.01)
 
     def mouseClick(self, *arguments):  # noqa: N802  pytest-qt's name
-        """Click."""
+        """Click a widget."""
         from PySide6.QtTest import QTest
 
         QTest.mouseClick(*arguments)
 
     def keyClicks(self, *arguments):  # noqa: N802  pytest-qt's name
-        """Type."""
+        """Type text."""
         from PySide6.QtTest import QTest
 
         QTest.keyClicks(*arguments)
@@ -59,20 +59,20 @@ class Bot:
 
 
 class Tour:
-    """The way through the pages."""
+    """Visits the pages one after the other and takes the screenshots."""
 
     def __init__(self, app, theme, out, home):
         from app.studio import Studio
 
-        from burnish_app.garbage import Collector
+        from burnish_app.garbage import GarbageCollector
 
         self.app, self.theme, self.out = app, theme, out
-        self.studio = Studio(Bot(app), theme, Collector(app), home)
+        self.studio = Studio(Bot(app), theme, GarbageCollector(app), home)
         self.window = self.studio.open()
         self.window.resize(1280, 800)
 
     def picture(self, name, settle_s=1.0):
-        """Take a picture of the window once it has come to rest."""
+        """Take a screenshot of the window after `settle_s` seconds."""
         until = time.monotonic() + settle_s
         while time.monotonic() < until:
             self.app.processEvents()
@@ -81,7 +81,7 @@ class Tour:
         print(f"{name}.png", flush=True)
 
     def go(self, steps):
-        """From the machine to a proven file."""
+        """Go from the machine to a proven file, with a run of `steps` steps."""
         studio, window, wait = self.studio, self.window, self.studio.wait
         wait(lambda: window.page("hardware").status in {"done", "attention"})
         self.picture("hardware")
@@ -122,7 +122,7 @@ class Tour:
 
 
 def main():
-    """Go the tour."""
+    """Run the tour."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=60)
@@ -132,7 +132,7 @@ def main():
     home = options.home or Path(tempfile.mkdtemp(prefix="burnish-tour-"))
     os.environ["BURNISH_HOME"] = str(home)
     from burnish_app.instrument import MeasuredApplication
-    from burnish_app.theme import Theme
+    from burnish_app.look.theme import Theme
 
     app = MeasuredApplication([])
     theme = Theme(app)

@@ -21,8 +21,8 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from burnish_engine.models import packed_attention
-from burnish_engine.train.layout_choice import choose_layout
+from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.train.plain.layout_choice import choose_layout
 
 CPU = torch.device("cpu")
 BOUNDARIES = np.array([0, 40, 70, 75])

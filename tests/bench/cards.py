@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from burnish_engine.advise.memory_solver import MARGIN_BYTES, usable_bytes
+from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES, usable_bytes
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
-from burnish_engine.train.memory_choice import BudgetPlan, plan_within
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.train.fast.memory_choice import BudgetPlan, plan_within
 
 GIB = 2**30
 _STEP = 256  # tokens

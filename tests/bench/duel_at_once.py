@@ -21,34 +21,34 @@ import time
 from pathlib import Path
 
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.state import RunStateFile, Standing
-from burnish_engine.duel.conduct import conduct, make_run, record
-from burnish_engine.duel.outcome import RunOutcome
+from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
+from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.planner import ready_runs
-from burnish_engine.duel.prepare import prospect
-from burnish_engine.duel.report import render
-from burnish_engine.duel.spec import DuelOptions, RunSpec
+from burnish_engine.duel.prepare import forecast_duel
+from burnish_engine.duel.report.report import render
+from burnish_engine.duel.run_duel import measure_run, record, run_duel
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec
 from burnish_engine.duel.state import DuelFolder, DuelState, create, open_duel, owned, side_recipes
 
 
 class _Terminal:
     """Says what ended."""
 
-    def begins(self, state: DuelState, spec: RunSpec) -> None:
-        """See `conduct.Audience`."""
+    def run_begins(self, state: DuelState, spec: RunSpec) -> None:
+        """See `run_duel.DuelListener`."""
 
-    def goes_on(self, run: RunStateFile, standing: Standing) -> None:
-        """See `conduct.Audience`."""
+    def run_progress(self, run: RunStateFile, status: ObservedStatus) -> None:
+        """See `run_duel.DuelListener`."""
 
-    def ended(self, state: DuelState, outcome: RunOutcome) -> None:
-        """See `conduct.Audience`."""
+    def run_ended(self, state: DuelState, outcome: RunOutcome) -> None:
+        """See `run_duel.DuelListener`."""
         loss = outcome.held_out_loss
         print(f"{outcome.spec.id}: {outcome.ended}, held-out loss {loss}, {outcome.training_s:.0f} s", flush=True)
 
 
 def one_run(folder: DuelFolder, state: DuelState, spec: RunSpec) -> None:
     """Make a run in this process, and leave what it came to beside its recipe."""
-    outcome = make_run(folder, state, side_recipes(folder, state)[spec.side], spec, _Terminal())
+    outcome = measure_run(folder, state, side_recipes(folder, state)[spec.side], spec, _Terminal())
     write_atomic(_outcome_file(folder, spec), outcome.model_dump_json())
 
 
@@ -67,7 +67,7 @@ def at_once(folder: DuelFolder, devices: int, together: int, until: float) -> bo
                     sys.exit(f"{spec.id} ended with exit code {process.returncode}; see {folder.log(spec)}")
                 outcome = RunOutcome.model_validate_json(_outcome_file(folder, spec).read_text(encoding="utf-8"))
                 state = record(folder, state, outcome)
-                terminal.ended(state, outcome)
+                terminal.run_ended(state, outcome)
             if time.monotonic() > until:
                 _end(running)
                 return False
@@ -130,7 +130,7 @@ def main() -> None:
     if not (options.out / "duel.json").is_file():
         factors = [float(part) for part in options.factors.split(",")]
         settings = DuelOptions(factors=factors, evaluations=options.evaluations)
-        found = prospect(options.recipes, settings, " ".join(["duel_at_once.py", *sys.argv[1:]]))
+        found = forecast_duel(options.recipes, settings, " ".join(["duel_at_once.py", *sys.argv[1:]]))
         create(found.state, found.recipes, options.out)
     folder, _ = open_duel(options.out)
     if options.devices is None:
@@ -138,7 +138,7 @@ def main() -> None:
 
         options.devices = max(torch.cuda.device_count(), 1)
     if at_once(folder, options.devices, options.together, until):
-        conduct(folder, _Terminal())
+        run_duel(folder, _Terminal())
     write_atomic(folder.report, render(open_duel(options.out)[1]))
 
 

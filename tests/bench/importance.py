@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from burnish_engine.chat.run_model import trained_model
-from burnish_engine.contract.recipe_export import ExportSection
+from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.reference import Asked
-from burnish_engine.export.rows import export_rows
+from burnish_engine.export.run_rows import export_rows
+from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.runs.store import open_run, read_recipe
 
 TYPES = ["Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K_M", "IQ3_M", "Q2_K"]
@@ -28,7 +28,9 @@ def main(run, out, *types):
         report = export_gguf(
             source, adapter, Path(out) / name, "m", list(types) or TYPES, held_out=rows.held_out,
             probe_chats=rows.chats[:3],
-            asked=Asked(learned=rows.learned, training=training, tokens=ExportSection().importance_tokens),
+            options=ReferenceOptions(
+                supervised=rows.supervised, training=training, tokens=ExportSection().importance_tokens
+            ),
         )  # fmt: skip
         print(json.dumps({"base": report.base_loss, "tuned": report.tuned_loss, "tokens": report.importance_tokens}))
         for file in report.files:

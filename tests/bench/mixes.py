@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from burnish_engine.advise.level_mixes import Counts, arranged, neighbors
+from burnish_engine.advise.predict.level_mixes import Counts, arrange_layers, neighboring_mixes
 from burnish_engine.bench.documents import packs
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import DoesNotFitError
-from burnish_engine.contract.memory_plan import LEVELS, Level, MemoryPlan
-from burnish_engine.contract.recipe import MemorySection, Recipe
-from burnish_engine.contract.recipe_train import AdapterSection, TrainSection
-from burnish_engine.train.memory_choice import BudgetPlan, plan_within
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
+from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.train.fast.memory_choice import BudgetPlan, plan_within
 
 GIB = 2**30
 _TRIED = 60  # mixes near the planner's
@@ -50,14 +50,14 @@ def planned(options: argparse.Namespace, layers: str = "auto") -> BudgetPlan | N
 
 def text(counts: Counts) -> str:
     """A mix as the recipe has it, its layers arranged as the planner does."""
-    levels = tuple(LEVELS[place] for place in arranged(counts)[0])
+    levels = tuple(LEVEL_NAMES[place] for place in arrange_layers(counts)[0])
     return MemoryPlan(layers=levels, head_rows=1).text
 
 
 def near(own: MemoryPlan, options: argparse.Namespace) -> Iterator[BudgetPlan]:
     """The planner's mix with a few layers moved."""
-    counts = np.array([[own.layers.count(level) for level in LEVELS]], np.int16)
-    moved = neighbors(counts, LEVELS[1:])
+    counts = np.array([[own.layers.count(level) for level in LEVEL_NAMES]], np.int16)
+    moved = neighboring_mixes(counts, LEVEL_NAMES[1:])
     chosen = np.random.default_rng(0).permutation(len(moved))[:_TRIED]
     found = (planned(options, text(moved[place : place + 1])) for place in chosen)
     yield from (one for one in found if one is not None)
@@ -67,12 +67,12 @@ def pairs(options: argparse.Namespace) -> Iterator[BudgetPlan]:
     """For each pair of levels the plan with most of the faster one."""
     count = shape(options.shape).num_layers
 
-    def pair(fast: Level, small: Level, many: int) -> BudgetPlan | None:
-        counts = np.zeros((1, len(LEVELS)), np.int16)
-        counts[0, [LEVELS.index(fast), LEVELS.index(small)]] = many, count - many
+    def pair(fast: SaveLevel, small: SaveLevel, many: int) -> BudgetPlan | None:
+        counts = np.zeros((1, len(LEVEL_NAMES)), np.int16)
+        counts[0, [LEVEL_NAMES.index(fast), LEVEL_NAMES.index(small)]] = many, count - many
         return planned(options, text(counts))
 
-    for fast, small in combinations(LEVELS[1:], 2):
+    for fast, small in combinations(LEVEL_NAMES[1:], 2):
         low, best = 0, pair(fast, small, 0)
         high = count + 1
         while best is not None and high - low > 1:

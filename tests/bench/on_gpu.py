@@ -78,7 +78,7 @@ def tests(out: Path) -> None:
     found = [
         path for path in sorted((ROOT / "tests/engine").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8")
     ]
-    alone = ROOT / "tests/engine/train/test_ballast.py"
+    alone = ROOT / "tests/engine/train/recovery/test_ballast.py"
     shared = [str(path) for path in found if path != alone]  # collecting all others takes longer than running these
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "--durations=15"]
     _run([*command, "-n", "8", "--dist", "worksteal", "tests/kernels", *shared], out / "tests.log")

@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.duel.plots import Frame, Line, curve_plot
-from burnish_engine.duel.report_style import STYLE
-from burnish_engine.duel.svg import marker, polyline
+from burnish_engine.duel.report.plots import Frame, Line, curve_plot
+from burnish_engine.duel.report.report_style import STYLE
+from burnish_engine.duel.report.svg import marker, polyline
 
 ENGINES = {"burnish": "Burnish, planned for a budget", "unsloth": "Unsloth, offloading or not"}
 TITLES = {

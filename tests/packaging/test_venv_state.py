@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -118,17 +117,21 @@ def test_a_second_set_up_waits_and_says_so(tmp_path: Path) -> None:
     holder_code = (
         f"import sys, time; sys.path.insert(0, {str(ROOT / 'packaging')!r}); import pathlib, venv_state as vs\n"
         f"with vs.setup_lock(pathlib.Path({str(tmp_path)!r}), print):\n"
-        "    print('held', flush=True); time.sleep(1.5)\n"
+        "    print('held', flush=True); sys.stdin.read(); print('let go', flush=True)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", holder_code], stdout=subprocess.PIPE, text=True) as holder:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", holder_code], text=True, stdin=pipe, stdout=pipe) as holder:
         assert holder.stdout
         assert holder.stdout.readline().strip() == "held"
         said: list[str] = []
-        started = time.monotonic()
-        with vs.setup_lock(tmp_path, said.append):
-            waited = time.monotonic() - started
+
+        def say(text: str) -> None:
+            said.append(text)
+            holder.stdin.close()  # the holder lets go only now
+
+        with vs.setup_lock(tmp_path, say):
+            assert holder.stdout.readline().strip() == "let go"
     assert said == ["Another set-up is at work in this folder; waiting for it."]
-    assert waited > 0.5
     with vs.setup_lock(tmp_path, said.append):
         pass
     assert len(said) == 1, "a lock whose holder has ended is no lock"

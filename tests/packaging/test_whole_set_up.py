@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -117,11 +116,9 @@ def test_set_up_run_and_start_again(tmp_path: Path) -> None:
     assert "Set up in" in first.stderr
     assert (root / ".venv" / "burnish-setup.json").is_file()
 
-    started = time.monotonic()
     second = _run(root, "run", cwd=tmp_path)
-    assert time.monotonic() - started < 20  # a second set-up takes a minute
     assert json.loads(second.stdout)[0] == ["--help"]
-    assert second.stderr == ""
+    assert second.stderr == "", "a second set-up would say so"
 
     (root / ".venv" / "burnish-setup.json").unlink()  # as after a killed set-up
     (root / "wheels" / f"torch-{TORCH_VERSION}+cpu-py3-none-any.whl").unlink()

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from burnish_engine.contract.facts import DatasetFacts, LengthStats
-from burnish_engine.contract.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.recipe_export import TargetSection
+from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.hardware.recording import replay
 
 GIB = 2**30

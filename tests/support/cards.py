@@ -1,6 +1,14 @@
 """Cards made by hand, for tests of what reads them."""
 
-from burnish_engine.contract.card import CardData, CardModel, CardResult, Circumstances, DataFile, HashedFile, RunCard
+from burnish_engine.contract.run.card import (
+    CardData,
+    CardModel,
+    CardResult,
+    DataFile,
+    HashedFile,
+    RunCard,
+    RunEnvironment,
+)
 
 
 def digest(letter):
@@ -39,7 +47,7 @@ def make_card(*, versions=None, base=None, data=None, tokens="t", trained="r", r
         recipe_sha256=digest("e"),
         seed=3,
         steps=10,
-        circumstances=Circumstances(versions=known, **facts),
+        circumstances=RunEnvironment(versions=known, **facts),
         data=CardData(
             files=data or [DataFile(name="train.jsonl", bytes=5, sha256=digest("d"), role="train")],
             tokens_sha256=digest(tokens),

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from burnish_engine.contract.paths import assets_dir
-from burnish_engine.models.wrapper import WRAPPERS
+from burnish_engine.models.checkpoint.wrapper import WRAPPERS
 
 from support.sentencepiece import save_sentencepiece
 from support.small_families import shrink

@@ -1,12 +1,12 @@
 """Duels made by hand, for tests of what judges and shows them."""
 
-from burnish_engine.duel.checks import check
-from burnish_engine.duel.conclude import conclude
-from burnish_engine.duel.differences import DuelDifference
-from burnish_engine.duel.instability import Instability
-from burnish_engine.duel.outcome import Conditions, Point, RunOutcome
-from burnish_engine.duel.spec import DuelOptions, RunSpec, Side, compared_seeds
+from burnish_engine.duel.measures.checks import fairness_checks
+from burnish_engine.duel.measures.instability import Instability
+from burnish_engine.duel.measures.outcome import CurvePoint, RunConditions, RunOutcome
+from burnish_engine.duel.sides.differences import DuelDifference
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side, compared_seeds
 from burnish_engine.duel.state import DuelState
+from burnish_engine.duel.verdict.conclude import conclude
 
 CONDITIONS = {
     "data": "d" * 64, "order": "0" * 64, "schedule": "1" * 64, "held_out": "8 rows, 90 learned tokens evaluated",
@@ -18,7 +18,8 @@ CONDITIONS = {
 def outcome(side, loss, *, seed=1, phase="seeds", rate=1e-3, diverged=False, conditions=(), **changes):
     """A run of ten steps that fell from 4 to its loss."""
     points = [
-        Point(step=step, tokens=100 * step, seconds=2.0 * step, loss=4 + (loss - 4) * step / 10) for step in range(11)
+        CurvePoint(step=step, tokens=100 * step, seconds=2.0 * step, loss=4 + (loss - 4) * step / 10)
+        for step in range(11)
     ]
     known = {
         "steps": 10, "tokens": 1000, "held_out_loss": None if diverged else loss, "tokens_per_s": 50.0,
@@ -29,7 +30,7 @@ def outcome(side, loss, *, seed=1, phase="seeds", rate=1e-3, diverged=False, con
         spec=RunSpec(side=side, phase=phase, seed=seed, rate=rate),
         ended="diverged" if diverged else "finished",
         message="At step 11 the loss is nan." if diverged else "",
-        conditions=Conditions.model_validate({**CONDITIONS, **dict(conditions)}),
+        conditions=RunConditions.model_validate({**CONDITIONS, **dict(conditions)}),
         **{**known, **changes},
     )
 
@@ -48,7 +49,7 @@ def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, **options):
         differences = [DuelDifference(key="adapter.rank", values=[4, 8, 16][: len(names)], kind="compared")]
     state = DuelState(
         created=1.8e9, options=chosen, sides=sides(*names), seed=0, every=5, differences=differences,
-        command="burnish duel a.toml b.toml", outcomes=outcomes, checks=check(outcomes, sides(*names)),
+        command="burnish duel a.toml b.toml", outcomes=outcomes, checks=fairness_checks(outcomes, sides(*names)),
     )  # fmt: skip
     verdicts = conclude(state.sides, chosen, 0, outcomes)
     return state.model_copy(update={"verdicts": verdicts, "status": "finished"})

@@ -7,15 +7,15 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from burnish_engine.contract.recipe_train import AdapterSection
-from burnish_engine.export.fidelity import kl_divergence, probe_texts
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
-from burnish_engine.export.merge import MergedWeights
-from burnish_engine.export.probe_strings import PROBE_STRINGS
-from burnish_engine.models.gguf_runtime import GgufModel
-from burnish_engine.models.plain import attach_adapter, load_adapter, load_base
-from burnish_engine.models.source import open_model
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.export.verify.fidelity import kl_divergence, probe_texts
+from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
+from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, load_base
 
 from support.tiny import CHATML, conversations, make_llama, make_tokenizer, randomize
 

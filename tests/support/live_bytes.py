@@ -15,15 +15,15 @@ from torch.utils._pytree import tree_leaves
 
 import burnish_kernels
 from burnish_engine.bench.shapes import shape
-from burnish_engine.models.copy_stream import CopyStream
-from burnish_engine.models.decoder_load import build_decoder
+from burnish_engine.models.decoder.decoder_load import build_decoder
+from burnish_engine.models.decoder.lora_adapter import plan_adapter
+from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.families import family
-from burnish_engine.models.keep import KEEP_LEVELS
-from burnish_engine.models.lora_adapter import plan_adapter
-from burnish_engine.models.offload import Offload
-from burnish_engine.train.fast_model import make_trainable
-from burnish_engine.train.fast_pass import PassProgram
-from burnish_engine.train.packed_batch import PackedLayout
+from burnish_engine.models.host_memory.copy_stream import CopyStream
+from burnish_engine.models.host_memory.offloader import Offloader
+from burnish_engine.train.fast.fast_model import make_trainable
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_kernels.attention.op import tile_rows
 
 META = torch.device("meta")
@@ -96,7 +96,7 @@ class NoCopies(CopyStream):
         return None
 
 
-class NowhereOffload(Offload):
+class NowhereOffloader(Offloader):
     """Holds tensors on the device as long as copies of a GPU would; there is no host memory."""
 
     def __init__(self, rows):
@@ -104,7 +104,7 @@ class NowhereOffload(Offload):
         self._copies_at_once = False
         self._copies = NoCopies(META)
 
-    def _place(self, layer, name, tensor):
+    def _host_view(self, layer, name, tensor):
         return SimpleNamespace(shape=tensor.shape, dtype=tensor.dtype)
 
 
@@ -128,11 +128,13 @@ def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, 
     with watch:
         loaded = build_decoder(NoWeights(spec), spec, dtype=dtype, device=META, positions=rows, plan=plan)
         model = make_trainable(loaded)
-        loaded.decoder.tile_feed_forward(mlp_rows)
-        layout = PackedLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)
+        loaded.decoder.chunk_feed_forward(mlp_rows)
+        layout = BucketLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)
         inputs = torch.zeros(layout.size, dtype=torch.int32, device=META)
-        keep = [KEEP_LEVELS[level] for level in layers]
-        program = PassProgram(model, layout, inputs, keep, torch.zeros(1, device=META), offload=NowhereOffload(rows))
+        keep = [SAVE_LEVELS[level] for level in layers]
+        program = MicroBatchStep(
+            model, layout, inputs, keep, torch.zeros(1, device=META), offloader=NowhereOffloader(rows)
+        )
         for watch.counts in (False, True):
             program._forward()
             program._head_chunk()

@@ -1,6 +1,6 @@
 """Machines to plan for, made up."""
 
-from burnish_engine.contract.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 
 GIB = 2**30
 

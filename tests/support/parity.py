@@ -6,18 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from burnish_engine.data.pack import IGNORED, MicroBatch
-from burnish_engine.models.decoder_load import LoadedDecoder, load_decoder
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.decoder.decoder_load import LoadedDecoder, load_decoder
+from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, read_plan
+from burnish_engine.models.decoder.save_policy import SAVE_PRODUCTS
 from burnish_engine.models.families import family
-from burnish_engine.models.keep import KEEP_PRODUCTS
-from burnish_engine.models.layer_types import Pack
-from burnish_engine.models.lora_adapter import NO_ADAPTER, read_plan
-from burnish_engine.models.source import ModelSource
-from burnish_engine.models.spec import decoder_spec
-from burnish_engine.train.fast_model import TrainableDecoder, make_trainable
-from burnish_engine.train.fast_pass import PassProgram
-from burnish_engine.train.packed_batch import PackedLayout, StepScalars, fill_buffer, write_scalars
-from burnish_kernels.attention.op import Documents, tile_rows
+from burnish_engine.train.fast.fast_model import TrainableDecoder, make_trainable
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.fast.packed_batch import BucketLayout, StepScalars, fill_buffer, write_scalars
+from burnish_kernels.attention.documents import Documents
+from burnish_kernels.attention.op import tile_rows
 
 from support import tiny_models
 
@@ -58,7 +59,7 @@ class Fast:
     """Our decoder with what a pass needs.
 
     Attributes:
-        loaded: Decoder and places of its shadows.
+        loaded: Decoder and places of its compute copies.
         model: Masters and optimizer, where there is an adapter.
     """
 
@@ -70,7 +71,7 @@ class Fast:
         height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
         rows = rows or -(-batch.tokens // 64) * 64
         rope = decoder.rope
-        return PackedLayout(rows, height, head_rows, rope.long_above, rope.long_offset or 0)
+        return BucketLayout(rows, height, head_rows, rope.long_above, rope.long_offset or 0)
 
     def upload(self, batch, rows=None, head_rows=48):
         """A pass's layout, its buffer on the device, and its counts."""
@@ -91,19 +92,19 @@ class Fast:
         layout, buffer, _ = self.upload(batch, rows)
         fields = layout.views(buffer)
         documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
-        done = decoder.forward(fields.ids_T, Pack(fields.rope_row_T, documents))
+        done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, documents))
         for stack, drop in zip(stacks, drops, strict=True):
             stack.drop = drop
         assert done.layers == [None] * len(decoder.layers)
         return decoder.logits(done.hidden_TH)[: batch.tokens]
 
     @torch.no_grad()
-    def gradients(self, batch, keep=KEEP_PRODUCTS, **options):
+    def gradients(self, batch, keep=SAVE_PRODUCTS, **options):
         """Mean loss and the gradient of every adapter matrix by its name."""
         layout, buffer, counts = self.upload(batch, **options)
         optimizer, loss = self.model.optimizer, torch.zeros(1, device=buffer.device)
         keeps = [keep] * len(self.loaded.decoder.layers)
-        program = PassProgram(self.model, layout, buffer, keeps, loss)
+        program = MicroBatchStep(self.model, layout, buffer, keeps, loss)
         optimizer.grad.zero_()
         program.run(counts)
         scale = float(optimizer.loss_scale)
@@ -133,7 +134,7 @@ def fast(
         return Fast(loaded)
     model = make_trainable(loaded, masking, section=section)
     model.adapter.load(adapter)
-    model.optimizer.write_shadows()
+    model.optimizer.write_compute_copies()
     return Fast(loaded, model)
 
 

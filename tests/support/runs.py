@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from burnish_engine.contract.events import EvaluationDone, StepDone
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe_file import parse_recipe
+from burnish_engine.contract.recipe.recipe_file import parse_recipe
+from burnish_engine.contract.run.events import EvaluationDone, StepDone
 from burnish_engine.runs.events_file import read_events
 
 from support.tiny import conversations, make_llama, write_jsonl

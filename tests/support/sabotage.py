@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from burnish_engine.data import pack
-from burnish_engine.data.pack import IGNORED
-from burnish_engine.data.tokenize import Document
-from burnish_engine.models import packed_attention, plain
-from burnish_engine.train import fast_engine, materials, packed_batch, plain_engine, plain_step, prefetch, stream
-from burnish_engine.train.fast_engine import FastEngine
-from burnish_engine.train.fast_pass import PassProgram
-from burnish_engine.train.plain_engine import PlainEngine
+from burnish_engine.data.tokens import pack
+from burnish_engine.data.tokens.pack import IGNORED
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.models.transformers_path import packed_attention, plain
+from burnish_engine.train.base import stream
+from burnish_engine.train.fast import fast_engine, packed_batch, prefetch
+from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.lifecycle import inputs
+from burnish_engine.train.plain import plain_engine, plain_step
+from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_kernels.adamw import op as adamw
 from burnish_kernels.adamw import reference
 
@@ -28,14 +31,14 @@ def batches(patch, change):
 
 def documents(patch, change):
     """`change` makes another document of each, behind the tokenizer; it gets the end tokens too."""
-    real = materials.prepare
+    real = inputs.prepare
 
     def prepare(*args, **settings):
         found = real(*args, **settings)
         ends = list(found.end_token_ids)
         return replace(found, train=[change(document, ends) for document in found.train])
 
-    patch.setattr(materials, "prepare", prepare)
+    patch.setattr(inputs, "prepare", prepare)
 
 
 def laid_out(patch, change):
@@ -88,7 +91,7 @@ def after_step(patch, engine, step, action):
 
 
 def no_gradient(patch, engine):
-    backward, loss = PassProgram._backward, plain_step.summed_loss
+    backward, loss = MicroBatchStep._backward, plain_step.summed_loss
 
     def fast(program):
         backward(program)
@@ -98,7 +101,7 @@ def no_gradient(patch, engine):
         value = loss(*args)
         return value.detach() + 0.0 * value
 
-    patch.setattr(PassProgram, "_backward", fast)
+    patch.setattr(MicroBatchStep, "_backward", fast)
     for module in (plain_step, plain_engine):
         patch.setattr(module, "summed_loss", constant)
 
@@ -182,8 +185,8 @@ def idle_optimizer(patch, engine):
 
 def other_layers_planned(patch, _engine):
     """The plan counts on a model of which the adapter reaches something else."""
-    from burnish_engine.advise import plan
-    from burnish_engine.contract.coverage import Coverage, KindCoverage
+    from burnish_engine.advise.plan import plan
+    from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
 
     other = Coverage(kinds=(KindCoverage(kind="convolution", weights=64, reached=64),))
     patch.setattr(plan, "planned_coverage", lambda _spec, _adapter: other)
@@ -196,7 +199,7 @@ def no_rate(patch, engine):
 
 def rate_lost_on_the_way(patch, engine):
     """The schedule is right and said, the optimizer gets 0."""
-    from burnish_engine.train.fast_model import TrainableDecoder
+    from burnish_engine.train.fast.fast_model import TrainableDecoder
 
     control = TrainableDecoder.control
     patch.setattr(TrainableDecoder, "control", lambda self, section, _rate: control(self, section, 0.0))
@@ -248,14 +251,14 @@ def unused_adapter(patch, engine):
 
     attach = plain.attach_adapter
     patch.setattr(plain, "attach_adapter", attach_adapter)
-    write, begun = reference.write_shadows, []
+    write, begun = reference.write_compute_copies, []
 
     def only_at_first(*args):
         if not begun:
             write(*args)
         begun.append(True)
 
-    patch.setattr(reference, "write_shadows", only_at_first)
+    patch.setattr(reference, "write_compute_copies", only_at_first)
 
 
 def adapter_lost_at_the_end(patch, engine):
@@ -263,7 +266,7 @@ def adapter_lost_at_the_end(patch, engine):
         if engine == "fast":
             for matrix in self.model.adapter.matrices[1::2]:
                 matrix.zero_()
-            self.model.optimizer.write_shadows()
+            self.model.optimizer.write_compute_copies()
         else:
             for name, value in self._parameters:
                 if ".lora_B." in name:
@@ -353,7 +356,7 @@ def labels_shifted_by_the_engine(patch, engine):
 
     def change(batch, layout, buffer, counts):
         fields, count = layout.arrays(buffer), counts.supervised
-        fields.head_row_R[:count] = np.maximum(fields.head_row_R[:count] - 1, 0)
+        fields.head_position_R[:count] = np.maximum(fields.head_position_R[:count] - 1, 0)
         return counts
 
     laid_out(patch, change)
@@ -371,7 +374,7 @@ def labels_unshifted_by_the_engine(patch, engine):
 
     def change(batch, layout, buffer, counts):
         fields, count = layout.arrays(buffer), counts.supervised
-        fields.head_target_R[:count] = fields.ids_T[fields.head_row_R[:count]]
+        fields.head_target_R[:count] = fields.ids_T[fields.head_position_R[:count]]
         return counts
 
     laid_out(patch, change)
@@ -395,7 +398,7 @@ def end_stripped_from_labels(patch, engine, ends=(2,)):
 
 def end_never_learned(patch, engine):
     def change(document, ends):
-        learned = document.learned & ~np.isin(document.input_ids, ends)
+        learned = document.supervised & ~np.isin(document.input_ids, ends)
         return Document(document.input_ids, learned, document.row, document.file, document.truncated)
 
     documents(patch, change)
@@ -410,7 +413,7 @@ def padded_rows(patch, engine):
     def change(document, ends):
         fill = max(0, 96 - len(document))
         ids = np.concatenate([document.input_ids, np.full(fill, ends[0], np.int32)])
-        learned = np.concatenate([document.learned, np.ones(fill, bool)])
+        learned = np.concatenate([document.supervised, np.ones(fill, bool)])
         return Document(ids, learned, document.row, document.file, document.truncated)
 
     documents(patch, change)
@@ -421,7 +424,9 @@ def padding_learned_by_the_engine(patch, engine):
         fields = layout.arrays(buffer)
         free = fields.head_target_R == IGNORED
         fields.head_target_R[free] = 0
-        return replace(counts, supervised=layout.head_capacity, head_chunks=layout.head_capacity // layout.head_rows)
+        return replace(
+            counts, supervised=layout.head_capacity, head_chunks=layout.head_capacity // layout.head_chunk_tokens
+        )
 
     laid_out(patch, change)
     real = plain_step.padded_inputs

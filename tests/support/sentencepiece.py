@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from burnish_engine.export.probe_strings import PROBE_STRINGS
+from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 
 KINDS = ("llama", "phi3", "gemma", "first")
 """A space before every text (Llama 2, TinyLlama), the same with tokens that swallow white space behind them (Phi-3), a

@@ -8,7 +8,7 @@ initializer_range is 0.5 to 1.4 of 1 / sqrt(width).
 
 import torch
 
-from burnish_engine.models.source import open_model
+from burnish_engine.models.checkpoint.source import open_model
 
 from support.published import CONFIGS
 from support.tiny import make_tokenizer

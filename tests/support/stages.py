@@ -3,7 +3,7 @@
 import time
 
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.reference import Asked
+from burnish_engine.export.verify.reference import ReferenceOptions
 
 from support.export import rows
 
@@ -16,6 +16,6 @@ def export_telling(source, adapter, out, stage):
             print(what, flush=True)
             time.sleep(60)
 
-    asked = Asked(training=rows(source, 12), tokens=512)
+    options = ReferenceOptions(training=rows(source, 12), tokens=512)
     types = ["Q4_0", "IQ4_NL"]
-    export_gguf(source, adapter, out, "x", types, held_out=rows(source, 2), asked=asked, threads=1, progress=tell)
+    export_gguf(source, adapter, out, "x", types, held_out=rows(source, 2), options=options, threads=1, progress=tell)

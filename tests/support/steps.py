@@ -4,11 +4,11 @@ from itertools import cycle, islice
 
 import pytest
 
-from burnish_engine.contract.recipe_train import TrainSection
-from burnish_engine.models.keep import KEEP_PRODUCTS
-from burnish_engine.train.fast_trainer import FastTrainer
-from burnish_engine.train.packed_batch import PackedLayout
-from burnish_engine.train.prefetch import Prefetcher
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.models.decoder.save_policy import SAVE_PRODUCTS
+from burnish_engine.train.fast.fast_trainer import FastTrainer
+from burnish_engine.train.fast.packed_batch import BucketLayout
+from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_kernels.attention.op import tile_rows
 
 from support import parity
@@ -17,21 +17,21 @@ SECTION = TrainSection(learning_rate=5e-3, weight_decay=0.01)
 PASSES = [parity.micro_batch(lengths, seed=seed) for seed, lengths in enumerate([(30, 20), (61,), (9, 40, 70), (128,)])]
 
 
-def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep=KEEP_PRODUCTS, head_rows=32, **options):
+def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep=SAVE_PRODUCTS, head_rows=32, **options):
     """A trainer of a tiny model with buckets of these rows."""
     made = {key: options.pop(key) for key in ("dtype", "device", "quantize", "masking") if key in options}
     model = parity.fast(base, adapter, section=section, **made).model
     decoder = model.loaded.decoder
     height = tile_rows(decoder.spec.head_dim, decoder.dtype, model.device)
-    layouts = [PackedLayout(count, height, head_rows) for count in rows]
-    decoder.tile_feed_forward(options.pop("mlp_rows", 0))
+    layouts = [BucketLayout(count, height, head_rows) for count in rows]
+    decoder.chunk_feed_forward(options.pop("mlp_rows", 0))
     levels = cycle(keep if isinstance(keep, list) else [keep])  # by turns
     return FastTrainer(model, section, layouts, list(islice(levels, len(decoder.layers))), **options)
 
 
 def prefetcher(trained, passes, accumulation=1, first=0, rate=lambda step: 5e-3):
     return Prefetcher(
-        passes, list(trained._programs), first=first, total=len(passes), accumulation=accumulation,
+        passes, list(trained._steps), first=first, total=len(passes), accumulation=accumulation,
         learning_rate=rate, pinned=trained.stream is not None,
     )  # fmt: skip
 

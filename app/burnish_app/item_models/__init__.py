@@ -1,1 +1,1 @@
-"""Qt item models behind tables and lists."""
+"""Qt item models behind the tables."""

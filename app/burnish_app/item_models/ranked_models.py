@@ -1,4 +1,4 @@
-"""The ranked catalog as a table."""
+"""The table model of the ranked model catalog."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
-from burnish_app.words import count_in_words
-from burnish_engine.contract.advice import RankedModel
+from burnish_app.wording.numbers import count_text
+from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.units import file_size
 
 Index = QModelIndex | QPersistentModelIndex
-Verdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
+RankVerdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
 
-VERDICT_WORDS: dict[Verdict, str] = {
+RANK_VERDICT_TEXT: dict[RankVerdict, str] = {
     "good": "Good fit",
     "tight": "Tight",
     "small": "Small",
     "too_big_to_train": "Too big to train",
     "too_big_for_target": "Too big for it",
 }
-_LOOKS: dict[Verdict, str] = {
+_LOOKS: dict[RankVerdict, str] = {
     "good": "success",
     "tight": "warning",
     "small": "muted",
@@ -40,37 +40,37 @@ _NUMBERS = (1, 3)
 VERDICT_COLUMN = 2
 
 
-class RankedModelTable(QAbstractTableModel):
-    """One row a model, best first."""
+class RankedModelsTableModel(QAbstractTableModel):
+    """A table with one row per model, best first. The columns are those of `_HEADINGS`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._models: list[RankedModel] = []
 
     def show(self, models: list[RankedModel]) -> None:
-        """Show other models."""
+        """Replace the models shown."""
         self.beginResetModel()
         self._models = list(models)
         self.endResetModel()
 
     def at(self, row: int) -> RankedModel | None:
-        """The model of a row."""
+        """Return the model of a row; None if there is no such row."""
         return self._models[row] if 0 <= row < len(self._models) else None
 
     def row_of(self, name: str) -> int:
-        """The row of a model by its catalog name; -1 where there is none."""
+        """Return the row of a model by its catalog name; -1 if it is not listed."""
         return next((row for row, ranked in enumerate(self._models) if ranked.model.name == name), -1)
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's name and default
-        """Models shown."""
+        """Return the number of models shown."""
         return 0 if parent.isValid() else len(self._models)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's name and default
-        """Columns shown."""
+        """Return the number of columns."""
         return 0 if parent.isValid() else len(_HEADINGS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """Headings and their hints."""
+        """Return a heading, its hint (tooltip) or its alignment."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.TextAlignmentRole:
@@ -81,7 +81,7 @@ class RankedModelTable(QAbstractTableModel):
         )[section] or None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """Texts, alignment, hints, and the name of the verdict's color (UserRole)."""
+        """Return a cell's text, alignment or hint, or the name of the verdict's color (UserRole)."""
         ranked = self.at(index.row())
         if ranked is None:
             return None
@@ -100,8 +100,8 @@ def _texts(ranked: RankedModel) -> tuple[str, ...]:
     model = ranked.model
     return (
         model.title,
-        count_in_words(model.parameters),
-        VERDICT_WORDS[ranked.verdict],
+        count_text(model.parameters),
+        RANK_VERDICT_TEXT[ranked.verdict],
         file_size(ranked.file_bytes),
         model.license,
         "here" if ranked.here else "sign-in" if model.gated else "",

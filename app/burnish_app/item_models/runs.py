@@ -1,4 +1,4 @@
-"""The table of runs."""
+"""The table model of the runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from burnish_app.run_words import STANDING_WORDS, TONES, Tone
-from burnish_app.words import time_in_words
-from burnish_engine.contract.protocol import RunSummary
+from burnish_app.wording.numbers import duration_text
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
+from burnish_engine.contract.serve.protocol import RunSummary
 
 Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
@@ -28,15 +28,15 @@ _INKS: dict[Tone, str] = {
 class _ColumnSpec(NamedTuple):
     title: str
     number: bool
-    words: Callable[[RunSummary], str]
+    text: Callable[[RunSummary], str]
 
 
-def when_in_words(t: float, now: float) -> str:
-    """A moment as "14:05", "Tue 14:05" or "2026-03-02".
+def moment_text(t: float, now: float) -> str:
+    """Format a moment as "14:05", "Tue 14:05" or "2026-03-02".
 
     Args:
-        t: Seconds since the epoch; 0: unknown.
-        now: Seconds since the epoch.
+        t: moment, seconds since the epoch; 0: unknown.
+        now: current time, seconds since the epoch.
     """
     if t <= 0:
         return ""
@@ -58,37 +58,37 @@ def _hint(run: RunSummary) -> str:
 
 
 def _took(run: RunSummary) -> str:
-    """From its creation to its last sign of life, waiting and pauses included."""
+    """Return the time from the run's creation to its last heartbeat, waiting and pauses included."""
     seconds = run.state.heartbeat - run.state.created
-    return time_in_words(seconds) if run.state.heartbeat and seconds > 0 else ""
+    return duration_text(seconds) if run.state.heartbeat and seconds > 0 else ""
 
 
 def _steps(run: RunSummary) -> str:
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
 
-_STANDING = _ColumnSpec("Standing", False, lambda run: STANDING_WORDS[run.standing])
+_STATUS = _ColumnSpec("Status", False, lambda run: RUN_STATUS_TEXT[run.standing])
 COLUMNS = (
     _ColumnSpec("Run", False, lambda run: run.state.name or run.state.run),
-    _STANDING,
+    _STATUS,
     _ColumnSpec("Model", False, lambda run: run.model),
     _ColumnSpec("Step", True, _steps),
     _ColumnSpec("Loss", True, lambda run: _loss(run.state.loss)),
     _ColumnSpec("Held out", True, lambda run: _loss(run.state.evaluation_loss)),
     _ColumnSpec("Took", True, _took),
-    _ColumnSpec("Started", True, lambda run: when_in_words(run.state.created, time.time())),
+    _ColumnSpec("Started", True, lambda run: moment_text(run.state.created, time.time())),
 )
 
 
-class RunsModel(QAbstractTableModel):
-    """Runs, newest first. Keeps rows in place while only their values change, so that a selection stays."""
+class RunsTableModel(QAbstractTableModel):
+    """A table with one row per run, newest first. While only values change, rows stay, so that a selection stays."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._runs: list[RunSummary] = []
 
     def set_runs(self, runs: list[RunSummary]) -> None:
-        """Show these runs."""
+        """Replace the runs shown."""
         if [run.folder for run in runs] != [run.folder for run in self._runs]:
             self.beginResetModel()
             self._runs = list(runs)
@@ -100,37 +100,37 @@ class RunsModel(QAbstractTableModel):
                 self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
 
     def run(self, row: int) -> RunSummary | None:
-        """The run of a row."""
+        """Return the run of a row; None if there is no such row."""
         return self._runs[row] if 0 <= row < len(self._runs) else None
 
     def row_of(self, folder: str) -> int:
-        """The row of a run; -1 where there is none."""
+        """Return the row of a run by its folder; -1 if it is not listed."""
         return next((row for row, run in enumerate(self._runs) if run.folder == folder), -1)
 
     def rowCount(self, parent: Index = _ROOT) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return 0 if parent.isValid() else len(self._runs)
 
     def columnCount(self, parent: Index = _ROOT) -> int:
-        """How many columns there are."""
+        """Return the number of columns."""
         return 0 if parent.isValid() else len(COLUMNS)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """What a cell shows; the UserRole names the color of its text."""
+        """Return a cell's text, hint or alignment, or the name of its color (UserRole)."""
         run = self.run(index.row())
         if run is None:
             return None
         column = COLUMNS[index.column()]
         answers: dict[int, Callable[[], Any]] = {
-            Qt.ItemDataRole.DisplayRole: lambda: column.words(run),
+            Qt.ItemDataRole.DisplayRole: lambda: column.text(run),
             Qt.ItemDataRole.ToolTipRole: lambda: _hint(run),
-            Qt.ItemDataRole.UserRole: lambda: _INKS[TONES.get(run.standing, "plain")] if column is _STANDING else "",
+            Qt.ItemDataRole.UserRole: lambda: _INKS[RUN_TONES.get(run.standing, "plain")] if column is _STATUS else "",
             Qt.ItemDataRole.TextAlignmentRole: lambda: _alignment(column),
         }
         return answers[role]() if role in answers else None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """The columns' names."""
+        """Return a column's heading or its alignment."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:

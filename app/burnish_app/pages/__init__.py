@@ -1,1 +1,1 @@
-"""The pages of the window, one a file; the window imports each on the first visit."""
+"""The pages of the window, one per file; the window imports each on the first visit."""

@@ -1,4 +1,4 @@
-"""What every page shares: the question it answers, a column of content, messages in place, and one next action."""
+"""The base class of the pages: a headline, a column of content, banners, and one primary action."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from typing import ClassVar
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.preferences import Preferences
-from burnish_app.theme import SCROLL_BAR_PX, UNIT, Theme
-from burnish_app.widgets.banner import Action, Banner, Kind
-from burnish_app.widgets.buttons import Slot, primary, secondary
-from burnish_app.widgets.status_dot import Status
-from burnish_app.widgets.text import body, caption, title
-from burnish_app.widgets.wrapping import Flow
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import Failure, RunSummary
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.theme import SCROLL_BAR_PX, UNIT, Theme
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.banner import Banner, BannerAction, BannerKind
+from burnish_app.widgets.basic.buttons import Slot, primary, secondary
+from burnish_app.widgets.basic.text import body, caption, title
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.serve.protocol import Failure, RunSummary
 
 COLUMN_PX = 1400
-"""Widest content column, the same on all pages: the headline stays where it is from page to page."""
+"""Maximum width of the content column, the same on all pages, so that the headline stays in its place."""
 _ALL = 1000  # stretch of the column against that of the margins beside it
 
 
 class Page(QWidget):
-    """A page of the window.
+    """A page of the window, one step of the work.
 
     Args:
-        client: Asks the engine.
-        bench: What the person works on.
+        client: connection to the engine.
+        bench: workbench with what the person works on.
 
     Attributes:
-        key: Name of the page in `window.PAGES`.
-        title: Its name in the sidebar.
-        question: What it answers at a glance; its headline.
-        fills: Whether the content takes all the height there is, rather than as much as it needs.
-        wants_runs: Whether, while the page is shown, it needs to know at once how runs stand.
-        column: Layout for the content, inside a scroll area of at most `COLUMN_PX`.
-        status_changed: Emits the new status for the sidebar.
-        go_to: Emits the key of another page that the window shall show.
-        ask_runs: Asks the window to find out now how all runs stand; `runs_changed` follows.
+        key: key of the page in `window.PAGES`.
+        title: name of the page in the sidebar.
+        question: question that the page answers, its headline.
+        fills: whether the content takes all of the height instead of as much as it needs.
+        wants_runs: whether the window polls runs more often while the page is shown.
+        column: layout for the content, inside a scroll area of at most `COLUMN_PX`.
+        status_changed: signal with the new status for the sidebar.
+        go_to: signal with the key of another page that the window shall show.
+        refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
+        primary: button of the primary action; None: the page has none.
     """
 
     key: ClassVar[str] = ""
@@ -52,17 +53,17 @@ class Page(QWidget):
 
     status_changed = Signal(str)
     go_to = Signal(str)
-    ask_runs = Signal()
+    refresh_runs = Signal()
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
         self.client = client
         self.bench = bench
-        self._status: Status = "empty"
+        self._status: StepStatus = "empty"
         self._banner: Banner | None = None
         self.primary: QPushButton | None = None
         self._foot_note = caption("")
-        self._foot_others, self._foot_actions = Flow(to_right=True), QHBoxLayout()
+        self._foot_others, self._foot_actions = FlowLayout(to_right=True), QHBoxLayout()
         self.setAccessibleName(self.title)
         self._headline = title(self.question)
         self._subtitle = body("", "muted")
@@ -78,51 +79,57 @@ class Page(QWidget):
         outer.addWidget(self._foot)
 
     @property
-    def status(self) -> Status:
-        """How the step stands; the sidebar shows it."""
+    def status(self) -> StepStatus:
+        """The status of the step, which the sidebar shows."""
         return self._status
 
-    def set_status(self, status: Status) -> None:
-        """Change how the step stands."""
+    def set_status(self, status: StepStatus) -> None:
+        """Change the status of the step."""
         if status != self._status:
             self._status = status
             self.status_changed.emit(status)
 
     def shown(self) -> None:
-        """The person came to this page. Overridden by pages that look things up then."""
+        """Handle that the page is now shown. Pages override it to refresh their content."""
 
     def hidden(self) -> None:
-        """The person left this page. Overridden by pages that watch something while shown."""
+        """Handle that the page is no longer shown. Pages override it to stop timers."""
 
     def closing(self) -> None:
-        """The window closes. Overridden by pages that hold threads or files."""
+        """Handle that the window closes. Pages with threads override it."""
 
     def take_drop(self, paths: list[str]) -> None:
-        """Files or a folder were dropped on the window and belong here. Overridden by Data and Model.
+        """Take files or a folder that were dropped on the window and belong to this page. Data and Model override it.
 
         Args:
-            paths: Absolute.
+            paths: absolute paths.
         """
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """The window found out how all runs stand. Overridden by pages that show runs.
+        """Handle a new list of all runs. Pages that show runs override it.
 
         Args:
-            runs: Newest first.
+            runs: summaries of all runs, newest first.
         """
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
-        """What the window remembers of itself, handed over once. Overridden by pages that use it."""
+        """Take the window's preferences and theme, once. Pages that use them override it."""
 
     def set_subtitle(self, text: str) -> None:
-        """One line under the headline; empty: none."""
+        """Set the line under the headline; empty: none."""
         self._subtitle.setText(text)
         self._subtitle.setVisible(bool(text))
 
     def banner(
-        self, kind: Kind, what: str, remedy: str = "", actions: Sequence[Action] = (), *, close_text: str = "Dismiss"
+        self,
+        kind: BannerKind,
+        what: str,
+        remedy: str = "",
+        actions: Sequence[BannerAction] = (),
+        *,
+        close_text: str = "Dismiss",
     ) -> Banner:
-        """Say something in place; it replaces what was said before."""
+        """Show a banner in place of the one shown before. The parameters are those of `Banner`."""
         self.clear_banner()
         banner = Banner(kind, what, remedy, actions, close_text=close_text)
         banner.closed.connect(self._forget_banner)
@@ -131,21 +138,21 @@ class Page(QWidget):
         return banner
 
     def failed(self, failure: Failure) -> None:
-        """Say that a request failed. Fits `on_failure` of `EngineClient.send`."""
+        """Show that a request failed. The method fits `on_failure` of `EngineClient.send`."""
         self.banner("error", failure.what, failure.remedy)
 
     def clear_banner(self) -> None:
-        """Take back what was said."""
+        """Close the banner, if there is one."""
         if self._banner is not None:
             self._banner.close_banner()
 
     @property
     def shown_banner(self) -> Banner | None:
-        """What is being said."""
+        """The banner that is shown; None: there is none."""
         return self._banner
 
     def set_primary(self, text: str, slot: Slot) -> QPushButton:
-        """The page's one next action, in the accent; Ctrl+Return presses it. Replaces the one before."""
+        """Set the page's primary action, which Ctrl+Return triggers; it replaces the one before."""
         if self.primary is not None:
             self.primary.deleteLater()
         self.primary = primary(text, slot)
@@ -154,21 +161,21 @@ class Page(QWidget):
         return self.primary
 
     def add_secondary(self, text: str, slot: Slot) -> QPushButton:
-        """A further action in the foot, left of the primary one."""
+        """Add a secondary action to the foot, left of the primary one."""
         button = secondary(text, slot)
         self._foot_others.addWidget(button)
         self._foot.show()
         return button
 
     def set_foot_note(self, text: str) -> None:
-        """A quiet sentence at the left of the foot."""
+        """Set the sentence at the left of the foot; empty: none."""
         self._foot_note.setText(text)
         self._foot_note.setContentsMargins(0, 0, 2 * UNIT if text else 0, 0)
         self._foot_note.setMinimumWidth(0 if text else 1)  # without a note, all room for buttons
         self._foot.show()
 
     def fit_foot(self) -> None:
-        """Hide the foot while it holds nothing to see. For pages whose actions come and go."""
+        """Hide the foot if it has neither a note nor a visible button. For pages whose actions come and go."""
         buttons = self._foot.findChildren(QPushButton)
         self._foot.setVisible(bool(self._foot_note.text()) or any(not button.isHidden() for button in buttons))
 

@@ -1,4 +1,4 @@
-"""What is in it? Files, how they are read and written for the model, what is odd, and one row as it is learned."""
+"""The page Data: files, column reading, chat template, figures, findings, and training rows."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
-from burnish_app.data_words import action_words, kept_in_words, named_settings
-from burnish_app.drop import DATA_FILTER, DATA_WORDS, HUB_PREFIX, judge_drop, typed_path
-from burnish_app.engine_client import EngineClient
-from burnish_app.inspection import Inspection
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.inspection import DatasetInspection
+from burnish_app.look.theme import UNIT
 from burnish_app.pages.base import Page
-from burnish_app.theme import UNIT
-from burnish_app.widgets.banner import Action
-from burnish_app.widgets.buttons import quiet, row, secondary
-from burnish_app.widgets.card import Card, EmptyState
-from burnish_app.widgets.columns_card import ColumnsCard
-from burnish_app.widgets.dataset_cards import FactsCard, LengthsCard
-from burnish_app.widgets.files_card import FilesCard
-from burnish_app.widgets.findings_card import FindingsCard
-from burnish_app.widgets.layouts import clear
-from burnish_app.widgets.row_browser import RowBrowser
-from burnish_app.widgets.template_card import TemplateCard
-from burnish_app.widgets.text import ElidedLabel, body
-from burnish_app.widgets.wrapping import in_columns
-from burnish_app.words import percent
-from burnish_app.workbench import Workbench
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.banner import BannerAction
+from burnish_app.widgets.basic.buttons import quiet, row, secondary
+from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_PREFIX, classify_drop, typed_path
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import ElidedLabel, body
+from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.data.columns_card import ColumnsCard
+from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
+from burnish_app.widgets.data.files_card import FilesCard
+from burnish_app.widgets.data.findings_card import FindingsCard
+from burnish_app.widgets.data.row_browser import RowBrowser
+from burnish_app.widgets.data.template_card import TemplateCard
+from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
+from burnish_app.wording.numbers import percent
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.facts import DatasetFacts
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
-from burnish_engine.contract.protocol import ColumnsRequest, Failure, Result
+from burnish_engine.contract.serve.protocol import ColumnsRequest, Failure, Result
 
 _SAMPLE = ("bench-notes.train.jsonl", "bench-notes.heldout.jsonl")
 
 
 class DataPage(Page):
-    """Takes data files and shows what will be learned from them."""
+    """Lets the person choose data files and shows what the model will learn from them."""
 
     key, title, question = "data", "Data", "What is in it?"
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self._inspection = Inspection(client, bench, self)
+        self._inspection = DatasetInspection(client, bench, self)
         self._columns_request = ""
         self._before: tuple[list[str], DatasetFacts | None] = ([], None)
         self.files = self._make_files()
@@ -65,13 +65,13 @@ class DataPage(Page):
                 "Drop your dataset anywhere on this window.",
                 "Try it with the sample",
                 self._take_sample,
-                detail=f"{DATA_WORDS}: conversations, instructions, prompt and completion, or plain text.",
+                detail=f"{DATA_FORMATS_TEXT}: conversations, instructions, prompt and completion, or plain text.",
             )
         )
         self.column.addWidget(self._empty_card)
         pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
-            self.column.addLayout(in_columns(pair, 2 * UNIT, even=True, fill=True))
+            self.column.addLayout(columns_layout(pair, 2 * UNIT, even=True, fill=True))
         self.column.addWidget(self.findings)
         self.column.addWidget(self.rows, 1)
         self.set_primary("Next: the recipe", lambda: self.go_to.emit("recipe"))
@@ -87,12 +87,12 @@ class DataPage(Page):
         self._show()
 
     def shown(self) -> None:
-        """Look at the data where that was not done with what is chosen now."""
-        self._inspection.look()
+        """Inspect the data, unless the facts about the present choices are known."""
+        self._inspection.inspect_dataset()
         self._show()
 
     def take_drop(self, paths: list[str]) -> None:
-        """Data files were dropped: they are added to those that are there."""
+        """Add dropped data files to the chosen ones."""
         known = self.bench.data_files
         self._use([*known, *(path for path in paths if path not in known)])
 
@@ -107,11 +107,11 @@ class DataPage(Page):
 
     def _make_held_out(self) -> Card:
         card = Card("Held out", "Rows the model never learns from, to see whether it really gets better.")
-        self._held_out_words = body("")
-        self._held_out_words.setToolTip("The recipe can change the share.")
+        self._held_out_text = body("")
+        self._held_out_text.setToolTip("The recipe can change the share.")
         self._held_out_files = QVBoxLayout()
         self._held_out_files.setSpacing(UNIT // 2)
-        card.body.addWidget(self._held_out_words)
+        card.body.addWidget(self._held_out_text)
         card.body.addLayout(self._held_out_files)
         own_file = secondary(
             "Use a file of its own ...", lambda: self._ask_files("Held-out data", self._use_validation)
@@ -125,27 +125,27 @@ class DataPage(Page):
         self.clear_banner()
         self._failed = False
         self.bench.set_data_files(files)
-        self._inspection.look()
+        self._inspection.inspect_dataset()
 
     def _change(self, **update: object) -> None:
-        """Change how the data is read; it is looked at again."""
+        """Change fields of the recipe's data section and inspect the data again."""
         self.clear_banner()
         self.bench.change_data(**update)
-        self._inspection.look()
+        self._inspection.inspect_dataset()
         self._show()
 
     def _take_path(self) -> None:
         path = typed_path(self.files.path.text())
         if not path:
             return
-        drop = judge_drop([path])
+        drop = classify_drop([path])
         if path.startswith(HUB_PREFIX) or drop.page == "data":
             self.files.path.clear()
             self.take_drop([path])
         elif not Path(path).exists():
             self.banner("error", f"There is no file {path}.", "Check the path, or use Browse.")
         else:
-            self.banner("warning", drop.what or f"{path} is no data file.", drop.remedy or f"Use {DATA_WORDS}.")
+            self.banner("warning", drop.what or f"{path} is no data file.", drop.remedy or f"Use {DATA_FORMATS_TEXT}.")
 
     def _take_sample(self) -> None:
         folder = assets_dir() / "samples"
@@ -154,7 +154,7 @@ class DataPage(Page):
 
     def _use_validation(self, files: list[str]) -> None:
         self.bench.set_validation_files(files)
-        self._inspection.look()
+        self._inspection.inspect_dataset()
 
     def _browse_template(self) -> None:
         self._ask_files(
@@ -171,7 +171,7 @@ class DataPage(Page):
         dialog.open()
 
     def _ask_columns(self, *, quietly: bool = False) -> None:
-        """Find out what the columns may mean, for the person to say."""
+        """Ask the engine for the possible readings of the columns and open the editor."""
         self.client.cancel(self._columns_request)
         self._columns_request = name = self.client.send(
             ColumnsRequest,
@@ -193,8 +193,8 @@ class DataPage(Page):
     def _inspect_failed(self, failure: Failure) -> None:
         self._failed = True
         self.columns.forget()
-        actions: list[Action] = [
-            (action_words(one), partial(self._change, **{one.key.rpartition(".")[2]: one.value}))
+        actions: list[BannerAction] = [
+            (action_text(one), partial(self._change, **{one.key.rpartition(".")[2]: one.value}))
             for one in named_settings(failure.remedy)
         ]
         self.banner("error", failure.what, failure.remedy, actions)
@@ -206,11 +206,11 @@ class DataPage(Page):
         if name in ("data_files", "validation_files", "dataset"):
             self._failed = False
             if self.isVisible():
-                self._inspection.look()
+                self._inspection.inspect_dataset()
             self._show()
 
     def _shown_dataset(self) -> DatasetFacts | None:
-        """What is known; while the same files are looked at again, what was known before, so that nothing jumps."""
+        """Return the facts to show: the old ones while the same files are inspected again, so that nothing jumps."""
         if self.bench.dataset is not None:
             self._before = self.bench.data_files, self.bench.dataset
         files, facts = self._before
@@ -229,7 +229,7 @@ class DataPage(Page):
         self._empty_card.setVisible(not has_files)
         self._held_out.setVisible(has_files)
         if dataset is not None:
-            self.set_subtitle(kept_in_words(dataset))
+            self.set_subtitle(kept_rows_text(dataset))
             self._left = [self._show_facts, self._show_how_it_is_read, self._show_findings, self._show_rows]
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:
@@ -239,16 +239,16 @@ class DataPage(Page):
                 card.hide()
             self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
         if dataset is None or busy:
-            self._show_standing()
+            self._show_status()
 
     def _show_more(self) -> None:
-        """Fill a card, then show it: what is seen already is laid out anew with every line."""
+        """Fill the next card while it is hidden, then show it: a visible card is laid out anew with every line."""
         dataset = self._shown_dataset()
         if self._left and dataset is not None:
             self._left.pop(0)(dataset)
             self._turn.start()
         else:
-            self._show_standing()
+            self._show_status()
 
     def _show_facts(self, dataset: DatasetFacts) -> None:
         self.facts.show_facts(dataset)
@@ -271,7 +271,7 @@ class DataPage(Page):
         self.rows.show_first(dataset)
         self.rows.show()
 
-    def _show_standing(self) -> None:
+    def _show_status(self) -> None:
         dataset, has_files = self.bench.dataset, bool(self.bench.data_files)
         if self.primary is not None:
             self.primary.setEnabled(has_files and not self._failed)
@@ -288,8 +288,8 @@ class DataPage(Page):
         files = self.bench.validation_files
         self._share.setVisible(bool(files))
         share = percent(self.bench.recipe.data.validation_share)
-        self._held_out_words.setText(f"{share} of the rows, chosen at random.")
-        self._held_out_words.setVisible(not files)
+        self._held_out_text.setText(f"{share} of the rows, chosen at random.")
+        self._held_out_text.setVisible(not files)
         clear(self._held_out_files)
         for path in files:
             self._held_out_files.addWidget(ElidedLabel(path))

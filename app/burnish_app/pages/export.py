@@ -1,4 +1,4 @@
-"""Is it safe to ship? Which files to make, how far that is, and the proof that they are the trained model."""
+"""The page Export: the choice of files, the progress of the export, and the fidelity report."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from pathlib import Path
 from pydantic import ValidationError
 from PySide6.QtCore import QTimer
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.export_follower import ExportFollower
-from burnish_app.fidelity_words import recommended_type
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.export_follower import ExportFollower
 from burnish_app.pages.base import Page
-from burnish_app.run_folder import RunFolder, frozen_section, look_into
-from burnish_app.suggested import suggested_recipe
-from burnish_app.widgets.card import Card, EmptyState
-from burnish_app.widgets.export_choices import ExportChoices
-from burnish_app.widgets.export_progress import ExportProgress
-from burnish_app.widgets.exported_files import ExportedFiles
-from burnish_app.widgets.fidelity_card import FidelityCard
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.advice import ModelFacts
-from burnish_engine.contract.exports import ExportKind
+from burnish_app.recipe.suggested import suggested_recipe
+from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.export.export_choices import ExportChoices
+from burnish_app.widgets.export.export_progress import ExportProgress
+from burnish_app.widgets.export.exported_files import ExportedFiles
+from burnish_app.widgets.export.fidelity_card import FidelityCard
+from burnish_app.wording.fidelity_text import recommended_type
+from burnish_engine.contract.facts.advice import ModelFacts
+from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.protocol import (
+from burnish_engine.contract.recipe.recipe_export import ExportSection
+from burnish_engine.contract.serve.protocol import (
     CancelExportRequest,
     ExportJob,
     ExportRequest,
@@ -32,14 +33,13 @@ from burnish_engine.contract.protocol import (
     Result,
     RunSummary,
 )
-from burnish_engine.contract.recipe_export import ExportSection
 
 _K_BLOCK = 256  # values in a block of the K types (ggml's QK_K)
 _FORECAST_AFTER_MS = 500
 
 
 class ExportPage(Page):
-    """Starts an export in a process of its own and shows what it reports."""
+    """Starts an export in a process of its own and shows its progress and report."""
 
     key, title, question = "export", "Export", "Is it safe to ship?"
     wants_runs = True
@@ -80,17 +80,17 @@ class ExportPage(Page):
         self._show_run()
 
     def closing(self) -> None:
-        """Follow nothing any more. The export goes on."""
+        """Stop following the export, which continues."""
         self._follower.follow("")
 
     def shown(self) -> None:
-        """What the run has may have changed."""
+        """Read the run's folder again, because it may have changed."""
         self._show_run()
-        self.ask_runs.emit()
+        self.refresh_runs.emit()
 
     @property
     def kind(self) -> ExportKind:
-        """What shall be made."""
+        """The chosen kind of export."""
         return self.choices.kind
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class ExportPage(Page):
         self._show_state()
 
     def _begin_choices(self) -> None:
-        """Start from what the run's own recipe says."""
+        """Fill the choices from the run's own recipe."""
         section = frozen_section(self.bench.run, "export") if self.bench.run else {}
         try:
             asked = ExportSection.model_validate(section) if section else self.bench.recipe.export
@@ -124,7 +124,7 @@ class ExportPage(Page):
         self._forecast_timer.start()
 
     def _ask_forecast(self) -> None:
-        """Find out what the files will take, while that can still be changed."""
+        """Ask the engine what the chosen files will take, while the choices can still change."""
         choices = self.choices
         running = self._job is not None and self._job.status == "running"
         if not (self.isVisible() and self._folder.trained and choices.is_typed and choices.is_complete) or running:
@@ -156,7 +156,7 @@ class ExportPage(Page):
             self.choices.show_forecast(None, f"What it will take is not known. {failure.what}")
 
     def _started(self, _result: Result) -> None:
-        self.ask_runs.emit()
+        self.refresh_runs.emit()
         self._show_state()
 
     def _start_failed(self, failure: Failure) -> None:
@@ -165,14 +165,14 @@ class ExportPage(Page):
 
     def _cancel(self) -> None:
         self.client.send(CancelExportRequest, run=self.bench.run, owner=self, on_failure=self.failed)
-        self.progress.say_stopping()
+        self.progress.show_stopping()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Find this run's export among all runs."""
+        """Take over the export job of this run from the list of all runs."""
         summary = next((run for run in runs if Path(run.folder) == Path(self.bench.run)), None)
         if summary is None:
             return
-        self._look_at_model(summary.model)
+        self._inspect_model(summary.model)
         job = summary.export
         known = self._job
         if job is not None and job.status == "running" and known is not None and known.started == job.started:
@@ -189,8 +189,8 @@ class ExportPage(Page):
             self._follower.follow(self.bench.run if job is not None and job.status == "running" else "")
             self._show_job(before)
 
-    def _look_at_model(self, path: str) -> None:
-        """Ask for the run's model: its shape says how large the files become."""
+    def _inspect_model(self, path: str) -> None:
+        """Ask the engine for the run's model, whose shape decides the file sizes."""
         if not path or path == self._model_path:
             return
         self._model_path = path
@@ -248,12 +248,12 @@ class ExportPage(Page):
             self.clear_banner()
             self._show_run()
             if self.isVisible():
-                self.ask_runs.emit()
+                self.refresh_runs.emit()
         elif name in ("target", "suggestion"):
             self._show_sizes()  # what is recommended depends on them
 
     def _show_run(self) -> None:
-        self._folder = look_into(self.bench.run)
+        self._folder = read_run_folder(self.bench.run)
         ready = self._folder.trained
         running = self._job is not None and self._job.status == "running"
         report = self._job.report if self._job else None
@@ -266,7 +266,7 @@ class ExportPage(Page):
         if report is not None:
             assert self._job is not None
             self.fidelity.show_report(report, suggested=self._job.suggested, why=self._job.why)
-        self.choices.offer(whole=self._folder.whole, exports=self._folder.exports)
+        self.choices.offer(full_fine_tuning=self._folder.full_fine_tuning, exports=self._folder.exports)
         if self.bench.run:
             self.files.show_files(RunPaths(Path(self.bench.run)).export, self._folder)
         self._show_state()

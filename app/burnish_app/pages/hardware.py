@@ -1,4 +1,4 @@
-"""What have I got, and what fits on it? The machine at once, check-up and predictions in the background."""
+"""The page Hardware: the machine's devices, the check-up, and what fits on the machine."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 from pydantic import ValidationError
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.machine_words import link_in_words, sleep_in_words, training_device_in_words
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.theme import UNIT
 from burnish_app.pages.base import Page
-from burnish_app.preferences import studio_dir
-from burnish_app.theme import UNIT
-from burnish_app.widgets.banner import BusyLine
-from burnish_app.widgets.card import Card, EmptyState
-from burnish_app.widgets.gpu_card import GpuCard
-from burnish_app.widgets.layouts import clear, fact_line
-from burnish_app.widgets.text import Value, body, caption, set_look, title
-from burnish_app.widgets.what_fits_card import WhatFitsCard
-from burnish_app.widgets.wrapping import in_columns
-from burnish_app.words import as_sentence, plural
-from burnish_app.workbench import Workbench
+from burnish_app.state.preferences import studio_dir
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.banner import BusyLine
+from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.layouts import clear, fact_line
+from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.hardware.capacity_card import CapacityCard
+from burnish_app.widgets.hardware.gpu_card import GpuCard
+from burnish_app.wording.machine_text import link_text, sleep_text, training_device_text
+from burnish_app.wording.numbers import as_sentence, plural
 from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
-from burnish_engine.contract.machine import Checkup, MachineFacts
-from burnish_engine.contract.protocol import DoctorRequest, Failure, MachineRequest, Result, WhatFitsRequest
+from burnish_engine.contract.serve.protocol import DoctorRequest, Failure, MachineRequest, Result, WhatFitsRequest
 from burnish_engine.contract.units import file_size, memory_size
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _ON_THE_CPU = (
 
 
 class HardwarePage(Page):
-    """GPUs, links, processor, memory and disk; whether all that training needs really runs, and what fits."""
+    """Shows GPUs, links, processor, memory and disk, the result of the check-up, and what fits."""
 
     key, title, question = "hardware", "Hardware", "What have I got?"
 
@@ -50,11 +50,11 @@ class HardwarePage(Page):
         self._machine_request = ""
         self._doctor_request = ""
         self._fits_request = ""
-        self._busy = BusyLine("Looking at this machine ...", can_cancel=False)
+        self._busy = BusyLine("Inspecting this machine ...", can_cancel=False)
         self._checking = BusyLine("Checking that training works here ...", can_cancel=True)
         self._checking.cancel.connect(lambda: self.client.cancel(self._doctor_request))
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
-        self._fits = WhatFitsCard()  # stays while what is around it is shown anew
+        self._fits = CapacityCard()  # stays while what is around it is shown anew
         self._fits.hide()
         for layout in (self._content, self._rest):
             layout.setSpacing(2 * UNIT)
@@ -65,24 +65,24 @@ class HardwarePage(Page):
         self.column.addLayout(self._rest)
         self._busy.hide()
         self._checking.hide()
-        self.add_secondary("Look again", self._look)
+        self.add_secondary("Refresh", self._inspect_machine)
         self._check_button = self.add_secondary("Check again", self.check)
         self.set_primary("Next: choose a model", lambda: self.go_to.emit("model"))
         self._restore()
 
     @property
     def checkup_file(self) -> Path:
-        """Where the last check-up is kept."""
+        """The file that keeps the last check-up."""
         return studio_dir() / "checkup.json"
 
     def shown(self) -> None:
-        """Look at the machine; check it thoroughly where that was never done."""
-        self._look()
+        """Inspect the machine, and run the check-up if it never ran."""
+        self._inspect_machine()
         if self._checkup is None:
             self.check()
 
     def check(self) -> None:
-        """Run the whole check-up."""
+        """Run the check-up."""
         if self.client.is_open(self._doctor_request):
             return
         self.clear_banner()
@@ -100,17 +100,20 @@ class HardwarePage(Page):
             on_canceled=self._check_ended,
         )
 
-    def _look(self) -> None:
+    def _inspect_machine(self) -> None:
         if self.client.is_open(self._machine_request):
             return
         self._busy.setVisible(self._machine is None)
         self._machine_request = self.client.send(
-            MachineRequest, owner=self, on_result=self._found, on_failure=self._look_failed
+            MachineRequest, owner=self, on_result=self._found, on_failure=self._machine_failed
         )
 
     def _found(self, result: Result) -> None:
         self._busy.hide()
         self._machine = result.machine
+        if result.machine and self._checkup and _hardware(result.machine) != _hardware(self._checkup.machine):
+            self._checkup = None  # it was of other hardware, or of another driver
+            self.check()
         self._show()
         self._ask_what_fits()
 
@@ -133,7 +136,7 @@ class HardwarePage(Page):
         if result.what_fits is not None:
             self._fits.show_answer(result.what_fits)
 
-    def _look_failed(self, failure: Failure) -> None:
+    def _machine_failed(self, failure: Failure) -> None:
         self._busy.hide()
         self.failed(failure)
         self.set_status("attention")
@@ -173,7 +176,7 @@ class HardwarePage(Page):
         if machine is None:
             return
         self._busy.hide()
-        self.set_subtitle(training_device_in_words(machine))
+        self.set_subtitle(training_device_text(machine))
         if self._checkup is not None:
             self._content.addWidget(_verdict_card(self._checkup, self._checked_at))
         if machine.gpu_problem:
@@ -184,7 +187,7 @@ class HardwarePage(Page):
             cards = [GpuCard(gpu, machine) for gpu in machine.gpus[first : first + 2]]
             for card in cards:
                 card.setMinimumWidth(_GPU_CARD_PX)
-            self._content.addLayout(in_columns(cards, 2 * UNIT, even=True))
+            self._content.addLayout(columns_layout(cards, 2 * UNIT, even=True))
         if not machine.gpus and not machine.gpu_problem:
             card = Card()
             card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
@@ -215,15 +218,20 @@ class HardwarePage(Page):
         self._show()
 
 
+def _hardware(machine: MachineFacts) -> tuple[object, ...]:
+    """Return the hardware that a check-up is valid for: processor, driver and GPUs, without free memory."""
+    return machine.cpu, machine.driver, [(gpu.name, gpu.vram_total_bytes) for gpu in machine.gpus]
+
+
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
-    """Ready or not, with what is wrong, what ran, and what to know."""
+    """Make the card of the check-up: whether training is ready, problems, kernels that passed, and notes."""
     failed = [check for check in checkup.kernels if not check.passed]
     card = Card("Check-up")
     when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
     when.setWordWrap(False)
     card.corner.addWidget(when)
     verdict = title("Ready to train." if checkup.ready else "Not ready to train.")
-    set_look(verdict, "" if checkup.ready else "error")
+    set_tone(verdict, "" if checkup.ready else "error")
     card.body.addWidget(verdict)
     if checkup.summary:
         card.body.addWidget(body(as_sentence(checkup.summary), "success" if checkup.ready else "error"))
@@ -236,7 +244,7 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
         label = caption(f"{plural(len(passed), 'kernel')} ran and gave the right numbers")
         label.setToolTip("\n".join(passed))
         card.body.addWidget(label)
-    for note in [*checkup.notes, sleep_in_words(checkup.machine)]:
+    for note in [*checkup.notes, sleep_text(checkup.machine)]:
         if note and note not in checkup.problems:
             card.body.addWidget(body(f"!  {note}", "warning"))
     return card
@@ -255,7 +263,7 @@ def _host_card(machine: MachineFacts) -> QWidget:
     cores = Value("Processor cores", "physical", large=False)
     cores.set(str(machine.cpu_cores))
     figures.append(cores)
-    card.body.addLayout(in_columns(figures, 5 * UNIT))
+    card.body.addLayout(columns_layout(figures, 5 * UNIT))
     bf16 = ", bf16" if machine.bf16_cpu else ""
     card.body.addWidget(fact_line("Processor", f"{machine.cpu} ({machine.architecture}{bf16})"))
     card.body.addWidget(fact_line("System", f"{machine.os}{', in a container or WSL' if machine.container else ''}"))
@@ -268,7 +276,7 @@ def _host_card(machine: MachineFacts) -> QWidget:
 def _links_card(machine: MachineFacts) -> QWidget:
     card = Card("Between the GPUs")
     for link in machine.links:
-        card.body.addWidget(fact_line(f"GPU {link.first} and {link.second}", link_in_words(link)))
+        card.body.addWidget(fact_line(f"GPU {link.first} and {link.second}", link_text(link)))
     if machine.all_reduce_gb_s:
         card.body.addWidget(fact_line("All together", f"measured all-reduce {machine.all_reduce_gb_s:.0f} GB/s"))
     return card

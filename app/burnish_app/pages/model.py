@@ -1,4 +1,4 @@
-"""What do I start from? The embedded model, a folder, or one of the catalog, seen with where it shall run."""
+"""The page Model: the embedded model, a folder, or a model of the catalog, ranked for the target device."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy, QVBoxLayout
 
-from burnish_app.drop import typed_path
-from burnish_app.engine_client import EngineClient
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.theme import UNIT
 from burnish_app.pages.base import Page
-from burnish_app.preferences import Preferences
-from burnish_app.theme import UNIT
-from burnish_app.widgets.banner import BusyLine
-from burnish_app.widgets.buttons import row, secondary
-from burnish_app.widgets.card import Card
-from burnish_app.widgets.catalog_view import CatalogView
-from burnish_app.widgets.layouts import clear
-from burnish_app.widgets.target_selector import TargetSelector
-from burnish_app.widgets.text import ElidedLabel, Value, body, caption
-from burnish_app.widgets.wrapping import Columns, in_columns
-from burnish_app.words import count_in_words
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.advice import ModelFacts
-from burnish_engine.contract.protocol import Failure, ModelRequest, Result
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.banner import BusyLine
+from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.drop import typed_path
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
+from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
+from burnish_app.widgets.model.catalog_view import CatalogView
+from burnish_app.widgets.model.target_selector import TargetSelector
+from burnish_app.wording.numbers import count_text
+from burnish_engine.contract.facts.advice import ModelFacts
+from burnish_engine.contract.serve.protocol import Failure, ModelRequest, Result
 from burnish_engine.contract.units import file_size
 
 _EMBEDDED = "embedded"
-_EMBEDDED_WORDS = "The one that comes with Burnish"
+_EMBEDDED_TEXT = "The one that comes with Burnish"
 
 
 class ModelPage(Page):
-    """Three ways to a model, side by side, and what the chosen one is."""
+    """Offers three sources of a base model and shows the facts about the chosen one."""
 
     key, title, question = "model", "Model", "What do I start from?"
     fills = True
@@ -43,7 +43,7 @@ class ModelPage(Page):
         self._asked_for = ""
         self.set_subtitle("The model that will learn from your data. Smaller ones train faster and run anywhere.")
         self._chosen = Card("Chosen model")
-        self._busy = BusyLine("Looking at the model ...")
+        self._busy = BusyLine("Reading the model ...")
         self._busy.hide()
         self._facts = QVBoxLayout()
         self._facts.setSpacing(UNIT)
@@ -62,25 +62,25 @@ class ModelPage(Page):
         self._show_choice()
 
     def shown(self) -> None:
-        """Rank the catalog for what is free now, and look at the chosen model where that was not done."""
+        """Rank the catalog for the memory that is free now, and inspect the chosen model if its facts are unknown."""
         self.target.show_target(self.bench.target)
         self.catalog.show_for(self.bench.target)
-        self._look()
+        self._inspect_model()
 
     def take_drop(self, paths: list[str]) -> None:
-        """A model's folder was dropped."""
+        """Choose the model whose folder was dropped."""
         self.choose(paths[0])
 
     def choose(self, path: str) -> None:
-        """Start from this model.
+        """Choose the base model.
 
         Args:
-            path: "embedded", a folder, or a name of the catalog that was fetched.
+            path: "embedded", a folder, or the catalog name of a fetched model.
         """
         self.clear_banner()
         self._asked_for = ""
         self.bench.set_model_path(path)
-        self._look()
+        self._inspect_model()
 
     def _make_ways(self) -> QVBoxLayout:
         embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.")
@@ -110,7 +110,7 @@ class ModelPage(Page):
             card.body.addStretch(1)
         ways = QVBoxLayout()
         ways.setSpacing(2 * UNIT)
-        ways.addLayout(in_columns((embedded, folder), 2 * UNIT, even=True, fill=True))
+        ways.addLayout(columns_layout((embedded, folder), 2 * UNIT, even=True, fill=True))
         ways.addWidget(catalog, 1)
         return ways
 
@@ -126,7 +126,7 @@ class ModelPage(Page):
         dialog.fileSelected.connect(self.choose)
         dialog.open()
 
-    def _look(self) -> None:
+    def _inspect_model(self) -> None:
         path = self.bench.model_path
         if self.bench.model is not None or path == self._asked_for:
             return
@@ -139,11 +139,11 @@ class ModelPage(Page):
             path=path,
             owner=self,
             on_result=lambda result: self._found(name, result),
-            on_failure=lambda failure: self._look_failed(name, failure),
+            on_failure=lambda failure: self._inspect_failed(name, failure),
         )
 
-    def _forget_look(self) -> None:
-        """Drop the request, and the message, about a model that is not chosen any more."""
+    def _cancel_inspection(self) -> None:
+        """Cancel the request about the former model and close its banner."""
         self.client.cancel(self._request)
         self._request = self._asked_for = ""
         self._busy.hide()
@@ -161,7 +161,7 @@ class ModelPage(Page):
             if self.folder.findText(path) < 0:
                 self.folder.insertItem(0, path)
 
-    def _look_failed(self, name: str, failure: Failure) -> None:
+    def _inspect_failed(self, name: str, failure: Failure) -> None:
         if name != self._request:
             return
         self._busy.hide()
@@ -171,12 +171,12 @@ class ModelPage(Page):
 
     def _bench_changed(self, name: str) -> None:
         if name == "model_path":
-            self._forget_look()
+            self._cancel_inspection()
             self._show_choice()
         elif name == "model":
             self._show_choice()
             if self.isVisible():
-                self._look()
+                self._inspect_model()
         elif name == "target":
             self.target.show_target(self.bench.target)
             if self.isVisible():
@@ -190,14 +190,14 @@ class ModelPage(Page):
         if facts is None:
             self._chosen.set_heading("Chosen model")
             path = self.bench.model_path
-            self._facts.addWidget(ElidedLabel(_EMBEDDED_WORDS if path == _EMBEDDED else path, look="muted"))
+            self._facts.addWidget(ElidedLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
             self.set_status("empty")
             return
         self.set_status("done")
         self._chosen.set_heading(facts.name)
         self._facts.addLayout(_figures(facts))
         if facts.folder:
-            self._facts.addWidget(ElidedLabel(facts.folder, look="muted"))
+            self._facts.addWidget(ElidedLabel(facts.folder, tone="muted"))
         if facts.note:
             self._facts.addWidget(caption(facts.note))
         for warning in facts.warnings:
@@ -205,8 +205,8 @@ class ModelPage(Page):
         self.catalog.select(facts.path)
 
 
-def _figures(facts: ModelFacts) -> Columns:
-    weights = count_in_words(facts.parameters) if facts.parameters else "unknown"
+def _figures(facts: ModelFacts) -> ColumnsLayout:
+    weights = count_text(facts.parameters) if facts.parameters else "unknown"
     figures = [
         ("Weights", weights, "", "Numbers it is made of."),
         ("On disk", file_size(facts.bytes), "", ""),
@@ -219,4 +219,4 @@ def _figures(facts: ModelFacts) -> Columns:
     for label, figure, unit, hint in figures:
         values.append(Value(label, unit, hint, large=False))
         values[-1].set(figure)
-    return in_columns(values, 5 * UNIT)
+    return columns_layout(values, 5 * UNIT)

@@ -1,4 +1,4 @@
-"""Will it fit? The suggested recipe with its reasons, editable, and what it takes while it is edited."""
+"""The page Recipe: the suggested recipe with its reasons, editable, and its predicted memory and time."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFileDialog, QPlainTextEdit
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.inspection import Inspection
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.inspection import DatasetInspection
+from burnish_app.look.theme import SMALL_PX, font
 from burnish_app.pages.base import Page
-from burnish_app.suggested import suggested_recipe, with_suggestion
-from burnish_app.theme import SMALL_PX, font
-from burnish_app.widgets.banner import Action, BusyLine
-from burnish_app.widgets.buttons import quiet
-from burnish_app.widgets.card import Card
-from burnish_app.widgets.fit_card import FitCard, plan_in_a_line
-from burnish_app.widgets.recipe_form import RecipeForm
-from burnish_app.workbench import Workbench
+from burnish_app.recipe.suggested import suggested_recipe, with_suggestion
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.banner import BannerAction, BusyLine
+from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.recipe.fit_card import FitCard, plan_line
+from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.protocol import EstimateRequest, Failure, Result, StartRequest, SuggestRequest
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.serve.protocol import EstimateRequest, Failure, Result, StartRequest, SuggestRequest
 
 _ESTIMATE_AFTER_MS = 150
 _INSPECT_AFTER_MS = 900
 
 
 class RecipePage(Page):
-    """Asks for a suggestion when the choices before it changed, and for a plan with every edit."""
+    """Requests a suggestion when model, data or target changed, and a plan with every edit."""
 
     key, title, question = "recipe", "Recipe", "Will it fit?"
 
@@ -39,11 +39,11 @@ class RecipePage(Page):
         self._inputs: tuple[object, ...] = ()
         self._suggest_request = self._estimate_request = self._start_request = ""
         self._writing = False
-        self._inspection = Inspection(client, bench, self)
+        self._inspection = DatasetInspection(client, bench, self)
         self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
         self._estimate_timer.timeout.connect(self._estimate)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
-        self._inspect_timer.timeout.connect(self._inspection.look)
+        self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
         self.fit = FitCard()
         self._busy = BusyLine("Choosing a recipe for this machine and data ...", can_cancel=True)
         self._busy.cancel.connect(lambda: self.client.cancel(self._suggest_request))
@@ -77,7 +77,7 @@ class RecipePage(Page):
         self._show_state()
 
     def shown(self) -> None:
-        """Suggest where the choices before it changed; plan anew, since free memory changes."""
+        """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
         self._refresh_form()
         if not self.bench.data_files:
             self.banner(
@@ -92,10 +92,10 @@ class RecipePage(Page):
         self._estimate()
 
     def start(self, *, anyway: bool = False) -> None:
-        """Start the run as it is shown, in a process of its own.
+        """Start a run of the recipe, in a process of its own.
 
         Args:
-            anyway: Although the plan says that it does not fit.
+            anyway: whether to start although the plan says that the run does not fit.
         """
         if self.client.is_open(self._start_request) or self.form.recipe() is None:
             return
@@ -169,7 +169,7 @@ class RecipePage(Page):
         self._show_state()
 
     def _write(self, recipe: Recipe) -> None:
-        """Change the workbench's recipe without the form being filled anew; the suggestion stays."""
+        """Change the workbench's recipe without refilling the form; the suggestion stays."""
         suggestion = self.bench.suggestion
         self._writing = True
         self.bench.set_recipe(recipe)
@@ -179,7 +179,7 @@ class RecipePage(Page):
 
     def _take_all(self) -> None:
         if self._suggested is not None:
-            self._write(with_suggestion(self.bench.recipe, None, self._suggested, all_of_it=True))
+            self._write(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
             self._refresh_form()
 
     def _bench_changed(self, name: str) -> None:
@@ -217,7 +217,7 @@ class RecipePage(Page):
     def _planned(self, name: str, result: Result) -> None:
         if name == self._estimate_request and result.plan is not None:
             self.bench.set_plan(result.plan)
-            self.fit.show_plan(result.plan, whole=self.bench.recipe.adapter.method == "full")
+            self.fit.show_plan(result.plan, full_fine_tuning=self.bench.recipe.adapter.method == "full")
             self._show_state()
 
     def _plan_failed(self, name: str, failure: Failure) -> None:
@@ -233,7 +233,7 @@ class RecipePage(Page):
         self._show_state()
 
     def _start_failed(self, failure: Failure) -> None:
-        actions: list[Action] = []
+        actions: list[BannerAction] = []
         if failure.exit_code in (ExitCode.DOES_NOT_FIT, ExitCode.NO_SPACE):
             actions = [("Start anyway", lambda: self.start(anyway=True))]
         self.banner("error", failure.what, failure.remedy, actions)
@@ -246,9 +246,9 @@ class RecipePage(Page):
             self.primary.setEnabled(recipe is not None and bool(self.bench.data_files) and not starting)
             self.primary.setText("Starting ..." if starting else "Start training")
         if recipe is None:
-            self.set_foot_note("Something in the recipe needs a look.")
+            self.set_foot_note("Something in the recipe needs attention.")
         elif plan is not None:
-            self.set_foot_note(plan_in_a_line(plan))
+            self.set_foot_note(plan_line(plan))
         elif not (self._estimate_timer.isActive() or self.client.is_open(self._estimate_request)):
             self.set_foot_note("")
         if suggesting or starting:
@@ -286,7 +286,7 @@ class RecipePage(Page):
         return dialog
 
     def import_file(self, path: Path) -> None:
-        """Take everything from a recipe file: model, data and settings."""
+        """Replace the whole recipe (model, data and settings) by that of a file."""
         try:
             recipe = load_recipe(path)
         except BurnishError as error:
@@ -297,7 +297,7 @@ class RecipePage(Page):
         self._suggest()
 
     def export_file(self, path: Path) -> None:
-        """Write the recipe with every key explained."""
+        """Write the recipe to a file, with a comment on every key."""
         try:
             write_atomic(path, dump_recipe(self.bench.recipe, comments=True))
         except BurnishError as error:

@@ -1,4 +1,4 @@
-"""Runs: what has been trained here, how each stands, and what can be done with it."""
+"""The page Runs: a table of all runs with their status, and actions on the selected run."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.item_models.runs import RunsModel
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.runs_poller import ACTIVE
+from burnish_app.item_models.runs import RunsTableModel
 from burnish_app.pages.base import Page
-from burnish_app.run_words import STANDING_WORDS
-from burnish_app.runs_watch import ALIVE
-from burnish_app.widgets.card import Card, EmptyState
-from burnish_app.widgets.tables import FittingTable
-from burnish_app.words import plural
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import CommandRequest, DeleteRequest, ResumeRequest, RunSummary
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.tables import FittingTable
+from burnish_app.wording.numbers import plural
+from burnish_app.wording.run_text import RUN_STATUS_TEXT
+from burnish_engine.contract.serve.protocol import CommandRequest, DeleteRequest, ResumeRequest, RunSummary
 
 _RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
 _STOPPABLE = ("queued", "running", "paused")
 _KEPT = ("running", "paused", "not responding")
 _ROW_PX = 40
-_RUN, _STANDING, _MODEL, _STEP, _LOSS, _HELD_OUT, _TOOK, _STARTED = range(8)
+_RUN, _STATUS, _MODEL, _STEP, _LOSS, _HELD_OUT, _TOOK, _STARTED = range(8)
 _WIDTHS_PX = (120, 120, 152, 112, 72, 88, 104, 104)
-_GIVE_WAY = ((_TOOK,), (_MODEL,), (_STARTED,), (_HELD_OUT,))
+_DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_STARTED,), (_HELD_OUT,))
 
 
 class RunsPage(Page):
-    """A table of all runs, newest first."""
+    """Shows a table of all runs, newest first."""
 
     key, title, question = "runs", "Runs", "What has been trained here?"
     wants_runs = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.model = RunsModel(self)
+        self.model = RunsTableModel(self)
         self.table = self._make_table()
         self.nothing = Card()
         self.nothing.body.addWidget(
@@ -61,16 +61,16 @@ class RunsPage(Page):
 
     @property
     def selected(self) -> RunSummary | None:
-        """The run that the actions are about."""
+        """The selected run; None: there is none."""
         rows = self.table.selectionModel().selectedRows()
         return self.model.run(rows[0].row()) if rows else None
 
     def shown(self) -> None:
-        """Find out how runs stand."""
-        self.ask_runs.emit()
+        """Request the runs."""
+        self.refresh_runs.emit()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Show how runs stand; what was selected stays selected."""
+        """Show the new list of runs; a selected run stays selected."""
         chosen = self.selected.folder if self.selected else self.bench.run
         self.model.set_runs(runs)
         if self.selected is None and runs:
@@ -78,14 +78,14 @@ class RunsPage(Page):
         self.nothing.setVisible(not runs)
         self._card.setVisible(bool(runs))
         self.table.setFixedHeight((len(runs) + 1) * _ROW_PX + 4)
-        alive = sum(run.standing in ALIVE for run in runs)
+        alive = sum(run.standing in ACTIVE for run in runs)
         self.set_subtitle(f"{plural(len(runs), 'run')}, {alive} going on" if runs else "")
         self.set_status("busy" if alive else "done" if runs else "empty")
         self._offer()
 
     def _make_table(self) -> FittingTable:
         table = FittingTable(
-            self.model, "Runs", _WIDTHS_PX, least_px=_WIDTHS_PX[0], grow=(_RUN, _MODEL), give_way=_GIVE_WAY
+            self.model, "Runs", _WIDTHS_PX, first_min_px=_WIDTHS_PX[0], grow=(_RUN, _MODEL), drop_columns=_DROP_COLUMNS
         )
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -97,13 +97,13 @@ class RunsPage(Page):
 
     def _offer(self, *_selection: object) -> None:
         run = self.selected
-        stands = run.standing if run else ""
+        status = run.standing if run else ""
         for button in (self.open, self.delete, self.reveal):
             button.setVisible(run is not None)
-        self.delete.setEnabled(stands not in _KEPT)
-        self.delete.setToolTip("Stop it first." if stands in _KEPT else "")
-        self.stop.setVisible(stands in _STOPPABLE)
-        self.resume.setVisible(stands in _RESUMABLE)
+        self.delete.setEnabled(status not in _KEPT)
+        self.delete.setToolTip("Stop it first." if status in _KEPT else "")
+        self.stop.setVisible(status in _STOPPABLE)
+        self.resume.setVisible(status in _RESUMABLE)
         self.fit_foot()
 
     def _open(self, *_index: object) -> None:
@@ -138,7 +138,7 @@ class RunsPage(Page):
             return
         self.banner(
             "warning",
-            f"Delete {run.state.name or Path(run.folder).name} ({STANDING_WORDS[run.standing].lower()})?",
+            f"Delete {run.state.name or Path(run.folder).name} ({RUN_STATUS_TEXT[run.standing].lower()})?",
             "Its checkpoints, what it learned and its exported files go with it. This cannot be undone.",
             [("Delete it", lambda: self._delete(run.folder))],
             close_text="Keep it",
@@ -151,4 +151,4 @@ class RunsPage(Page):
             self.bench.set_run("")
 
     def _done(self, _result: object) -> None:
-        self.ask_runs.emit()
+        self.refresh_runs.emit()

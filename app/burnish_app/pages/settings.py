@@ -1,4 +1,4 @@
-"""Settings: how the studio looks, and where it keeps things."""
+"""The page Settings: theme, data folder and version."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QComboBox
 
-from burnish_app.engine_client import EngineClient
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.theme import Theme, ThemeMode
 from burnish_app.pages.base import Page
-from burnish_app.preferences import Preferences
-from burnish_app.theme import Mode, Theme
-from burnish_app.widgets.buttons import row, secondary
-from burnish_app.widgets.card import Card
-from burnish_app.widgets.text import ElidedLabel, body, caption
-from burnish_app.workbench import Workbench
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
-_MODE_WORDS: dict[Mode, str] = {"system": "As the system", "light": "Light", "dark": "Dark"}
+_MODE_TEXT: dict[ThemeMode, str] = {"system": "As the system", "light": "Light", "dark": "Dark"}
 
 
 class SettingsPage(Page):
-    """Theme and data folder."""
+    """Lets the person choose the theme and open the data folder."""
 
     key, title, question = "settings", "Settings", "Settings"
 
@@ -32,20 +32,20 @@ class SettingsPage(Page):
         super().__init__(client, bench)
         self.mode = QComboBox()
         self.mode.setAccessibleName("Light or dark")
-        for mode in get_args(Mode):
-            self.mode.addItem(_MODE_WORDS[mode], mode)
-        look = Card("Look")
-        look.body.addWidget(row(body("Light or dark"), None, self.mode))
+        for mode in get_args(ThemeMode):
+            self.mode.addItem(_MODE_TEXT[mode], mode)
+        appearance = Card("Appearance")
+        appearance.body.addWidget(row(body("Light or dark"), None, self.mode))
         folder = Card("Data folder", "Runs, fetched models and the studio's own files.")
         folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary("Open", self._open_folder)))
         folder.body.addWidget(caption(f"The environment variable {HOME_VARIABLE} moves it, for all of Burnish."))
         about = Card("About")
         about.body.addWidget(body(f"Burnish {burnish_version()}. Licensed under Apache-2.0."))
-        for card in (look, folder, about):
+        for card in (appearance, folder, about):
             self.column.addWidget(card)
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
-        """Show and change these preferences."""
+        """Show the preferences and write changes to them."""
         self.mode.setCurrentIndex(self.mode.findData(theme.mode))
 
         def choose() -> None:

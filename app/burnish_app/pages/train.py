@@ -1,4 +1,4 @@
-"""Train: is it learning? Follows one run live, whoever started it, and steers it."""
+"""The page Train: follows one run live, whoever started it, and sends it commands."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPushButton
 
-from burnish_app.engine_client import EngineClient
-from burnish_app.guard_words import Stopping, read_stopping
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.run_follower import RunFollower
+from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.pages.base import Page
-from burnish_app.run_follower import RunFollower
-from burnish_app.run_state import RunState
-from burnish_app.run_words import Action, RunWords, describe
-from burnish_app.runs_watch import ALIVE
-from burnish_app.widgets.card import Card, EmptyState
-from burnish_app.widgets.run_charts import RunCharts
-from burnish_app.widgets.run_figures import RunFigures
-from burnish_app.widgets.run_log import RunLog
-from burnish_app.widgets.run_verdict import RunVerdict
-from burnish_app.words import first_sentence
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
-from burnish_engine.contract.state import RunStateFile, standing
+from burnish_app.state.run_state import RunState
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.runs.run_charts import RunCharts
+from burnish_app.widgets.runs.run_figures import RunFigures
+from burnish_app.widgets.runs.run_log import RunLog
+from burnish_app.widgets.runs.run_verdict import RunVerdict
+from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
+from burnish_app.wording.numbers import first_sentence
+from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_engine.contract.run.state import RunStateFile, observed_status
+from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
 
 _DRAW_MS = 200
-_ACTION_TEXTS: dict[Action, str] = {
+_ACTION_TEXTS: dict[RunAction, str] = {
     "pause": "Pause",
     "resume": "Resume",
     "checkpoint": "Checkpoint now",
@@ -34,7 +34,7 @@ _ACTION_TEXTS: dict[Action, str] = {
     "stop": "Stop and save",
     "stop_now": "End the process",
 }
-_ACTION_HINTS: dict[Action, str] = {
+_ACTION_HINTS: dict[RunAction, str] = {
     "pause": "Hold after this step, keeping memory.",
     "resume": "Go on where it was.",
     "checkpoint": "Save after this step and go on.",
@@ -46,7 +46,7 @@ _ASKED = "Asked. The run answers after the step it is at."
 
 
 class TrainPage(Page):
-    """The run of the workbench, as it stands."""
+    """Shows the workbench's run: status, figures, charts, guard verdict and log."""
 
     key, title, question = "train", "Train", "Is it learning?"
     wants_runs = True
@@ -69,7 +69,7 @@ class TrainPage(Page):
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
         self.verdict = RunVerdict()
-        self._stopping = Stopping()
+        self._stopping = EarlyStoppingSettings()
         for widget in (self.nothing, self.figures, self.verdict, self.charts, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
@@ -86,37 +86,37 @@ class TrainPage(Page):
 
     @property
     def summary(self) -> RunSummary | None:
-        """How the run stands; None where there is none."""
+        """The summary of the run; None: there is no run."""
         return self._summary
 
     @property
     def events(self) -> RunState:
-        """What the run's events say so far."""
+        """The state folded from the run's events so far."""
         return self._events
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Charts grow with the window."""
+        """Fit the charts to the new height."""
         super().resizeEvent(event)
         self.charts.fit_height(self.height())
 
     def shown(self) -> None:
-        """Draw again from now on."""
-        self.ask_runs.emit()
+        """Start drawing."""
+        self.refresh_runs.emit()
         self._timer.start()
         self._draw()
 
     def hidden(self) -> None:
-        """Draw nothing that nobody sees."""
+        """Stop drawing while the page is hidden."""
         self._timer.stop()
 
     def closing(self) -> None:
-        """Follow nothing any more. The run goes on."""
+        """Stop following the run, which continues."""
         self._follower.stop()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Take over how the run stands. With no run chosen, one that goes on is."""
+        """Take over the status of the run. If no run is chosen, choose an active one."""
         if not self.bench.run:
-            alive = [run for run in runs if run.standing in ALIVE]
+            alive = [run for run in runs if run.standing in ACTIVE]
             if alive:
                 self.bench.set_run(alive[0].folder)
         folder = Path(self.bench.run)
@@ -132,36 +132,36 @@ class TrainPage(Page):
         self._summary, self._events, self._asked_at = None, RunState(), None
         self.clear_banner()
         self.set_foot_note("")
-        self._stopping = read_stopping(self.bench.run) if self.bench.run else Stopping()
+        self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
-        self.verdict.draw(self._events, Stopping())
+        self.verdict.draw(self._events, EarlyStoppingSettings())
         self.charts.draw(self._events)
-        self._tell()
+        self._show_status()
         if self.bench.run:
-            self.ask_runs.emit()
+            self.refresh_runs.emit()
 
     def _advanced(self, folder: str, events: RunState) -> None:
         if folder != self.bench.run:
             return
         if events.refused is not None and events.refused != self._events.refused:
             self.banner("warning", f"The run refused to {events.refused.name}: {events.refused.detail}")
-        moved = (events.phase, events.ended, events.safe_step) != (
+        moved = (events.phase, events.ended, events.saved_step) != (
             self._events.phase,
             self._events.ended,
-            self._events.safe_step,
+            self._events.saved_step,
         )
         self._events = events
         self._dirty = True
         if moved:
-            self.ask_runs.emit()
-            self._tell()
+            self.refresh_runs.emit()
+            self._show_status()
 
     def _state_file(self, folder: str, state: RunStateFile) -> None:
-        """Until the engine says how the run stands, its own summary has to do."""
+        """Show the run's own state file until the engine's summary comes."""
         if folder != self.bench.run or self._summary is not None:
             return
-        stands = standing(state, owner_alive=True, now=state.heartbeat)
-        self._show_summary(RunSummary(folder=folder, state=state, standing=stands))
+        status = observed_status(state, owner_alive=True, now=state.heartbeat)
+        self._show_summary(RunSummary(folder=folder, state=state, standing=status))
 
     def _gone(self, folder: str) -> None:
         if folder == self.bench.run:
@@ -174,10 +174,10 @@ class TrainPage(Page):
             self._asked_at = None
             self.set_foot_note("")
         self._dirty = True
-        self._tell()
+        self._show_status()
 
-    def _tell(self) -> None:
-        """Words, buttons and what is visible."""
+    def _show_status(self) -> None:
+        """Show the status: texts, buttons, and which cards are visible."""
         summary = self._summary
         self.nothing.setVisible(summary is None)
         for widget in (self.figures, self.log):
@@ -188,12 +188,12 @@ class TrainPage(Page):
             self.set_subtitle("")
             self._offer((), "")
             return
-        words = describe(summary, self._events)
-        self.figures.tell(words)
-        self.set_status(words.status)
+        description = describe_run(summary, self._events)
+        self.figures.show_status(description)
+        self.set_status(description.status)
         self.set_subtitle(self._run_line(summary))
-        self._offer(words.actions, summary.standing)
-        self._tell_failure(words, summary)
+        self._offer(description.actions, summary.standing)
+        self._show_failure(description, summary)
 
     def _run_line(self, summary: RunSummary) -> str:
         started = self._events.started
@@ -202,29 +202,29 @@ class TrainPage(Page):
             parts += [started.device, started.precision]
         return "  ·  ".join(part for part in parts if part)
 
-    def _tell_failure(self, words: RunWords, summary: RunSummary) -> None:
+    def _show_failure(self, description: RunDescription, summary: RunSummary) -> None:
         banner = self.shown_banner
         if summary.standing == "failed":
-            what, remedy = first_sentence(words.problem)
+            what, remedy = first_sentence(description.problem)
             if banner is None or banner.what != what:
                 self.banner("error", what, remedy, [("Change the recipe", lambda: self.go_to.emit("recipe"))])
         elif banner is not None and banner.kind == "error":
             self.clear_banner()
 
-    def _offer(self, actions: tuple[Action, ...], stands: str) -> None:
-        """Show the buttons of what can be done. The primary one is the way on: resume, or try the result."""
-        going = stands in ("running", "paused", "not responding", "queued")
+    def _offer(self, actions: tuple[RunAction, ...], status: str) -> None:
+        """Show the buttons of the possible actions. The primary button resumes the run or leads to Try it."""
+        going = status in ("running", "paused", "not responding", "queued")
         for action, button in self._buttons.items():
             button.setVisible(action in actions and (going or action != "resume"))
             button.setEnabled(self._asked_at is None)
         if self.primary is not None:
             resumes = "resume" in actions and not going
-            self.primary.setVisible(resumes or stands == "finished")
+            self.primary.setVisible(resumes or status == "finished")
             self.primary.setText("Resume" if resumes else "Try it")
             self.primary.setEnabled(self._asked_at is None)
         self.fit_foot()
 
-    def _action_button(self, action: Action) -> QPushButton:
+    def _action_button(self, action: RunAction) -> QPushButton:
         button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action))
         button.setToolTip(_ACTION_HINTS[action])
         return button
@@ -235,7 +235,7 @@ class TrainPage(Page):
         else:
             self._act("resume")
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: RunAction) -> None:
         if self._summary is None:
             return
         self.clear_banner()
@@ -251,17 +251,17 @@ class TrainPage(Page):
         else:
             self.client.send(CommandRequest, run=run, command=action, on_result=done, on_failure=refused, owner=self)
         self.set_foot_note(_ASKED)
-        self._tell()
+        self._show_status()
 
     def _done(self, _result: object) -> None:
         self._asked_at = None
-        self.ask_runs.emit()
-        self._tell()
+        self.refresh_runs.emit()
+        self._show_status()
 
     def _refused(self, failure: Failure) -> None:
         self._asked_at = None
         self.set_foot_note("")
-        self._tell()
+        self._show_status()
         self.failed(failure)
 
     def _draw(self) -> None:

@@ -1,20 +1,20 @@
-"""Is it good? The model before and after training answer the same question, side by side."""
+"""The page Try it: the model before and after training answers the same question, side by side."""
 
 from __future__ import annotations
 
 from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QPlainTextEdit, QSpinBox
 
-from burnish_app.engine_client import EngineClient
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.theme import UNIT
 from burnish_app.pages.base import Page
-from burnish_app.run_folder import RunFolder, look_into
-from burnish_app.theme import UNIT
-from burnish_app.widgets.buttons import quiet, row
-from burnish_app.widgets.card import Card
-from burnish_app.widgets.chat_pane import ChatPane, PromptBox
-from burnish_app.widgets.text import body, caption
-from burnish_app.widgets.wrapping import Flow
-from burnish_app.workbench import Workbench
-from burnish_engine.contract.protocol import (
+from burnish_app.state.run_folder import RunFolder, read_run_folder
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import quiet, row
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
+from burnish_engine.contract.serve.protocol import (
     ChatMessage,
     ChatOptions,
     ChatRequest,
@@ -50,26 +50,26 @@ class TryOutPage(Page):
         self.prompt = PromptBox()
         self.column.addWidget(self.prompt)
         self._how = self._make_options()
-        self._how_button = quiet("▸  How they answer", self._toggle_options)
+        self._how_button = quiet("▸  Sampling (how they answer)", self._toggle_options)
         self.column.addWidget(row(self._how_button, None, quiet("New conversation", self._begin_anew)))
         self.column.addWidget(self._how)
-        self.add_secondary("Free the memory", self._free)
+        self.add_secondary("Unload the models", self._free)
         self.set_primary("Send", self.send)
         bench.changed.connect(self._bench_changed)
         self._show_run()
 
     def shown(self) -> None:
-        """What the run has may have changed."""
+        """Read the run's folder again, because it may have changed."""
         self._show_run()
         self.prompt.setFocus()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Show what the run has by now: it may have been saved, or exported, since."""
-        if self.isVisible() and not self._open and look_into(self.bench.run) != self._folder:
+        """Read the run's folder again, because the run may have been saved or exported since."""
+        if self.isVisible() and not self._open and read_run_folder(self.bench.run) != self._folder:
             self._show_run()
 
     def send(self) -> None:
-        """Send the message to both, or stop them while they answer."""
+        """Send the message to both models, or cancel the replies while they are streamed."""
         if self._open:
             for request in list(self._open):
                 self.client.cancel(request)
@@ -158,8 +158,8 @@ class TryOutPage(Page):
         card.body.addWidget(self.system)
         for box in (self.temperature, self.longest):
             box.lineEdit().setTextMargins(UNIT, 0, UNIT, 0)  # the style sheet's padding does not reach it
-        choices = Flow(3 * UNIT)
-        choices.addWidget(row(_word("Variety (temperature)"), self.temperature))
+        choices = FlowLayout(3 * UNIT)
+        choices.addWidget(row(_word("Temperature (variety)"), self.temperature))
         choices.addWidget(row(_word("Longest reply"), self.longest, caption("tokens")))
         card.body.addLayout(choices)
         card.hide()
@@ -168,7 +168,7 @@ class TryOutPage(Page):
     def _toggle_options(self) -> None:
         show = self._how.isHidden()
         self._how.setVisible(show)
-        self._how_button.setText(f"{'▾' if show else '▸'}  How they answer")
+        self._how_button.setText(f"{'▾' if show else '▸'}  Sampling (how they answer)")
 
     def _begin_anew(self) -> None:
         for request in list(self._open):
@@ -192,7 +192,7 @@ class TryOutPage(Page):
             self._show_run()
 
     def _show_run(self) -> None:
-        self._folder = look_into(self.bench.run)
+        self._folder = read_run_folder(self.bench.run)
         if not self.bench.run:
             words = "There is no run yet, so only the model before training answers."
         elif not self._folder.trained:

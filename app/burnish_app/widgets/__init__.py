@@ -1,1 +1,1 @@
-"""Reusable parts of pages."""
+"""Reusable widgets of the pages."""

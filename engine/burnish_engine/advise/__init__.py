@@ -1,1 +1,1 @@
-"""Predictions made before anything starts: what fits, how large files get. Never needs torch."""
+"""The advisor: predicts memory, speed and file sizes before a run starts, and suggests recipes. Never needs torch."""

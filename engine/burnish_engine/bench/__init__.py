@@ -1,1 +1,1 @@
-"""How fast the training step is on this machine, beside what the hardware allows."""
+"""Benchmarks: the speed of training steps and GGUF files on this machine, beside the limits of the hardware."""

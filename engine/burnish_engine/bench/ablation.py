@@ -1,7 +1,7 @@
-"""What it is worth to prepare a pass's metadata once: the same step with everything rebuilt for each layer that asks.
+"""Measure the gain of preparing a micro-batch's metadata once, against a step that rebuilds it for each layer.
 
-Rebuilding is what engines do whose attention finds out for itself, layer by layer, where documents begin: boundaries,
-positions and the list of tiles are computed on the host and copied to the device, which waits for them.
+Engines rebuild it whose attention finds out for itself, layer by layer, where documents begin: boundaries, positions
+and the list of tiles are computed on the host and copied to the device, which waits for them.
 """
 
 from __future__ import annotations
@@ -13,64 +13,71 @@ import numpy as np
 import torch
 
 from burnish_engine.bench.step import StepBench, StepOptions
-from burnish_engine.data.pack import MicroBatch
-from burnish_engine.train.fast_pass import PassProgram
-from burnish_engine.train.packed_batch import Counts, Fields, PackedLayout, StepScalars, fill_buffer, write_scalars
-from burnish_kernels.attention.op import Documents
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.fast.packed_batch import (
+    BatchCounts,
+    BatchFields,
+    BucketLayout,
+    StepScalars,
+    fill_buffer,
+    write_scalars,
+)
+from burnish_kernels.attention.documents import Documents
 
 
 @dataclass
-class RebuiltPack:
-    """Stands in for a `Pack`: every look at it computes and uploads it anew.
+class RebuiltBatch:
+    """Stand-in for `SequenceMetadata` that computes and uploads the fields at every access.
 
     Attributes:
-        batch: The documents.
-        layout: Of the bucket.
-        device: Where to.
-        looks: How often it was rebuilt.
+        batch: documents of the micro-batch.
+        layout: layout of the bucket.
+        device: device to upload to.
+        rebuilds: number of times that the fields were rebuilt.
     """
 
     batch: MicroBatch
-    layout: PackedLayout
+    layout: BucketLayout
     device: torch.device
-    looks: int = 0
+    rebuilds: int = 0
 
     @property
     def table_index_T(self) -> torch.Tensor:
-        """See `Pack`."""
+        """Row of the rope table for each token, rebuilt."""
         found: torch.Tensor = self._fields().rope_row_T
         return found
 
     @property
     def documents(self) -> Documents:
-        """See `Pack`."""
+        """Bounds and attention tiles of the documents, rebuilt."""
         fields = self._fields()
         return Documents(fields.start_T, fields.end_T, fields.tiles_G4, self.layout.tile_rows)
 
-    def _fields(self) -> Fields:
-        self.looks += 1
+    def _fields(self) -> BatchFields:
+        self.rebuilds += 1
         return self.layout.views(_host_buffer(self.batch, self.layout)[0].to(self.device))
 
 
 def metadata_ablation(options: StepOptions, passes: int = 10) -> dict[str, Any]:
-    """Milliseconds of forward and backward passes on one pack: metadata once, metadata per layer, and captured.
+    """Time forward and backward of one micro-batch in ms: metadata once, metadata per layer, and captured.
 
     Args:
-        options: What to measure; its steps and warm-up are not used.
-        passes: Timed, after two that are not.
+        options: settings of the measurement; steps and warm-up are not used.
+        passes: number of timed repetitions, after two that are not timed.
     """
     bench = StepBench(replace(options, graphs=False))
     batch = bench.packs[0]
     buffer, counts = _host_buffer(batch, bench.layout)
     inputs = buffer.to(bench.device)
-    program = PassProgram(
+    program = MicroBatchStep(
         bench.model, bench.layout, inputs, bench.keep(), torch.zeros(1, dtype=torch.float32, device=bench.device)
     )
     once = _timed(program, counts, passes)
-    cached = program.pack
-    program.pack = RebuiltPack(batch, bench.layout, bench.device)  # type: ignore[assignment]
+    cached = program.metadata
+    program.metadata = RebuiltBatch(batch, bench.layout, bench.device)  # type: ignore[assignment]
     rebuilt = _timed(program, counts, passes)
-    program.pack = cached
+    program.metadata = cached
     row = {"shape": options.shape, "tokens": options.tokens, "once_ms": once, "per_layer_ms": rebuilt}
     row["gain"] = rebuilt / once - 1
     if bench.device.type == "cuda":
@@ -79,7 +86,7 @@ def metadata_ablation(options: StepOptions, passes: int = 10) -> dict[str, Any]:
     return row
 
 
-def _timed(program: PassProgram, counts: Counts, passes: int) -> float:
+def _timed(program: MicroBatchStep, counts: BatchCounts, passes: int) -> float:
     times = []
     for _ in range(passes + 2):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -91,7 +98,7 @@ def _timed(program: PassProgram, counts: Counts, passes: int) -> float:
     return float(np.median(times[2:]))
 
 
-def _host_buffer(batch: MicroBatch, layout: PackedLayout) -> tuple[torch.Tensor, Counts]:
+def _host_buffer(batch: MicroBatch, layout: BucketLayout) -> tuple[torch.Tensor, BatchCounts]:
     buffer = torch.zeros(layout.size, dtype=torch.int32)
     counts = fill_buffer(batch, layout, buffer.numpy())
     write_scalars(StepScalars(1 / max(counts.supervised, 1), 0.0), layout, buffer.numpy())

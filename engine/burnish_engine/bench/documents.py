@@ -1,4 +1,4 @@
-"""Documents to measure speed with: lengths as in instruction data, packed, every token learned."""
+"""Documents for measurements of speed: lengths as in instruction data, packed, every token supervised."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.data.pack import EpochPlan, epoch_batches
-from burnish_engine.data.tokenize import Document
+from burnish_engine.data.tokens.pack import EpochPlan, epoch_batches
+from burnish_engine.data.tokens.tokenize import Document
 
 MEDIAN_LOG, SIGMA_LOG = 5.2, 0.9
-"""Of the natural logarithm of a length: a median of 181 tokens."""
+"""Mean and standard deviation of the natural logarithm of a length: the median is 181 tokens."""
 SHORTEST, LONGEST = 16, 2048
 FIRST_ID, LAST_ID = 10, 40_000
-"""Past the special tokens, within every vocabulary."""
+"""Range of token ids: past the special tokens, within every vocabulary."""
 
 
 def packs(tokens: int, count: int = 20_000, seed: int = 0, *, whole: bool = False) -> EpochPlan:
-    """Passes of random documents, at most `tokens` each.
+    """Pack random documents into micro-batches of at most `tokens` tokens.
 
     Args:
-        tokens: Budget of a pass.
-        count: Documents in all.
-        seed: Of everything.
-        whole: Each pass is one document as long as it.
+        tokens: budget of a micro-batch in tokens.
+        count: number of documents in all.
+        seed: seed of lengths, ids and packing.
+        whole: whether each micro-batch is one document of `tokens` tokens.
     """
     random = np.random.default_rng(seed)
     longest = min(LONGEST, tokens)
@@ -39,17 +39,17 @@ def packs(tokens: int, count: int = 20_000, seed: int = 0, *, whole: bool = Fals
 
 
 def recorded_packs(file: Path, tokens: int, count: int, *, vocabulary: int) -> EpochPlan:
-    """Passes that another program trained on, so that both are measured on the same ones.
+    """Read the micro-batches that another program trained on, so that both are measured on the same ones.
 
     Args:
-        file: npz with `ids` of all documents one after another, `lengths` of the documents, and `documents`, how many
-            each pass has.
-        tokens: Budget of a pass.
-        count: Passes wanted; the recorded ones are repeated.
-        vocabulary: Token ids are below it.
+        file: npz with `ids` of all documents one after another, `lengths` of the documents, and `documents`, the number
+            of documents in each pass.
+        tokens: budget of a micro-batch in tokens.
+        count: number of micro-batches wanted; the recorded ones are repeated.
+        vocabulary: size of the vocabulary; token ids are below it.
 
     Raises:
-        UsageError: The file is not such a one, a pass exceeds the budget, or an id the vocabulary.
+        UsageError: The file has another content, a pass exceeds the budget, or an id the vocabulary.
     """
     try:
         loaded = np.load(file, allow_pickle=False)
@@ -64,8 +64,8 @@ def recorded_packs(file: Path, tokens: int, count: int, *, vocabulary: int) -> E
         if ids.min() < 0 or ids.max() >= vocabulary:
             raise ValueError(f"it has the token {ids.max() if ids.min() >= 0 else ids.min()} of {vocabulary:,}")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-        words = f"{file} holds no passes that could be trained on here: {problem}."
-        raise UsageError(words, "Give one that tests/bench/peer_step.py wrote.") from problem
+        text = f"{file} holds no passes that could be trained on here: {problem}."
+        raise UsageError(text, "Give one that tests/bench/peer_step.py wrote.") from problem
     split, ends = np.split(ids, np.cumsum(lengths)[:-1]), np.cumsum(per_pass)
     groups = [tuple(range(end - size, end)) for end, size in zip(ends.tolist(), per_pass.tolist(), strict=True)]
     most = max(int(lengths[list(group)].sum()) for group in groups)

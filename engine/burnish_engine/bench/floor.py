@@ -1,8 +1,8 @@
-"""A reference floor of a LoRA step: what no engine avoids, timed in the same process.
+"""Time a lower bound of a LoRA step: the work that no engine avoids, in the same process.
 
-Frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2 over the packed
-documents, nothing else: no norms, no rotation, no activation, no adapters, no losses, no optimizer. The attention part
-is what FlashAttention-2 takes, not a limit.
+It consists of the frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2
+over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The attention part is
+the time of FlashAttention-2, not a limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from burnish_engine.bench.documents import packs
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
 
 _HEAD_ROWS = 4096
 _PACKS = 8  # the cost of attention follows the sum of squared lengths, which varies from pack to pack
@@ -23,12 +23,12 @@ _PACKS = 8  # the cost of attention follows the sum of squared lengths, which va
 
 @dataclass(frozen=True)
 class Floor:
-    """Milliseconds of a step.
+    """Lower bound of a step's time, in milliseconds.
 
     Attributes:
-        projections: Forward and backward of all frozen projections.
-        head: Forward and backward of the head on all tokens.
-        attention: FlashAttention-2, forward and backward.
+        projections: time of all frozen projections, forward and backward.
+        head: time of the head on all tokens, forward and backward.
+        attention: time of FlashAttention-2, forward and backward.
     """
 
     projections: float
@@ -37,7 +37,7 @@ class Floor:
 
     @property
     def total(self) -> float:
-        """Of all three."""
+        """Sum of all three, milliseconds."""
         return self.projections + self.head + self.attention
 
 
@@ -45,9 +45,9 @@ def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # no
     """Time the floor of a shape on this GPU.
 
     Args:
-        name: Of the shape.
-        tokens: Of a step.
-        quantized: NF4 base weights; dequantization is not part of the floor.
+        name: name of the shape.
+        tokens: tokens of a step.
+        quantized: whether base weights are NF4; dequantization is not part of the floor.
     """
     spec = shape(name)
     hidden, wide = spec.hidden_size, spec.intermediate_size
@@ -60,7 +60,7 @@ def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # no
 
 
 def _product_ms(rows: int, outputs: int, inputs: int) -> float:
-    """Forward and gradient of the input of one frozen projection."""
+    """Time the forward and the gradient of the input of one frozen projection."""
     x, weight, dy = _random(rows, inputs), _random(outputs, inputs), _random(rows, outputs)
     return _median_ms(lambda: x @ weight.t()) + _median_ms(lambda: dy @ weight)
 

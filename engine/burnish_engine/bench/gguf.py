@@ -1,4 +1,4 @@
-"""`burnish bench gguf`: how fast files run with llama.cpp on this machine's processor."""
+"""Measure how fast GGUF files run with llama.cpp on this machine's processor, for `burnish bench gguf`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.bench.gguf_result import FileBench, Speed
-from burnish_engine.contract.endings import how_it_ended
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.run.endings import exit_text
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.quantize import FILE_TYPES
-from burnish_engine.hardware.cpu import usable_cores
+from burnish_engine.export.quantize.quantize import FILE_TYPES
+from burnish_engine.hardware.host.cpu import usable_cores
 
 PROMPT, GENERATE, REPEAT = 512, 64, 3
 
 
 def gguf_files(paths: Sequence[Path]) -> list[Path]:
-    """The files given, and those in folders given.
+    """List the given files, and the GGUF files in the given folders.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no file.
     """
     found: list[Path] = []
     for path in paths:
@@ -36,7 +36,7 @@ def gguf_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def usual_threads() -> list[int]:
-    """Numbers of threads to try: 1, 2, 4 ... up to every core."""
+    """List the numbers of threads to try: 1, 2, 4 ... up to every core."""
     cores = usable_cores()
     counts = [2**power for power in range(8) if 2**power < cores]
     return [*counts, cores]
@@ -54,16 +54,16 @@ def bench_file(
     """Time one file in a process of its own.
 
     Args:
-        path: The file.
-        threads: Numbers of threads.
-        prompt: Tokens of the prompt.
-        generate: Tokens to generate.
-        repeat: How often each is timed; medians are told.
-        progress: Told the share that is done.
+        path: GGUF file.
+        threads: numbers of threads to try.
+        prompt: tokens of the prompt.
+        generate: tokens to generate.
+        repeat: number of repetitions; the result has medians.
+        progress: function that receives the share that is done.
 
     Raises:
         UsageError: The file cannot be read, or is no GGUF.
-        SetupError: llama.cpp cannot load it, or ends over it.
+        SetupError: llama.cpp cannot load the file, or crashes on it.
     """
     header = read_header(path)
     types = {number: name for name, number in FILE_TYPES.items()}
@@ -72,7 +72,7 @@ def bench_file(
     result, status, errors = _run(command, progress)
     if result is None:
         raise SetupError(
-            f"llama.cpp ended over {path} ({how_it_ended(status, errors)}).",
+            f"llama.cpp ended over {path} ({exit_text(status, errors)}).",
             "The file may be damaged, or too large for this machine's memory.",
         )
     return FileBench(
@@ -87,7 +87,7 @@ def bench_file(
 
 
 def _run(command: list[str], progress: Callable[[float], None]) -> tuple[dict[str, Any] | None, int, list[str]]:
-    """The worker's result, if any, its exit status, and what it said on standard error."""
+    """Run the worker; return its result, if any, its exit status, and the lines of its standard error."""
     with (
         tempfile.TemporaryFile() as errors,  # not a pipe: nobody reads it while the worker runs
         subprocess.Popen(
@@ -105,7 +105,7 @@ def _run(command: list[str], progress: Callable[[float], None]) -> tuple[dict[st
 
 
 def _listen(worker: subprocess.Popen[str], progress: Callable[[float], None]) -> dict[str, Any] | None:
-    """The result; None where the worker ended without one."""
+    """Read the worker's messages up to its result; return None where it ended without one."""
     for line in worker.stdout or ():
         try:
             message = json.loads(line)
@@ -123,7 +123,7 @@ def _listen(worker: subprocess.Popen[str], progress: Callable[[float], None]) ->
 
 
 def processor() -> str:
-    """The processor's name and cores."""
+    """Describe the processor by name and number of cores."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,6 +1,6 @@
-"""What a GGUF file would take on a phone: does it fit, with how long a context, and does its type suit ARM?
+"""Predict how a GGUF file runs on a phone: whether it fits, the longest context, and whether its type suits ARM.
 
-Nothing here is measured on a phone; `burnish bench gguf --phone` shows what was. Sources:
+Nothing here is measured on a phone; `burnish bench gguf --phone` shows such measurements. Sources:
 - Q4_0, IQ4_NL and, since llama.cpp PR #18096, Q8_0 are rearranged at load for ARM's dot product and matrix instructions
   (ggml-cpu/repack.cpp); on an M4 Max that took Q8_0 from 304 to 1,085 prompt tokens/s. K types are read as they are,
   slower at prompts.
@@ -16,7 +16,7 @@ from burnish_engine.export.gguf.header import GgufHeader
 
 GIB = 2**30
 RAMS_GIB = (4, 6, 8)
-"""Phones from cheap to usual, GiB of memory."""
+"""Memory of phones from cheap to usual, GiB."""
 USABLE_SHARE = 0.45
 _BYTES_S = 40e9 * 0.7
 _RUNTIME_BYTES = 150 * 2**20
@@ -27,12 +27,12 @@ SUITS_ARM = ("Q4_0", "IQ4_NL", "Q8_0")
 
 @dataclass(frozen=True)
 class OnPhone:
-    """One file on a phone of some memory.
+    """Prediction for one file on a phone of some memory.
 
     Attributes:
-        ram_gib: The phone's memory.
-        context: Longest context that fits, tokens, a power of two or what the model was made for; 0: it does not fit.
-        tokens_per_s: Most tokens generated a second by memory speed.
+        ram_gib: memory of the phone, GiB.
+        context: longest context that fits, in tokens, a power of two or the model's own; 0: the file does not fit.
+        tokens_per_s: upper bound of generated tokens a second by memory speed.
     """
 
     ram_gib: int
@@ -41,24 +41,24 @@ class OnPhone:
 
 
 def on_phones(header: GgufHeader, file_bytes: int) -> list[OnPhone]:
-    """The file on phones of 4, 6 and 8 GiB.
+    """Predict a file on phones of 4, 6 and 8 GiB.
 
     Args:
-        header: The file's.
-        file_bytes: Its size.
+        header: header of the file.
+        file_bytes: size of the file.
     """
     return [OnPhone(ram, _context(header, file_bytes, ram), _BYTES_S / file_bytes) for ram in RAMS_GIB]
 
 
-def type_words(kind: str) -> str:
-    """Whether a file type suits phones, in words."""
+def type_text(kind: str) -> str:
+    """Describe whether a file type suits phones."""
     if kind in SUITS_ARM:
         return f"{kind} is rearranged for ARM at load: fast prompts"
     return f"{kind or 'this type'} is not rearranged for ARM: prompts are slower than with Q4_0 or IQ4_NL"
 
 
 def cache_bytes(header: GgufHeader, context: int) -> int:
-    """Keys and values of a context in 16 bits, bytes; layers with a window count whole."""
+    """Compute the bytes of a context's keys and values in 16 bits; layers with a window count whole."""
     per_layer = header.metadata.get(f"{header.architecture}.attention.head_count_kv")
     heads = sum(per_layer) if isinstance(per_layer, tuple) else 0
     heads = heads or header.number("block_count") * header.number("attention.head_count_kv", 1)

@@ -1,4 +1,4 @@
-"""What was measured of a GGUF file: here, or on a phone with llama.cpp's own llama-bench."""
+"""Results of measuring a GGUF file: here, or on a phone with llama.cpp's own llama-bench."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Speed(_Result):
 
 
 class FileBench(_Result):
-    """One file on one device."""
+    """Measurements of one file on one device."""
 
     file: str
     device: str
@@ -41,19 +41,19 @@ class FileBench(_Result):
 
     @property
     def fastest(self) -> Speed | None:
-        """The number of threads with which it generates fastest."""
+        """Speed with the number of threads that generates fastest."""
         timed = [speed for speed in self.speeds if speed.generated_tokens_per_s]
         return max(timed, key=lambda speed: speed.generated_tokens_per_s or 0.0, default=None)
 
 
 def read_llama_bench(path: Path) -> list[FileBench]:
-    """What `llama-bench -o json` (or jsonl) wrote, on this or another device.
+    """Read the output of `llama-bench -o json` (or jsonl) from this or another device.
 
     Args:
-        path: The file.
+        path: file with the output.
 
     Raises:
-        UsageError: It cannot be read, or is no such result.
+        UsageError: The file cannot be read, or is no such output.
     """
     try:
         text = path.read_text(encoding="utf-8-sig").strip()

@@ -1,10 +1,9 @@
-"""The process that times one GGUF file.
+"""Worker process that times one GGUF file.
 
 `python -m burnish_engine.bench.gguf_worker FILE PROMPT GENERATE REPEAT THREADS...`
 
-A process of its own, so that load time and peak memory are this file's, and a file that llama.cpp ends the process over
-takes down nothing else. Standard output carries JSON lines: {"share": 0.5}, at the end {"result": {...}} or
-{"error": "..."}.
+The process is separate so that load time and peak memory belong to this file, and a file that crashes llama.cpp takes
+down nothing else. Standard output carries JSON lines: {"share": 0.5}, at the end {"result": {...}} or {"error": "..."}.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from typing import Any
 import numpy as np
 
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.hardware.peak_memory import held_bytes, peak_bytes
-from burnish_engine.models.gguf_runtime import GgufModel
+from burnish_engine.hardware.host.peak_memory import held_bytes, peak_bytes
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 
 class _Fed(GgufModel):
     """A model whose tokens are chosen for it, so that no end token cuts a measurement short."""
 
     def feed(self, ids: list[int]) -> int:
-        """Read tokens as llama.cpp does a prompt; the most likely next one."""
+        """Read tokens as llama.cpp reads a prompt; return the most likely next one."""
         for start in range(0, len(ids), self._block):
             logits = self._decode(ids[start : start + self._block], every=False)
         return int(logits[0].argmax())
 
     def restart(self) -> None:
-        """Forget everything read."""
+        """Drop all tokens read so far."""
         self._forget(0)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure; the process's exit status."""
+    """Measure the file that the arguments name; return the process's exit status."""
     file, prompt, generate, repeat, *threads = arguments
     try:
         result = measure(Path(file), int(prompt), int(generate), int(repeat), [int(one) for one in threads])
@@ -54,11 +53,11 @@ def measure(file: Path, prompt: int, generate: int, repeat: int, threads: list[i
     """Time a file with each number of threads.
 
     Args:
-        file: The file.
-        prompt: Tokens of the prompt.
-        generate: Tokens to generate after it.
-        repeat: How often; medians are told.
-        threads: Numbers of threads.
+        file: GGUF file.
+        prompt: tokens of the prompt.
+        generate: tokens to generate after it.
+        repeat: number of repetitions; the result has medians.
+        threads: numbers of threads to try.
     """
     load_s = None
     speeds = []

@@ -1,4 +1,4 @@
-"""Shapes of well-known models, so that speed can be measured without downloading one. From their published configs."""
+"""Shapes of well-known models from their published configs, so that speed can be measured without a download."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
-from burnish_engine.models.spec import decoder_spec
 
 _QWEN3: dict[str, Any] = {
     "model_type": "qwen3",
@@ -69,10 +69,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def shape(name: str) -> DecoderSpec:
-    """The specification of a named shape.
+    """Return the decoder specification of a named shape.
 
     Raises:
-        KeyError: There is none of that name.
+        KeyError: No shape has that name.
     """
     spec = decoder_spec(CONFIGS[name])
     assert spec is not None
@@ -83,12 +83,12 @@ _PIECE = 1 << 24  # numbers drawn at once for a matrix that is not on the device
 
 
 class RandomWeights:
-    """Stands in for a checkpoint: normal weights of the size that training begins with, drawn on the device.
+    """Stand-in for a checkpoint: normal weights with the deviation of an initialization, drawn on the device.
 
     Args:
-        spec: Whose tensors.
-        device: Where to draw.
-        seed: Of the draw.
+        spec: decoder specification with the tensors' shapes.
+        device: device to draw on.
+        seed: seed of the draw.
     """
 
     def __init__(self, spec: DecoderSpec, device: torch.device, seed: int = 0) -> None:
@@ -102,15 +102,15 @@ class RandomWeights:
         return name in self._shapes
 
     def names(self) -> list[str]:
-        """Names of all tensors."""
+        """List the names of all tensors."""
         return list(self._shapes)
 
     def read(self, name: str) -> torch.Tensor:
-        """A vector: a bias of zeros, or a norm's weight that changes nothing."""
+        """Make a vector: a bias of zeros, or a norm's neutral weight."""
         return torch.full(self._shapes[name], 0.0 if name.endswith(".bias") else self._norm_weight)
 
     def read_into(self, name: str, destination: torch.Tensor) -> None:  # noqa: ARG002
-        """Fill a matrix, any, here or on the host; the standard deviation is that of transformers' initialization."""
+        """Fill a matrix on the device or the host with transformers' initial standard deviation."""
         if destination.device == self._generator.device:
             destination.normal_(0.0, 0.02, generator=self._generator)
             return

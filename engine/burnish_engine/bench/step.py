@@ -1,4 +1,4 @@
-"""Measure optimizer steps of the fast engine on random weights of a known shape, and where their time goes."""
+"""Measure optimizer steps of the fast engine on random weights of a known shape, and their time by kind of kernel."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ import torch
 from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.memory_plan import Level, MemoryPlan, parse_levels
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
-from burnish_engine.data.pack import EpochPlan
-from burnish_engine.models.decoder_load import build_decoder
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, parse_save_levels
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
+from burnish_engine.data.tokens.pack import EpochPlan
+from burnish_engine.models.decoder.decoder_load import build_decoder
+from burnish_engine.models.decoder.lora_adapter import plan_adapter
+from burnish_engine.models.decoder.save_policy import SAVE_LEVELS, SavePolicy
+from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
-from burnish_engine.models.keep import KEEP_LEVELS, Keep
-from burnish_engine.models.lora_adapter import plan_adapter
-from burnish_engine.models.precision import DTYPES, exact_products
-from burnish_engine.train.engine import StepResult
-from burnish_engine.train.fast_model import make_trainable
-from burnish_engine.train.fast_trainer import FastTrainer
-from burnish_engine.train.measure import memory_reader
-from burnish_engine.train.memory_choice import plan_within
-from burnish_engine.train.packed_batch import PackedLayout
-from burnish_engine.train.prefetch import Prefetcher
+from burnish_engine.train.base.engine import StepResult
+from burnish_engine.train.fast.fast_model import make_trainable
+from burnish_engine.train.fast.fast_trainer import FastTrainer
+from burnish_engine.train.fast.memory_choice import plan_within
+from burnish_engine.train.fast.packed_batch import BucketLayout
+from burnish_engine.train.fast.prefetch import Prefetcher
+from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
@@ -39,28 +39,28 @@ _PROFILED = 3  # steps
 
 @dataclass(frozen=True)
 class StepOptions:
-    """What to measure.
+    """Settings of a measurement.
 
     Attributes:
-        shape: Name of the shape.
-        tokens: Of a pass; one pass a step.
+        shape: name of the shape.
+        tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
-        rank: Of the adapter, on all seven projections.
+        rank: rank of the adapter, on all seven projections.
         precision: "bf16", "fp16" or "fp32".
-        keep: For each layer from the first, what is kept; the last one is repeated.
-        steps: Measured, after the warm-up.
-        warmup: Not measured: the first runs eagerly, the second captures.
-        head_rows: Rows of one chunk of the head.
-        graphs: Capture CUDA graphs.
-        device: Where.
-        packs: File of recorded passes; None: made-up ones.
-        mlp_rows: Tokens that pass the feed-forward at once; 0: all.
-        tables_on_host: Embeddings and head stay in host memory.
-        one_document: Each pass is one document as long as it.
-        serial_offload: The device waits for every copy to or from host memory, for comparison.
-        budget_gib: The memory plan is chosen for so much of the device, instead of the settings above; 0: those.
-        optimizer: As a recipe names it.
-        masking: Which matrices sit out steps, as a recipe says it.
+        keep: level of saved activations for each layer from the first; the last level is repeated.
+        steps: number of measured steps, after the warm-up.
+        warmup: number of steps before: the first runs eagerly, the second captures.
+        head_rows: tokens of one chunk of the head.
+        graphs: whether to capture CUDA graphs.
+        device: device to measure on.
+        packs: file of recorded micro-batches; None: random ones.
+        mlp_rows: tokens that pass the feed-forward at once; 0: all.
+        tables_on_host: whether embeddings and head stay in host memory.
+        one_document: whether each micro-batch is a single document.
+        serial_offload: whether the device waits for every copy to or from host memory, for comparison.
+        budget_gib: device memory that the memory plan is chosen for; 0: the settings above are the plan.
+        optimizer: optimizer by its recipe name.
+        masking: masking by its recipe name.
     """
 
     shape: str
@@ -68,7 +68,7 @@ class StepOptions:
     method: str = "lora"
     rank: int = 16
     precision: str = "bf16"
-    keep: tuple[Level, ...] = ("products",)
+    keep: tuple[SaveLevel, ...] = ("products",)
     steps: int = 24
     warmup: int = 4
     head_rows: int = 4096
@@ -85,15 +85,15 @@ class StepOptions:
 
     @property
     def section(self) -> TrainSection:
-        """The same as a recipe's section."""
+        """Optimizer and precision as a recipe's training section."""
         return TrainSection(optimizer=self.optimizer, precision=self.precision)  # type: ignore[arg-type]
 
 
 class StepBench:
-    """A trainer on made-up weights and documents.
+    """Trainer on random weights and documents, with measurements.
 
     Args:
-        options: What to measure.
+        options: settings of the measurement.
     """
 
     def __init__(self, options: StepOptions) -> None:
@@ -120,19 +120,19 @@ class StepBench:
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
         )
-        loaded.decoder.tile_feed_forward(self.plan.mlp_rows)
+        loaded.decoder.chunk_feed_forward(self.plan.mlp_rows)
         self.model = make_trainable(loaded, MaskingSection(kind=options.masking), 0, options.section)
         self.model.adapter.initialize(0)
-        self.model.optimizer.write_shadows()
+        self.model.optimizer.write_compute_copies()
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
-        self.layout = PackedLayout(rows, height, min(self.plan.head_rows, rows))
+        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows))
         self.trainer = FastTrainer(self.model, options.section, [self.layout], self.keep(), graphs=options.graphs)
-        if self.trainer.offload:
-            self.trainer.offload.serial = options.serial_offload
+        if self.trainer.offloader:
+            self.trainer.offloader.serial = options.serial_offload
 
-    def keep(self) -> list[Keep]:
-        """What each layer keeps."""
-        return [KEEP_LEVELS[level] for level in self.plan.layers]
+    def keep(self) -> list[SavePolicy]:
+        """List the activation policy of each layer."""
+        return [SAVE_LEVELS[level] for level in self.plan.layers]
 
     def _packs(self) -> EpochPlan:
         options = self.options
@@ -142,7 +142,7 @@ class StepBench:
         return packs(options.tokens, count, whole=True) if options.one_document else packs(options.tokens)
 
     def _plan(self, section: AdapterSection) -> MemoryPlan:
-        """The plan for the budget, or as the options say."""
+        """Choose the memory plan for the budget, or build it from the options."""
         options = self.options
         if not options.budget_gib:
             given = options.keep
@@ -168,7 +168,7 @@ class StepBench:
         return chosen.plan
 
     def prefetcher(self, first: int, count: int) -> Prefetcher:
-        """Passes `first` to `first + count`."""
+        """Make a prefetcher of micro-batches `first` to `first + count`."""
         pinned = self.device.type == "cuda"
         return Prefetcher(
             self.packs,
@@ -232,12 +232,12 @@ class StepBench:
         return {
             "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
-            "host_gib": self.trainer.offload.host_bytes / GIB if self.trainer.offload else 0.0,
+            "host_gib": self.trainer.offloader.host_bytes / GIB if self.trainer.offloader else 0.0,
             "nvml_gib": held / GIB if held else None,
         }
 
     def profile(self, steps: int = _PROFILED) -> dict[str, float]:
-        """Milliseconds a step by kind of kernel, and while the GPU did nothing."""
+        """Profile steps: milliseconds a step by kind of kernel, and of idle time."""
         from torch.profiler import ProfilerActivity, profile
 
         first = self.options.warmup + self.options.steps
@@ -251,20 +251,20 @@ class StepBench:
         return summarize(trace, steps)
 
 
-def parse_keep(text: str) -> tuple[Level, ...]:
-    """What layers keep, from text as `contract.memory_plan.parse_levels` reads it.
+def parse_keep(text: str) -> tuple[SaveLevel, ...]:
+    """Parse the option `--keep` with `contract.recipe.memory_plan.parse_save_levels`.
 
     Raises:
-        UsageError: It names an unknown level, or a count that is none.
+        UsageError: The text has an unknown level or an invalid count.
     """
     try:
-        return parse_levels(text)
+        return parse_save_levels(text)
     except ValueError as problem:
         raise UsageError(f"--keep: {problem}.", "Give levels from the first layer on.") from problem
 
 
 def summarize(trace: Any, steps: int) -> dict[str, float]:
-    """Busy time a step by kind and by kernel (the 25 longest), milliseconds."""
+    """Sum up the busy time of a step by kind and by kernel (the 25 longest), milliseconds."""
     spans, kinds, names = [], dict[str, float](), dict[str, float]()
     for event in trace.events():
         if event.device_type.name != "CUDA" or event.name.startswith("Context Sync"):
@@ -284,7 +284,7 @@ def summarize(trace: Any, steps: int) -> dict[str, float]:
 
 
 def kind_of(kernel: str) -> str:
-    """What a kernel is for."""
+    """Classify a kernel by its name: copy, attention, gemm or other."""
     lowered = kernel.lower()
     if "memcpy" in lowered or "memset" in lowered:
         return "copy"
@@ -296,7 +296,7 @@ def kind_of(kernel: str) -> str:
 
 
 def _between(marks: list[Any]) -> list[float]:
-    """Milliseconds between marks."""
+    """Compute the milliseconds between marks."""
     if isinstance(marks[0], float):
         return [1000 * (later - earlier) for earlier, later in pairwise(marks)]
     marks[-1].synchronize()

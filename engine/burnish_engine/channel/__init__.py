@@ -1,1 +1,1 @@
-"""JSON lines between processes: who serves, who asks, and what keeps the stream whole."""
+"""JSON lines between processes: server, child processes, jobs and streams."""

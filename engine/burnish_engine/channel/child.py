@@ -1,4 +1,4 @@
-"""The asking side: a worker process that is started when it is needed and again after it died."""
+"""Client side of the channel: a worker process that starts on demand, and again after it died."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from burnish_engine.channel.job import FailedError, Job
 from burnish_engine.channel.stdio import read_lines
-from burnish_engine.contract.endings import how_it_ended
 from burnish_engine.contract.errors import SetupError, StoppedError
-from burnish_engine.contract.protocol import (
+from burnish_engine.contract.run.endings import exit_text
+from burnish_engine.contract.serve.protocol import (
     MAX_LINE_BYTES,
     Canceled,
     CancelRequest,
@@ -30,17 +30,17 @@ from burnish_engine.contract.protocol import (
 )
 
 CANCEL_GRACE_S = 3.0
-"""A worker that does not stop in this time (it is inside a library) is ended."""
+"""Seconds after which a worker that does not react to a cancel (it is inside a library) is ended."""
 _CLOSE_S = 1.0
-_KEPT_LINES = 100  # of what it said on standard error
+_KEPT_LINES = 100  # lines of its standard error that are kept
 
 
 class Child:
-    """A worker process that answers requests by the protocol. Any thread may ask.
+    """Worker process that answers requests by the protocol. Any thread may ask.
 
     Args:
-        module: What `python -m` runs.
-        name: What to call it in messages, such as "chat process".
+        module: name of the module that `python -m` runs.
+        name: name for messages, such as "chat process".
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -53,12 +53,12 @@ class Child:
         """Send a request, pass its progress and pieces on, and return its result.
 
         Args:
-            request: What to ask.
-            job: Gets progress and pieces; canceling it cancels the request.
-            about: What the request works on, for the message when the process dies of it.
+            request: request to send.
+            job: receiver of progress and pieces; canceling it cancels the request.
+            about: subject of the request, for the message when the process dies of it.
 
         Raises:
-            FailedError: The worker told a failure.
+            FailedError: The worker reported a failure.
             StoppedError: The job was canceled.
             SetupError: The process ended unexpectedly.
         """
@@ -66,7 +66,7 @@ class Child:
             try:
                 return self._ask_once(request, job, about)
             except _EndedForAnotherError:
-                continue  # it ends after each canceled request that does not stop, so this comes to an end
+                continue  # the process ends after each canceled request that does not stop, so this loop ends
 
     def _ask_once(self, request: Request, job: Job, about: str) -> Result:
         process = self._running()
@@ -79,11 +79,11 @@ class Child:
             timers[0].daemon = True
             timers[0].start()
 
-        job.when_canceled(stop)
+        job.on_cancel(stop)
         try:
             return self._follow(process, answers, job, about)
         finally:
-            job.when_canceled(None)
+            job.on_cancel(None)
             for timer in timers:
                 timer.cancel()
             process.forget(request.id)
@@ -114,12 +114,12 @@ class Child:
         """End the process and free its memory, unless it is answering."""
         with self._lock:
             if self._process is not None and not self._process.busy:
-                self._process.given_up = True  # a request that comes at this moment is asked again
+                self._process.given_up = True  # a request that comes at this moment is sent again
                 self._process.close()
                 self._process = None
 
     def close(self) -> None:
-        """End the process and free its memory, whatever it does."""
+        """End the process and free its memory, even during a request."""
         with self._lock:
             if self._process is not None:
                 self._process.close()
@@ -133,14 +133,14 @@ class Child:
 
 
 class _EndedForAnotherError(Exception):
-    """The process was ended because another request, canceled, did not stop. This one can be asked again."""
+    """The process was ended because another, canceled request did not stop; this request can be sent again."""
 
 
 class _Process:
-    """One life of a worker."""
+    """One process of a worker, from its start to its end."""
 
     def __init__(self, module: str) -> None:
-        # A session (group) of its own: Ctrl-C in a terminal is for the server, which ends its workers itself.
+        # A session (group) of its own: Ctrl-C in a terminal reaches only the server, which ends its workers itself.
         windows = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", module],
@@ -164,7 +164,7 @@ class _Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
+        """Whether the process still answers."""
         return not (self._ended or self._killed)
 
     @property
@@ -173,7 +173,7 @@ class _Process:
         return bool(self._answers)
 
     def send(self, request: Request) -> queue.SimpleQueue[Message | None]:
-        """Send a request; its messages come into the queue, None where the process ended."""
+        """Send a request and return the queue of its messages; None in it marks the end of the process."""
         answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         with self._lock:
             if self._ended:
@@ -184,7 +184,7 @@ class _Process:
         return answers
 
     def write(self, request: Request) -> None:
-        """Send a line. A process that is gone tells so by its end."""
+        """Send a line; a write to a process that is gone is ignored, because its end is noticed anyway."""
         assert self._child.stdin is not None
         data = memoryview(request.model_dump_json().encode() + b"\n")
         with self._lock, suppress(OSError, ValueError):
@@ -192,23 +192,23 @@ class _Process:
                 data = data[self._child.stdin.write(data) or 0 :]
 
     def forget(self, request_id: str) -> None:
-        """The request needs no more messages."""
+        """Stop collecting messages of the request."""
         with self._lock:
             self._answers.pop(request_id, None)
 
     def kill(self) -> None:
-        """End it now."""
+        """End the process now."""
         self._killed = True
         with suppress(OSError):
             self._child.kill()
 
     def give_up(self) -> None:
-        """End it because a canceled request does not stop."""
+        """End the process because a canceled request does not stop."""
         self.given_up = True
         self.kill()
 
     def close(self) -> None:
-        """End it: by closing its input, by force where that does not help."""
+        """End the process by closing its input, by force where that does not help."""
         with self._lock, suppress(OSError):
             if self._child.stdin is not None:
                 self._child.stdin.close()
@@ -219,10 +219,10 @@ class _Process:
             self._child.wait()
 
     def cause(self) -> str:
-        """How it ended and what it said last."""
+        """Describe how the process ended and its last output."""
         status = self._child.wait()
         self._errors.join(timeout=1.0)
-        return how_it_ended(status, list(self._said))
+        return exit_text(status, list(self._said))
 
     def _read(self, descriptor: int) -> None:
         for line in read_lines(descriptor, 2 * MAX_LINE_BYTES):

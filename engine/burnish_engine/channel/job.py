@@ -1,4 +1,4 @@
-"""One request that is being worked on: where its messages go, and whether it was canceled."""
+"""State of one request in progress: where its messages go, and whether it was canceled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from burnish_engine.contract.errors import StoppedError
-from burnish_engine.contract.protocol import Canceled, Failure, Message, Piece, Progress
+from burnish_engine.contract.serve.protocol import Canceled, Failure, Message, Piece, Progress
 
 _PROGRESS_S = 0.1  # as often as an eye can follow
 
@@ -21,11 +21,11 @@ class FailedError(Exception):
 
 
 class Job:
-    """A request that is being worked on.
+    """One request in progress.
 
     Args:
-        request_id: Carried by every message.
-        send: Writes one message.
+        request_id: id that every message carries.
+        send: function that writes one message.
     """
 
     def __init__(self, request_id: str, send: Callable[[Message], None]) -> None:
@@ -33,41 +33,41 @@ class Job:
         self._send = send
         self._canceled = threading.Event()
         self._lock = threading.Lock()
-        self._told: Callable[[], None] | None = None
+        self._cancel_listener: Callable[[], None] | None = None
         self._next_progress = 0.0
 
     @property
     def canceled(self) -> bool:
-        """Whether the client wants no more of it."""
+        """Whether the client canceled the request."""
         return self._canceled.is_set()
 
     def cancel(self) -> None:
-        """Ask the work to stop. Once more changes nothing."""
+        """Ask the work to stop; a second call changes nothing."""
         with self._lock:
-            told = None if self._canceled.is_set() else self._told
+            listener = None if self._canceled.is_set() else self._cancel_listener
             self._canceled.set()
-        if told is not None:
-            told()
+        if listener is not None:
+            listener()
 
-    def when_canceled(self, tell: Callable[[], None] | None) -> None:
-        """Call `tell` once when the request is canceled, at once where it already was; None: no longer."""
+    def on_cancel(self, listener: Callable[[], None] | None) -> None:
+        """Call `listener` once when the request is canceled, or now if it already was; None removes it."""
         with self._lock:
-            self._told = tell
+            self._cancel_listener = listener
             late = self._canceled.is_set()
-        if late and tell is not None:
-            tell()
+        if late and listener is not None:
+            listener()
 
     def check(self) -> None:
         """Raise where the request was canceled.
 
         Raises:
-            StoppedError: It was.
+            StoppedError: The request was canceled.
         """
         if self.canceled:
             raise StoppedError("The request was canceled.")
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Tell how far it is, at most ten times a second, and always at the end.
+        """Send the progress, at most ten times a second, and always at the end.
 
         Raises:
             StoppedError: The request was canceled.
@@ -88,6 +88,6 @@ class Job:
         self._send(Piece(id=self.id, text=text))
 
     def forward(self, message: Message) -> None:
-        """Pass on what a worker says about this request."""
+        """Pass on a worker's message about this request."""
         if not isinstance(message, Canceled | Failure):
             self._send(message)

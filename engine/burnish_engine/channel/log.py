@@ -1,4 +1,4 @@
-"""Where tracebacks go: one bounded file for the server, its workers and their windows."""
+"""Log tracebacks to one bounded file for the server, its workers and their windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEPT_BYTES = 250_000
 
 
 def log_file() -> Path:
-    """The file."""
+    """Path of the log."""
     return user_data_dir() / "serve.log"
 
 

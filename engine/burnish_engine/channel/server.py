@@ -1,6 +1,6 @@
-"""Serve requests from a stream of lines: one thread a request, every failure told, ended by nobody but the client.
+"""Serve requests from a stream of lines, with one thread per request; only the client ends the server.
 
-`burnish serve` and its worker processes are all made of this; they differ in their handlers.
+`burnish serve` and its worker processes differ only in their handlers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from burnish_engine.channel.stdio import read_lines
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import user_data_dir
-from burnish_engine.contract.protocol import (
+from burnish_engine.contract.serve.protocol import (
     MAX_LINE_BYTES,
     Canceled,
     CancelRequest,
@@ -35,7 +35,7 @@ from burnish_engine.contract.protocol import (
 )
 
 Handler = Callable[[Any, Job], Result]
-"""Carries a request out: (request, job) -> result. Raises BurnishError where it cannot."""
+"""Function (request, job) -> result that answers a request. Raises BurnishError where it cannot."""
 
 _MOST_OPEN = 64  # requests at the same time: a window needs a handful, a runaway client must not start threads forever
 _GRACE_S = 2.0
@@ -43,10 +43,10 @@ _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class LineServer:
-    """Reads requests, writes messages.
+    """Read requests and write messages.
 
     Args:
-        target: File descriptor that messages are written to.
+        target: file descriptor that messages are written to.
     """
 
     def __init__(self, target: int) -> None:
@@ -57,21 +57,21 @@ class LineServer:
         self._changed = threading.Condition()
 
     def send(self, message: Message) -> None:
-        """Write one message as a line. Where the client is gone the process ends."""
+        """Write one message as a line; the process ends where the client is gone."""
         data = memoryview(_encoded(message) + b"\n")
         with self._writing:
             try:
                 while data:
                     data = data[os.write(self._target, data) :]
             except OSError:
-                os._exit(0)  # nobody reads any more; standard input is about to say the same
+                os._exit(0)  # nobody reads any more; standard input is about to close too
 
     def serve(self, source: int, handlers: Mapping[str, Handler]) -> None:
-        """Answer requests until the client closes its end; what is open then is canceled.
+        """Answer requests until the client closes its end; requests that are still open are canceled.
 
         Args:
-            source: File descriptor to read from.
-            handlers: Method to handler.
+            source: file descriptor to read from.
+            handlers: function for each method.
         """
         for line in read_lines(source, MAX_LINE_BYTES):
             if line is None:
@@ -128,9 +128,9 @@ class LineServer:
     def _work(self, handler: Handler, request: Request, job: Job) -> None:
         try:
             answer: Message = handler(request, job)
-        except BaseException as error:  # noqa: BLE001  whatever a handler does, its client is told
+        except BaseException as error:  # noqa: BLE001  the client gets an answer, whatever a handler raises
             answer = Canceled(id=job.id) if job.canceled else failure(job.id, error)
-        with self._changed:  # first: a client may reuse the id as soon as it has the answer
+        with self._changed:  # first, because a client may reuse the id as soon as it has the answer
             del self._open[job.id]
         self.send(answer)
         with self._changed:
@@ -146,12 +146,14 @@ def _encoded(message: Message) -> bytes:
 
 
 def failure(request_id: str, error: BaseException) -> Failure:
-    """Tell an exception as the protocol does; one that nobody expected is logged."""
+    """Convert an exception to a message of the protocol, and log an unexpected one."""
     if isinstance(error, FailedError):
         return error.failure.model_copy(update={"id": request_id})
     if isinstance(error, BurnishError):
         return Failure(id=request_id, what=error.what, remedy=error.remedy, exit_code=int(error.exit_code))
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without torch
+    if (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    ):  # torch's OutOfMemoryError, without torch
         return Failure(
             id=request_id,
             what=f"Out of memory ({(str(error).splitlines() or ['no details'])[0]}).",

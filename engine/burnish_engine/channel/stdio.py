@@ -1,4 +1,4 @@
-"""Standard input and output kept for the protocol alone, and lines read from it that cannot fill the memory."""
+"""Reserve standard input and output for the protocol, and read bounded lines from it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BLOCK = 65536
 
 
 def take_stdio() -> tuple[int, int]:
-    """Private copies of standard input and output; what others read or print from now on is something else.
+    """Take private copies of standard input and output, and redirect the public ones.
 
-    Whoever reads standard input (a child process) finds it empty, and whatever is printed, by C libraries and child
-    processes too, goes to standard error, so that nothing but the protocol ever stands on the real output.
+    A later reader of standard input (a child process) finds it empty, and everything printed, by C libraries and child
+    processes too, goes to standard error, so that only the protocol reaches the real output.
 
     Returns:
         File descriptors to read requests from and to write messages to. Child processes do not inherit them.
@@ -36,7 +36,7 @@ def take_stdio() -> tuple[int, int]:
 
 
 def _as_bytes(descriptor: int) -> None:
-    """Windows would otherwise change line ends and stop at a Ctrl-Z."""
+    """Switch the descriptor to binary: Windows would change line ends and stop at a Ctrl-Z."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -44,13 +44,13 @@ def _as_bytes(descriptor: int) -> None:
 
 
 def read_lines(descriptor: int, longest: int) -> Iterator[bytes | None]:
-    """Lines without their end, as they arrive; None stands for a line that was too long and is skipped.
+    """Yield lines without their end, as they arrive; None stands for a line that was too long and is skipped.
 
-    A last line without an end is a line too. Ends when the other side closes.
+    A last line without an end counts as a line. The generator ends when the other side closes.
 
     Args:
-        descriptor: To read from.
-        longest: Most bytes of a line.
+        descriptor: file descriptor to read from.
+        longest: limit on a line, bytes.
     """
     line, skipping = bytearray(), False
     while block := _read(descriptor):

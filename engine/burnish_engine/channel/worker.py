@@ -1,4 +1,4 @@
-"""What the worker processes of the server share."""
+"""Main loop that the server's worker processes share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from burnish_engine.channel.stdio import take_stdio
 
 
 def work(handlers: Mapping[str, Handler]) -> None:
-    """Answer requests from standard input until it closes, then end the process, whatever its threads do."""
+    """Answer requests from standard input until it closes, then end the process, even with running threads."""
     source, target = take_stdio()
     LineServer(target).serve(source, handlers)
     os._exit(0)

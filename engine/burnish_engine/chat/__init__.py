@@ -1,1 +1,1 @@
-"""Talk to a base model, a tuned model or an exported file."""
+"""Chat with a base model, a tuned model or an exported file."""

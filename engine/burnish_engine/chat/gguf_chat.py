@@ -1,28 +1,28 @@
-"""Chat with a GGUF file, with the template and the end tokens it carries."""
+"""Chat with a GGUF file, with the template and the end tokens that it carries."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from burnish_engine.chat.prompt import Messages, gguf_chat_ids, gguf_template, render
-from burnish_engine.models.gguf_runtime import GgufModel
-from burnish_engine.models.sampling import ReplyStream, Sampling
+from burnish_engine.models.generation.sampling import ReplyStream, Sampling
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 CHAT_CONTEXT = 4096
-"""Tokens of a conversation, where the file was made for as many."""
+"""Longest conversation, tokens, where the file was made for as many."""
 
 
 class GgufChat:
-    """A `ChatBackend` on a GGUF file, on the CPU.
+    """`ChatBackend` on a GGUF file, on the CPU.
 
     Args:
         path: The file.
-        context: Longest conversation, tokens.
-        threads: CPU threads; 0 is one per physical core.
+        context: length of the longest conversation, tokens.
+        threads: number of CPU threads; 0 means one per physical core.
 
     Raises:
         UsageError: There is no such file, it is no GGUF, or it carries no chat template.
-        SetupError: It cannot be loaded.
+        SetupError: The file cannot be loaded.
     """
 
     note = ""
@@ -37,11 +37,11 @@ class GgufChat:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """Name of the file."""
         return self._model.path.name
 
     def stream(self, messages: Messages, options: Sampling | None = None) -> ReplyStream:
-        """Stream the reply to a conversation. Only what is new since the last call is read."""
+        """Stream the reply to a conversation; only the part that is new since the last call is evaluated."""
         ids = gguf_chat_ids(self._model, render(self._template, messages))
         return self._model.generate(ids, options)
 

@@ -1,4 +1,4 @@
-"""From messages to a prompt, by the model's own chat template in the sandbox of `data.template`."""
+"""Render messages to a prompt with the model's own chat template in the sandbox of `data.sandbox`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from datetime import date
 from typing import Any
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.data.problems import RowError
-from burnish_engine.data.template import ChatTemplate, chat_template
-from burnish_engine.models.gguf_runtime import GgufModel
+from burnish_engine.data.files.problems import RowError
+from burnish_engine.data.templates.template import ChatTemplate, chat_template
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 Messages = Sequence[Mapping[str, str]]
 """Turns with role (system, user or assistant) and content."""
 
 
 def tokenizer_template(tokenizer: Any) -> ChatTemplate:
-    """The template of a transformers tokenizer; Burnish's plain one where it has none, as in training.
+    """Return the template of a transformers tokenizer; Burnish's plain one where it has none, as in training.
 
     Raises:
         DataError: The template is invalid.
@@ -25,10 +25,10 @@ def tokenizer_template(tokenizer: Any) -> ChatTemplate:
 
 
 def gguf_template(model: GgufModel) -> ChatTemplate:
-    """The template a GGUF carries.
+    """Return the template that a GGUF carries.
 
     Raises:
-        UsageError: It carries none.
+        UsageError: The file carries none.
         DataError: The template is invalid.
     """
     if not model.chat_template:
@@ -41,10 +41,10 @@ def gguf_template(model: GgufModel) -> ChatTemplate:
 
 
 def render(template: ChatTemplate, messages: Messages, *, generation_prompt: bool = True) -> str:
-    """The conversation as text, by default ready for the assistant to go on.
+    """Render the conversation as text, by default ready for the assistant's reply.
 
     Raises:
-        UsageError: The template does not take this conversation.
+        UsageError: The template refuses this conversation.
         DataError: The template tries to leave its sandbox.
     """
     turns = [dict(message) for message in messages]
@@ -57,17 +57,17 @@ def render(template: ChatTemplate, messages: Messages, *, generation_prompt: boo
 
 
 def chat_ids(tokenizer: Any, messages: Messages, template: ChatTemplate | None = None) -> list[int]:
-    """Token ids of a conversation, ready for the assistant to go on; special tokens only where the template says.
+    """Tokenize a conversation, ready for the assistant's reply; special tokens only where the template has them.
 
     Raises:
-        UsageError: The template does not take this conversation.
+        UsageError: The template refuses this conversation.
     """
     text = render(template or tokenizer_template(tokenizer), messages)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def gguf_chat_ids(model: GgufModel, text: str) -> list[int]:
-    """Token ids of a rendered conversation as other programs make them: one BOS, by the template or the tokenizer."""
+    """Tokenize a rendered conversation as other programs do: with one BOS, from the template or the tokenizer."""
     bos = model.token_text(model.bos)
     if model.adds_bos and bos and text.startswith(bos):
         text = text.removeprefix(bos)

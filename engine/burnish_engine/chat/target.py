@@ -1,4 +1,4 @@
-"""What somebody wants to talk to: a run's base, tuned or exported model, a model folder, or a GGUF file."""
+"""Find the chat target that a text names: a run's base, tuned or exported model, a model folder, or a GGUF file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal
 from burnish_engine.chat.run_model import with_template
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths, is_model_name
-from burnish_engine.contract.recipe import DevicesSection
-from burnish_engine.models.source import ModelSource, fetched_names, open_model, open_trained
+from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.models.checkpoint.source import ModelSource, fetched_names, open_model, open_trained
 from burnish_engine.runs.store import (
     adapter_of,
     open_run,
@@ -25,22 +25,22 @@ Variant = Literal["tuned", "base", "exported"]
 
 @dataclass(frozen=True)
 class FileTarget:
-    """A GGUF file."""
+    """A GGUF file as a chat target."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class ModelTarget:
-    """A model folder, with or without an adapter.
+    """A model folder, with or without an adapter, as a chat target.
 
     Attributes:
-        model: As a recipe names it, or the folder of a model that a run trained whole.
-        adapter: The adapter's folder; None where there is none yet, or none is meant.
-        tuned: Whether the adapter shall be used.
-        devices: Where it may compute.
-        base: What a run that trained this model whole started from, as its recipe names it; else empty.
-        template: Of a run: its recipe's data.template.
+        model: name as in a recipe, or folder of a model that a run trained whole.
+        adapter: folder of the adapter; None where there is none yet, or none is meant.
+        tuned: whether to use the adapter.
+        devices: devices that it may use.
+        base: name, as in a recipe, of the model that a whole-model run started from; else empty.
+        template: value of the run's data.template; "auto" for other models.
     """
 
     model: str
@@ -51,26 +51,26 @@ class ModelTarget:
     template: str = "auto"
 
     def open(self) -> ModelSource:
-        """The model, checked.
+        """Open and check the model.
 
         Raises:
-            UsageError: It is not there.
-            SetupError: Its folder is damaged.
-            DataError: The template is not there.
+            UsageError: The model does not exist.
+            SetupError: The model's folder is damaged.
+            DataError: The template does not exist.
         """
         source = open_trained(Path(self.model), self.base) if self.base else open_model(self.model)
         return with_template(source, self.template)
 
 
 def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
-    """What `target` names.
+    """Find what `target` names.
 
     Args:
-        target: A run, a model folder or name, "embedded", or a .gguf file.
-        variant: Of a run: which of its models.
+        target: name of a run or model, a model folder, "embedded", or a .gguf file.
+        variant: choice among a run's models.
 
     Raises:
-        UsageError: It names nothing that can be talked to.
+        UsageError: The target names nothing to chat with.
     """
     if target.lower().endswith(".gguf"):
         return FileTarget(Path(target))

@@ -1,7 +1,7 @@
-"""The process that holds the model one talks to: `python -m burnish_engine.chat.worker`.
+"""Process that holds the chat model: `python -m burnish_engine.chat.worker`.
 
-It is apart from the server because models are large, and because llama.cpp may end its process over a damaged file.
-It speaks the server's own protocol and knows the method `chat`.
+It is separate from the server because models are large, and because llama.cpp may end its process over a damaged file.
+It uses the server's own protocol and knows the method `chat`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from contextlib import closing
 
 from burnish_engine.channel.job import Job
 from burnish_engine.channel.worker import work
-from burnish_engine.chat.shelf import Shelf
+from burnish_engine.chat.model_cache import ModelCache
 from burnish_engine.chat.target import find_target
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.protocol import ChatRequest, Reply, Result
-from burnish_engine.models.sampling import Sampling
+from burnish_engine.contract.serve.protocol import ChatRequest, Reply, Result
+from burnish_engine.models.generation.sampling import Sampling
 
 _WAIT_S = 0.1
 
 
-class _Chats:
+class _ChatRequests:
     def __init__(self) -> None:
-        self._shelf = Shelf()
+        self._models = ModelCache()
         self._turn = threading.Lock()  # one reply at a time: a model belongs to one thread
 
     def chat(self, request: ChatRequest, job: Job) -> Result:
@@ -34,15 +34,15 @@ class _Chats:
             return self._reply(request, job)
         except BurnishError:
             raise
-        except BaseException:  # out of memory, say: what is loaded may be broken, and is in the way
-            self._shelf.clear()
+        except BaseException:  # out of memory, for example: the loaded model may be broken, and takes up the memory
+            self._models.clear()
             raise
         finally:
             self._turn.release()
 
     def _reply(self, request: ChatRequest, job: Job) -> Result:
         job.check()
-        backend, name = self._shelf.get(find_target(request.target, request.variant))
+        backend, name = self._models.get(find_target(request.target, request.variant))
         options = request.options
         sampling = Sampling(options.max_tokens, options.temperature, options.top_p, options.seed)
         messages = [message.model_dump() for message in request.messages]
@@ -63,4 +63,4 @@ class _Chats:
 
 
 if __name__ == "__main__":
-    work({"chat": _Chats().chat})
+    work({"chat": _ChatRequests().chat})

@@ -1,1 +1,1 @@
-"""The burnish command. One file a command group."""
+"""The `burnish` command, with one file per command group."""

@@ -1,4 +1,4 @@
-"""`burnish bench`: is this machine as fast as it should be. Its numbers are measured, never estimated."""
+"""`burnish bench`: measures whether this machine is as fast as it should be."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
-from burnish_engine.contract.memory_plan import LEVELS
-from burnish_engine.contract.recipe_train import Masking, Optimizer
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
 from burnish_kernels.registry import OPS
 
 app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
@@ -72,7 +72,7 @@ def step(
         str,
         typer.Option(
             metavar="LEVEL[:LAYERS],...",
-            help=f"What layers keep for the backward pass, from fastest to smallest: {', '.join(LEVELS)}; such as "
+            help=f"What layers keep for the backward pass, from fastest to smallest: {', '.join(LEVEL_NAMES)}; such as "
             "narrow:27,products for 27 layers of one and the rest of the other, or offloaded+narrow:28 by turns.",
         ),
     ] = "products",
@@ -185,8 +185,8 @@ def _print_report(report: dict[str, Any], *, json: bool) -> None:
 
 
 def _warn_of_company() -> None:
-    from burnish_engine.hardware.visible import lease_name_of
-    from burnish_engine.runs.lease import holder_of
+    from burnish_engine.hardware.gpu.visible import lease_name_of
+    from burnish_engine.runs.jobs.lease import holder_of
 
     run = holder_of(lease_name_of(0))
     if run is not None:

@@ -1,4 +1,4 @@
-"""How measured files are told: a table of this machine, one of phones, and what a phone measured."""
+"""Print measurements of GGUF files: a table of this machine, one of phones, and what a phone measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from burnish_engine.bench.gguf_phone import RAMS_GIB, on_phones, type_words
+from burnish_engine.bench.gguf_phone import RAMS_GIB, on_phones, type_text
 from burnish_engine.bench.gguf_result import FileBench
 from burnish_engine.cli.terminal import out
 from burnish_engine.contract.units import file_size, memory_size
@@ -15,7 +15,7 @@ from burnish_engine.export.gguf.header import read_header
 
 
 def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: Sequence[FileBench]) -> None:
-    """Print what was measured here, what phones of usual memory would hold, and what was measured on one."""
+    """Print the measurements of this machine, predictions for phones of usual memory, and measurements of a phone."""
     out.print(f"{results[0].device}; tokens a second")
     out.print(_speeds(results))
     for bench in results:
@@ -33,7 +33,7 @@ def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: 
         table.add_row(bench.file, *contexts, f"{phones[0].tokens_per_s:.0f} tok/s")
     out.print(table)
     for kind in dict.fromkeys(bench.type for bench in results):
-        out.dim(f"{type_words(kind)}.")
+        out.dim(f"{type_text(kind)}.")
     if measured:
         out.print()
         out.print("Measured with llama-bench:")

@@ -1,20 +1,20 @@
-"""A run's card in a few lines."""
+"""Summarize a run's card in a few lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from burnish_engine.contract.card import Circumstances, HashedFile, RunCard
+from burnish_engine.contract.run.card import HashedFile, RunCard, RunEnvironment
 from burnish_engine.contract.units import memory_size
-from burnish_engine.runs.card_words import changes_words, fact_label
+from burnish_engine.runs.compare.card_text import changes_text, fact_label
 
-_DIGITS = 12  # of a hash: enough to tell files apart
+_DIGITS = 12  # first digits of a hash: enough to distinguish files
 _MOST_FILES = 3
 _ENDED = {"finished": "at the end", "stopped": "when it was stopped", "suspended": "when it was suspended"}
 
 
 def card_lines(card: RunCard) -> Iterator[str]:
-    """What a person needs to make a run again, in sentences."""
+    """Yield the facts that a person needs to repeat a run, in sentences."""
     facts = card.circumstances
     yield "Made with " + ", ".join(f"{fact_label(name)} {version}" for name, version in facts.versions.items())
     yield f"On {_device(facts)}, {facts.os}, {facts.architecture}: {facts.engine} engine, {_precision(facts)}"
@@ -28,7 +28,7 @@ def card_lines(card: RunCard) -> Iterator[str]:
     if card.begun_step:
         yield f"The card was begun at step {card.begun_step}; what the steps before were made with is not known"
     for resume in card.resumes:
-        yield f"Went on at step {resume.step} with {changes_words(resume) or 'everything the same'}"
+        yield f"Went on at step {resume.step} with {changes_text(resume) or 'everything the same'}"
     if back := card.rollback:
         where = f"step {back.to_step}" if back.to_step else "the beginning"
         yield f"Went back from step {back.step} to {where}, and on at {back.factor:g} times the learning rate"
@@ -44,14 +44,14 @@ def card_lines(card: RunCard) -> Iterator[str]:
             yield f"What is saved is of step {result.best_step}, the best held-out loss ({result.best_loss:.4f} nats)"
 
 
-def _device(facts: Circumstances) -> str:
+def _device(facts: RunEnvironment) -> str:
     memory = memory_size(facts.memory_bytes)
     if facts.compute_capability:
         return f"{facts.device} ({memory}, compute capability {facts.compute_capability})"
     return f"{facts.device} ({memory}, threads: {facts.threads})"
 
 
-def _precision(facts: Circumstances) -> str:
+def _precision(facts: RunEnvironment) -> str:
     return (
         facts.precision if facts.weights == facts.precision else f"{facts.precision}, frozen weights in {facts.weights}"
     )

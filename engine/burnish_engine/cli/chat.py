@@ -12,8 +12,8 @@ from burnish_engine.chat.backend import ChatBackend
 from burnish_engine.chat.target import FileTarget, find_target
 from burnish_engine.cli.terminal import err, out, print_raw
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe import DevicesSection
-from burnish_engine.models.sampling import Sampling
+from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.models.generation.sampling import Sampling
 
 
 def chat(
@@ -56,10 +56,10 @@ def chat(
 
 
 def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBackend:
-    """The back end for whatever `target` names.
+    """Open the back end for `target`.
 
     Raises:
-        UsageError: It names nothing that can be talked to.
+        UsageError: The target names nothing to chat with.
         SetupError: The model cannot be loaded.
     """
     if device not in ("auto", "cuda", "cpu"):
@@ -67,28 +67,28 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
     found = find_target(target, "exported" if exported else "base" if base else "tuned")
     if isinstance(found, FileTarget):
         from burnish_engine.chat.gguf_chat import GgufChat
-        from burnish_engine.models.gguf_trial import try_file
+        from burnish_engine.models.gguf.gguf_trial import try_file
 
         try_file(found.path)
         return GgufChat(found.path)
     from burnish_engine.chat.torch_chat import TorchChat
-    from burnish_engine.models.device import choose_device, choose_precision
+    from burnish_engine.models.device.device import choose_device, choose_precision
 
     chosen = choose_device(DevicesSection.model_validate({"kind": device}))
     adapter = found.adapter if found.tuned else None
     return TorchChat(found.open(), adapter, precision=choose_precision("auto", chosen), device=chosen)
 
 
-def _lines(interactive: bool) -> list[str] | _Asking:
+def _lines(interactive: bool) -> list[str] | _Prompts:
     if interactive:
-        return _Asking()
+        return _Prompts()
     return [line for line in sys.stdin.read().splitlines() if line.strip()]
 
 
-class _Asking:
-    """Lines from the terminal until an empty one."""
+class _Prompts:
+    """Yield lines from the terminal until an empty one."""
 
-    def __iter__(self) -> _Asking:
+    def __iter__(self) -> _Prompts:
         return self
 
     def __next__(self) -> str:

@@ -1,4 +1,4 @@
-"""All commands of `burnish`, and how their errors become paragraphs and exit codes."""
+"""Register all commands of `burnish`, and turn their errors into paragraphs and exit codes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, Exi
 from burnish_engine.contract.files import cannot_write, make_private
 from burnish_engine.contract.paths import user_cache_dir, user_data_dir
 from burnish_engine.contract.version import burnish_version
-from burnish_engine.hub.offline import keep_persons_choice
+from burnish_engine.hub.offline import remember_offline_choice
 from burnish_kernels.tuning import CACHE_VARIABLE
 
 _UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 _TYPER_INTERRUPTED = 130
-"""What typer returns where a command ended with KeyboardInterrupt. No command of ours returns it."""
+"""Return value of typer where a command ended with KeyboardInterrupt; no command of ours returns it."""
 
 _NO_SUCH_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
 _LARGEST_NUMBER = 10**15
@@ -61,8 +61,8 @@ _ORDER = (
 )  # fmt: skip
 
 
-class _AsTheyAreNeeded(TyperGroup):
-    """Lists the commands in the order in which a person needs them."""
+class _LazyCommands(TyperGroup):
+    """List the commands in the order in which a person needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         known = super().list_commands(ctx)
@@ -70,7 +70,7 @@ class _AsTheyAreNeeded(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_AsTheyAreNeeded,
+    cls=_LazyCommands,
     epilog=_EXIT_CODES,
     name="burnish",
     no_args_is_help=True,
@@ -117,8 +117,8 @@ def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
     """Run the command that the arguments name, and turn errors into paragraphs and exit codes.
 
     Args:
-        arguments: without the program's name; None: those of the process.
-        stop: what signals asked for.
+        arguments: arguments without the program's name; None: those of the process.
+        stop: handler of stop signals.
 
     Returns:
         The exit code (see `contract.errors`).
@@ -131,11 +131,11 @@ def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
         result: Any = _commands().main(args=arguments, prog_name="burnish", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
-    except Exception as error:  # noqa: BLE001  the last line of defense: a bug is told, never dumped
+    except Exception as error:  # noqa: BLE001  the last line of defense: a bug is reported, never dumped
         # A library may turn the interrupt into an error of its own.
         if stop.asked and not isinstance(error, StoppedError):
             raise KeyboardInterrupt from None
-        return _told(error)
+        return _report(error)
     if result == _TYPER_INTERRUPTED:
         raise KeyboardInterrupt
     return int(result) if isinstance(result, int) else ExitCode.DONE
@@ -149,7 +149,7 @@ def _commands() -> Any:
 
 
 def _refuse_odd_numbers(command: Any) -> None:
-    """Let no option of a command, or of those below it, take NaN, infinity, or a number beyond all use."""
+    """Refuse NaN, infinity and uselessly large numbers in every option of a command and of its subcommands."""
     for below in getattr(command, "commands", {}).values():
         _refuse_odd_numbers(below)
     carried_out = command.callback
@@ -168,8 +168,8 @@ def _refuse_odd_numbers(command: Any) -> None:
         command.callback = checked
 
 
-def _told(error: Exception) -> int:
-    """Say what an error means to a person; returns the exit code. What nobody expected is told as a bug."""
+def _report(error: Exception) -> int:
+    """Explain an error to a person and return the exit code; an unexpected one is reported as a bug."""
     if isinstance(error, BurnishError):
         say_error(str(error))
         return error.exit_code
@@ -182,7 +182,7 @@ def _told(error: Exception) -> int:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")
         return ExitCode.DOES_NOT_FIT
-    format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer carries click
+    format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer packages click
     if type(error).__name__ == "NoArgsIsHelpError" and callable(format_message):
         sys.stderr.write(format_message() + "\n")
         return ExitCode.USAGE
@@ -203,9 +203,9 @@ def _told(error: Exception) -> int:
 
 
 def _prepare_process() -> None:
-    # Nothing here may reach the network by itself: models and data are what lies on disk. `models fetch` alone may,
-    # where the person has not set the same.
-    keep_persons_choice()
+    # Nothing here may reach the network by itself: models and data are on disk. `models fetch` alone may, unless the
+    # person set these variables.
+    remember_offline_choice()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,4 +1,4 @@
-"""`burnish runs compare`: two runs beside each other."""
+"""`burnish runs compare`: compares two runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich.table import Table
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.units import memory_size
-from burnish_engine.runs.compare import Comparison, Outcome
-from burnish_engine.runs.compare import compare as compare_runs
+from burnish_engine.runs.compare.compare import ComparedRun, RunComparison
+from burnish_engine.runs.compare.compare import compare as compare_runs
 from burnish_engine.runs.store import open_run
 
 _LONGEST = 60
@@ -42,7 +42,7 @@ def compare(
     return ExitCode.DONE
 
 
-def show(result: Comparison) -> None:
+def show(result: RunComparison) -> None:
     """Print a comparison."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("")
@@ -62,7 +62,7 @@ def show(result: Comparison) -> None:
         out.note(note)
 
 
-def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def _rows(outcome: ComparedRun) -> Iterator[tuple[str, str]]:
     yield "standing", f"{outcome.standing}, step {outcome.step} of {outcome.total_steps}"
     yield "training loss", _number(outcome.loss)
     after = f" (step {outcome.held_out_step})" if outcome.held_out_step not in (None, outcome.step) else ""
@@ -79,6 +79,6 @@ def _number(value: float | None) -> str:
 
 
 def _short(value: Any) -> str:
-    """A recipe's value; of a long one its end, which tells paths apart."""
+    """Shorten a recipe's long value to its end, which distinguishes paths."""
     text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"...{text[3 - _LONGEST :]}"

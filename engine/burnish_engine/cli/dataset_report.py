@@ -1,4 +1,4 @@
-"""How a close look at a dataset is printed: the reading, the template, the cut lines."""
+"""Print the report on a dataset: the reading, the template, the cut lines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from burnish_engine.contract.data_report import ColumnReading, DatasetReport, TemplateFacts
+from burnish_engine.contract.facts.data_report import ColumnReading, DatasetReport, TemplateFacts
 
 
 def report_blocks(report: DatasetReport) -> Iterator[RenderableType]:
-    """The parts of a report, each under its heading.
+    """Yield the parts of a report, each under its heading.
 
     Args:
-        report: What was found. Its findings are among the dataset's warnings.
+        report: report to print. Its findings are among the dataset's warnings.
     """
     if report.readings:
         yield Text("\nHow the columns are read", style="bold")
@@ -30,14 +30,14 @@ def report_blocks(report: DatasetReport) -> Iterator[RenderableType]:
 
 
 def _readings(readings: list[ColumnReading]) -> Table:
-    from burnish_engine.data.report import AS_TOLD
+    from burnish_engine.data.report.findings import FROM_RECIPE
 
     table = Table.grid(padding=(0, 2))
     for number, reading in enumerate(readings):
         columns = ", ".join(f"{meaning} = {name}" for meaning, name in reading.columns.items())
         style = "" if number == 0 else "dim"
         state = "in use" if number == 0 else "or"
-        sure = AS_TOLD if reading.says == AS_TOLD else f"{reading.confidence:.0%} sure"
+        sure = FROM_RECIPE if reading.says == FROM_RECIPE else f"{reading.confidence:.0%} sure"
         row = (state, sure, reading.shape, columns)
         table.add_row(*(Text(cell, style=style) for cell in row))
     return table

@@ -1,4 +1,4 @@
-"""`burnish demo`: the whole job on the embedded default."""
+"""`burnish demo`: does the whole job with the embedded model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def demo(
 
 
 class _Stages:
-    """Shows the demo's stages: a sentence each, and a bar for those that tell their share."""
+    """Show the demo's stages: a sentence each, and a bar for those that report their share."""
 
     def __init__(self, bar: RunProgress) -> None:
         self._bar = bar

@@ -1,4 +1,4 @@
-"""`burnish doctor`: what this machine is, and whether it is ready, proved by running a real kernel."""
+"""`burnish doctor`: describes this machine and proves its readiness with a real kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from rich.text import Text
 
 from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.machine import Checkup, GpuFacts, LinkFacts, MachineFacts, ParallelSettings, PcieFacts
+from burnish_engine.contract.facts.machine import (
+    Checkup,
+    GpuFacts,
+    LinkFacts,
+    MachineFacts,
+    ParallelSettings,
+    PcieFacts,
+)
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.checkup import check_up
 
@@ -55,7 +62,7 @@ def show(result: Checkup) -> None:
 
 
 def _line(label: str, value: str, *, style: str = "dim") -> None:
-    """A label and its text; on a terminal the text is broken so that it stays in its column."""
+    """Print a label and its text; on a terminal the text wraps inside its column."""
     width = max(40, out.width - _LABEL) if out.is_terminal else len(value) + 1
     first, *rest = textwrap.wrap(value, width, break_on_hyphens=False) or [""]
     out.print(Text.assemble((f"{label:<{_LABEL}}", style), first))
@@ -88,7 +95,7 @@ def _gpus(machine: MachineFacts) -> Iterator[tuple[str, str]]:
         if state:
             yield "", state
         if gpu.pcie:
-            yield "", pcie_words(gpu.pcie)
+            yield "", pcie_text(gpu.pcie)
 
 
 def _state(gpu: GpuFacts) -> Iterator[str]:
@@ -102,8 +109,8 @@ def _state(gpu: GpuFacts) -> Iterator[str]:
         yield f"{gpu.clock_mhz}{best} MHz"
 
 
-def pcie_words(pcie: PcieFacts) -> str:
-    """A connection to the host in words: what it does, what it could, what was measured."""
+def pcie_text(pcie: PcieFacts) -> str:
+    """Describe a connection to the host: its current, possible and measured speed."""
     now = f"PCIe {pcie.generation or '?'} x{pcie.width or '?'}"
     if pcie.to_gpu_gb_s and pcie.from_gpu_gb_s:
         return f"{now} under load: {pcie.to_gpu_gb_s:.1f} GB/s to the GPU, {pcie.from_gpu_gb_s:.1f} GB/s from it"
@@ -135,7 +142,7 @@ def _link(link: LinkFacts) -> Iterator[str]:
 
 
 def _settings(settings: ParallelSettings) -> Iterator[tuple[str, str]]:
-    words = {"single": "one GPU", "data_parallel": "data-parallel", "sharded": "sharded"}[settings.strategy]
-    yield "best use", f"{words}, GPU {', '.join(map(str, settings.gpus))}"
+    strategy = {"single": "one GPU", "data_parallel": "data-parallel", "sharded": "sharded"}[settings.strategy]
+    yield "best use", f"{strategy}, GPU {', '.join(map(str, settings.gpus))}"
     for reason in settings.reasons:
         yield "", reason

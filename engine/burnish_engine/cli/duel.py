@@ -1,4 +1,4 @@
-"""`burnish duel`: recipes compared under the same conditions, honestly."""
+"""`burnish duel`: compares recipes under the same conditions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from burnish_engine.cli.duel_tables import show_differences, show_prospect, show_result
+from burnish_engine.cli.duel_tables import show_differences, show_duel_forecast, show_result
 from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
 from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.state import RunStateFile, Standing
-from burnish_engine.duel.outcome import RunOutcome
+from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
+from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.planner import run_counts
-from burnish_engine.duel.spec import DuelOptions, RunSpec
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec
 from burnish_engine.duel.state import DuelFolder, DuelState, create, open_duel
 
 _SAY_EVERY_S = 30.0
@@ -53,7 +53,7 @@ def duel(
     """
     if resume is None:
         options = _options(seeds=seeds, factors=factors, extensions=extend, evaluations=evaluations, anyway=anyway)
-        found = _begun(recipes or [], options, folder, dry_run=dry_run, json=json)
+        found = _begin(recipes or [], options, folder, dry_run=dry_run, json=json)
         if found is None:
             return ExitCode.DONE
     else:
@@ -63,38 +63,38 @@ def duel(
                 f"burnish duel --resume {typed(resume)}",
             )
         found, _ = open_duel(resume)
-    return _carried_out(found, json=json)
+    return _run(found, json=json)
 
 
-def _begun(
+def _begin(
     recipes: list[Path], options: DuelOptions, folder: Path | None, *, dry_run: bool, json: bool
 ) -> DuelFolder | None:
-    """The folder of a new duel; None where it was only to be planned."""
-    from burnish_engine.duel.prepare import prospect
+    """Create the folder of a new duel; None for a dry run."""
+    from burnish_engine.duel.prepare import forecast_duel
 
     command = " ".join(["burnish", *(typed(argument) for argument in sys.argv[1:])])
     with err.status("looking at recipes and data"):
-        found = prospect(recipes, options, command)
+        found = forecast_duel(recipes, options, command)
     if not json:
         show_differences(found.state)
     if dry_run:
         if json:
             print_json(found.state.model_dump_json(indent=1))
         else:
-            show_prospect(found)
+            show_duel_forecast(found)
         return None
     if not json:
-        show_prospect(found)
+        show_duel_forecast(found)
     return create(found.state, found.recipes, folder)
 
 
-def _carried_out(folder: DuelFolder, *, json: bool) -> int:
-    from burnish_engine.duel.conduct import conduct
-    from burnish_engine.duel.report import render
+def _run(folder: DuelFolder, *, json: bool) -> int:
+    from burnish_engine.duel.report.report import render
+    from burnish_engine.duel.run_duel import run_duel
 
     again = f"Go on with: burnish duel --resume {typed(folder.root)}"
     try:
-        state = conduct(folder, _Terminal(quiet=json))
+        state = run_duel(folder, _Terminal(quiet=json))
     except KeyboardInterrupt:
         err.print(f"Stopped; what was trained is saved. {again}")
         return ExitCode.STOPPED
@@ -130,15 +130,15 @@ def _options(*, factors: str, **rest: object) -> DuelOptions:
 
 
 class _Terminal:
-    """Says how a duel goes."""
+    """Print the progress of a duel: a `DuelListener`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._said = 0.0
         self._began = time.monotonic()
 
-    def begins(self, state: DuelState, spec: RunSpec) -> None:
-        """See `Audience`."""
+    def run_begins(self, state: DuelState, spec: RunSpec) -> None:
+        """Print which run begins."""
         least, most = (count * len(state.sides) for count in run_counts(state.options))
         number = len(state.outcomes) + 1
         of = f"{least}" if number <= least else f"at most {most}"
@@ -147,17 +147,17 @@ class _Terminal:
         self._say(styled("run {} of {}: [bold]{}[/]{}", number, of, state.sides[spec.side].name, how))
         self._said, self._began = time.monotonic(), time.monotonic()
 
-    def goes_on(self, run: RunStateFile, standing: Standing) -> None:
-        """See `Audience`."""
+    def run_progress(self, run: RunStateFile, status: ObservedStatus) -> None:
+        """Print the run's step, at most every `_SAY_EVERY_S`."""
         if time.monotonic() - self._said < _SAY_EVERY_S:
             return
         self._said = time.monotonic()
         where = f"step {run.step} of {run.total_steps}" if run.total_steps else run.phase or "starting"
-        how = "" if standing in ("running", "created") else f" ({standing})"
+        how = "" if status in ("running", "created") else f" ({status})"
         self._say(styled("  [dim]{}{}, {}[/]", where, how, duration(time.monotonic() - self._began)))
 
-    def ended(self, state: DuelState, outcome: RunOutcome) -> None:
-        """See `Audience`."""
+    def run_ended(self, state: DuelState, outcome: RunOutcome) -> None:
+        """Print the run's result."""
         del state
         if outcome.ended == "diverged":
             self._say(styled("  [yellow]diverged[/] after step {}: {}", outcome.steps, outcome.message))

@@ -7,18 +7,18 @@ from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, out, styled
 from burnish_engine.contract.units import memory_size
-from burnish_engine.duel.differences import shown
-from burnish_engine.duel.figures import figures
-from burnish_engine.duel.prepare import Prospect
-from burnish_engine.duel.rates import SECOND_LOOKS, pair_level
+from burnish_engine.duel.prepare import DuelForecast
+from burnish_engine.duel.report.figures import figures
+from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.state import DuelState
-from burnish_engine.duel.verdict import headline, what_so_few_show
+from burnish_engine.duel.verdict.rates import SECOND_LOOKS, pair_level
+from burnish_engine.duel.verdict.verdict import few_seeds_note, headline
 
 _MARKS = {"compared": "", "unfair": "[yellow]unfair:[/] ", "decided": "[dim]not compared:[/] "}
 
 
 def show_differences(state: DuelState) -> None:
-    """What the recipes do differently."""
+    """Print the differences between the recipes."""
     table = _table("recipes differ in", *(side.name for side in state.sides), "")
     for one in state.differences:
         style = "bold" if one.kind == "compared" else ""
@@ -27,34 +27,34 @@ def show_differences(state: DuelState) -> None:
     out.print(table if state.differences else "The recipes are the same.", soft_wrap=False)
 
 
-def show_prospect(prospect: Prospect) -> None:
-    """How many runs a duel makes, and how long they are predicted to take."""
-    options, (least, most) = prospect.state.options, prospect.runs
+def show_duel_forecast(forecast_duel: DuelForecast) -> None:
+    """Print how many runs a duel makes, and their predicted time."""
+    options, (least, most) = forecast_duel.state.options, forecast_duel.runs
     grid = len(options.factors)
     first = f"{grid} learning rates on one seed, then " if grid > 1 else ""
     rate = "the best of them" if grid > 1 else "its own learning rate"
-    out.print(f"{least} runs: for each of {len(prospect.recipes)} sides {first}{options.seeds} seeds at {rate}.")
+    out.print(f"{least} runs: for each of {len(forecast_duel.recipes)} sides {first}{options.seeds} seeds at {rate}.")
     if most > least:
         out.print(
             f"At most {most}: up to {options.extensions} more rates for a side whose best is at the edge, and "
             f"{options.seeds} seeds at up to {SECOND_LOOKS} of its next best rates before a side is called worse."
         )
-    times = prospect.seconds
+    times = forecast_duel.seconds
     if times is None:
         out.print("How long they take is not known.")
     else:
         longest = f" (at most {duration(times[1])})" if most > least else ""
         out.print(f"Predicted training time: {duration(times[0])}{longest}; loading and evaluation come on top.")
-    for side, plan in zip(prospect.state.sides, prospect.plans, strict=True):
+    for side, plan in zip(forecast_duel.state.sides, forecast_duel.plans, strict=True):
         steps = f"{plan.steps:,} steps, " if plan.steps else ""
         fits = "" if plan.fits else " [red]does not fit[/]"
         out.print(styled("  {}: {}{} predicted" + fits, side.name, steps, memory_size(plan.memory_bytes)))
-    energy = prospect.state.energy
+    energy = forecast_duel.state.energy
     out.print(f"Energy: {energy}." if energy else "Energy is not measured here: it needs an NVIDIA GPU.")
 
 
 def show_result(state: DuelState) -> None:
-    """What came of a duel."""
+    """Print the verdicts and figures of a duel."""
     out.print()
     show_differences(state)
     out.print()
@@ -67,15 +67,15 @@ def show_result(state: DuelState) -> None:
         out.note("The conditions differ, and were compared anyway, as asked.")
     out.print()
     for verdict in state.verdicts:
-        out.print(styled("[bold]{}[/]: {}", verdict.title, verdict.words))
+        out.print(styled("[bold]{}[/]: {}", verdict.title, verdict.text))
     out.print()
     out.print(styled("[bold]{}[/]", headline(state.verdicts)))
     level = pair_level(state.options.level, len(state.sides))
-    out.dim(what_so_few_show(state.options.seeds, level))
+    out.dim(few_seeds_note(state.options.seeds, level))
 
 
 def _show_figures(state: DuelState) -> None:
-    """Figures of every side, mean and range over the seeds."""
+    """Print figures of every side, mean and range over the seeds."""
     table = _table("over the seeds: mean (least to most)", *(side.name for side in state.sides))
     for row in figures(state):
         table.add_row(row.title, *row.cells)

@@ -1,4 +1,4 @@
-"""`burnish export`: files from a run, each with its proof."""
+"""`burnish export`: makes verified files from a run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Annotated, get_args
 import typer
 from pydantic import ValidationError
 
-from burnish_engine.advise.exports import finished_refusal
+from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
 from burnish_engine.cli.export_bar import ProgressBar
 from burnish_engine.cli.terminal import out, typed, typed_run
 from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, UsageError
-from burnish_engine.contract.exports import GGUF_KINDS, ExportKind
-from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
+from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
-from burnish_engine.models.source import ModelSource, open_model
-from burnish_engine.models.wrapper import Wrapper
-from burnish_engine.runs.export_job import ExportReporter
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
+from burnish_engine.contract.units import file_size
+from burnish_engine.models.checkpoint.source import ModelSource, open_model
+from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.runs.held_out import reported_loss
+from burnish_engine.runs.jobs.export_job import ExportReporter
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
 
 
@@ -84,8 +85,8 @@ def export(
     if push:
         return _push(out_dir or paths.export, push, private=not public)
     (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
-    recipe = _with_choices(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
-    if to != "adapter":  # which is written even where the base is not there any more
+    recipe = _with_options(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
+    if to != "adapter":  # an adapter is written even where the base no longer exists
         source, adapter = trained_model(paths, recipe)
         if refused := finished_refusal(to, source.config, source.spec, adapter, source.name):
             raise UsageError(*refused)
@@ -107,7 +108,7 @@ def export(
             written = _export_other(paths, recipe, folder, to, name, bar)
             report = None
         if report is not None and to != "gguf":
-            _hand_over(report, paths, recipe, folder, to, name, quiet=json)
+            _place_files(report, paths, recipe, folder, to, name, quiet=json)
         best, why = _suggested(report, paths, recipe)
         reporter.finished(str(written.absolute()), report, suggested=best, why=why)
         bar.stop()
@@ -115,7 +116,7 @@ def export(
         out.print(f"Wrote {written.absolute()}")
     else:
         _show(report, why, folder, json=json)
-    if not json and (trial := _trial(paths, to, written, report)):
+    if not json and (trial := _chat_command(paths, to, written, report)):
         out.print(f"Try it: {trial}")
     return ExitCode.DONE
 
@@ -126,10 +127,10 @@ def _why_merged(paths: RunPaths) -> str:
     return why_merged(adapter_of(paths))
 
 
-def _trial(paths: RunPaths, to: ExportKind, written: Path, report: FidelityReport | None) -> str:
-    """The command that talks to what was exported."""
+def _chat_command(paths: RunPaths, to: ExportKind, written: Path, report: FidelityReport | None) -> str:
+    """Make the command that chats with the exported model."""
     if to in ("ollama", "lmstudio", "lora-gguf"):
-        return ""  # the notes beside the files say how
+        return ""  # the notes beside the files explain it
     if report is None:
         return f"burnish chat {typed(written.absolute()) if to == 'safetensors' else typed_run(paths)}"
     if written == paths.export:
@@ -138,7 +139,7 @@ def _trial(paths: RunPaths, to: ExportKind, written: Path, report: FidelityRepor
 
 
 def _push(folder: Path, repository: str, *, private: bool) -> int:
-    from burnish_engine.export.push import push
+    from burnish_engine.export.destinations.push import push
     from burnish_engine.hub.offline import is_offline
 
     if is_offline():
@@ -162,9 +163,9 @@ def _show_plan(paths: RunPaths, recipe: Recipe, name: str, quants: list[GgufType
 
 
 def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ProgressBar) -> Path:
-    """The adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
-    from burnish_engine.export.folders import export_adapter, export_safetensors
-    from burnish_engine.export.rounding import rounded_names
+    """Export the adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
+    from burnish_engine.export.weights.folders import export_adapter, export_safetensors
+    from burnish_engine.export.weights.nf4_merge import rounded_names
 
     if to == "adapter":
         return export_adapter(adapter_of(paths), folder / to, _wrapper(recipe))
@@ -179,7 +180,7 @@ def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind,
 
 
 def _wrapper(recipe: Recipe) -> Wrapper | None:
-    """The base's arrangement of language model and other parts; None where it has no others, or is not there."""
+    """Return the base's arrangement of language model and other parts; None where it has no others, or is missing."""
     try:
         return open_model(recipe.model.path).wrapper
     except BurnishError:
@@ -201,14 +202,14 @@ def _export_files(
     *,
     importance: bool,
 ) -> FidelityReport:
-    from burnish_engine.chat.device import undisturbing_device
+    from burnish_engine.chat.device import chat_device
     from burnish_engine.export.card import write_card
     from burnish_engine.export.job import export_gguf
-    from burnish_engine.export.quantize import USE_IMPORTANCE
-    from burnish_engine.export.reference import Asked
-    from burnish_engine.export.report import read_report
-    from burnish_engine.export.rounding import rounded_names
-    from burnish_engine.export.rows import export_rows
+    from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
+    from burnish_engine.export.run_rows import export_rows
+    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.export.verify.report import read_report
+    from burnish_engine.export.weights.nf4_merge import rounded_names
 
     source, adapter = trained_model(paths, recipe)
     rows = export_rows(paths, recipe, source)
@@ -217,8 +218,8 @@ def _export_files(
     base, without_base = (None, "") if adapter else base_of_whole(recipe)
     if without_base:
         bar.say(f"note: {without_base}")
-    asked = Asked(
-        learned=rows.learned,
+    options = ReferenceOptions(
+        supervised=rows.supervised,
         base=base,
         training=rows.training if importance else (),
         tokens=recipe.export.importance_tokens,
@@ -235,10 +236,10 @@ def _export_files(
             quants,
             held_out=rows.held_out,
             probe_chats=rows.chats[:3],
-            asked=asked,
+            options=options,
             progress=bar.show,
             cancelled=bar.cancelled,
-            device=undisturbing_device(recipe.devices)[0],
+            device=chat_device(recipe.devices)[0],
         )
     except FidelityError:
         reporter.attach(read_report(folder))
@@ -248,12 +249,12 @@ def _export_files(
     return report
 
 
-def _hand_over(
+def _place_files(
     report: FidelityReport, paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, *, quiet: bool
 ) -> None:
-    """Lay the files out for Ollama or LM Studio."""
-    from burnish_engine.export.lm_studio import export_lm_studio
-    from burnish_engine.export.ollama import export_ollama, usual_sampling
+    """Place the files for Ollama or LM Studio."""
+    from burnish_engine.export.destinations.lm_studio import export_lm_studio
+    from burnish_engine.export.destinations.ollama import export_ollama, usual_sampling
 
     source, _ = trained_model(paths, recipe)
     recommended: dict[str, object] = {}
@@ -273,8 +274,8 @@ def _hand_over(
             out.print(line)
 
 
-def _with_choices(recipe: Recipe, importance: bool | None, merge_onto: str, size_limit: float | None) -> Recipe:
-    """The recipe with what was said on the command line."""
+def _with_options(recipe: Recipe, importance: bool | None, merge_onto: str, size_limit: float | None) -> Recipe:
+    """Apply the command line's options to the recipe."""
     onto: dict[str, MergeOnto] = {name: name for name in get_args(MergeOnto)}
     if merge_onto and merge_onto not in onto:
         raise UsageError(f"--merge-onto is {merge_onto!r}.", f"Choose {' or '.join(onto)}.")
@@ -293,8 +294,8 @@ def _with_choices(recipe: Recipe, importance: bool | None, merge_onto: str, size
 
 
 def _suggested(report: FidelityReport | None, paths: RunPaths, recipe: Recipe) -> tuple[str, str]:
-    """The best of several files for the limit or the target, and why; an empty name where none fits."""
-    from burnish_engine.export.verdict import suggest
+    """Choose the best of several files for the limit or the target, with the reason; an empty name where none fits."""
+    from burnish_engine.export.verify.verdict import suggest
 
     if report is None or len(report.files) < 2:
         return "", ""
@@ -304,7 +305,7 @@ def _suggested(report: FidelityReport | None, paths: RunPaths, recipe: Recipe) -
     if best is None:
         return (
             "",
-            f"None of the files is below {limit / 1e6:.0f} MB." if limit else "None of the files fits the target.",
+            f"None of the files is below {file_size(limit)}." if limit else "None of the files fits the target.",
         )
     return best.file.file, best.why
 

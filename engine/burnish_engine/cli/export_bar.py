@@ -1,4 +1,4 @@
-"""The progress bar of an export, which also asks the work to stop."""
+"""Progress bar of an export, which also asks the work to stop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from burnish_engine.cli.stop_signals import noticed
+from burnish_engine.cli.stop_signals import set_on_stop
 from burnish_engine.cli.terminal import out
-from burnish_engine.runs.export_job import ExportReporter
+from burnish_engine.runs.jobs.export_job import ExportReporter
 
 
 class ProgressBar:
-    """Shows (what, share) on a terminal and to the reporter; Ctrl-C, or its cancel, asks the work to stop cleanly."""
+    """Show (what, share) on a terminal and to the reporter; Ctrl-C, or the reporter's cancel, asks the work to stop."""
 
     def __init__(self, *, quiet: bool, reporter: ExportReporter | None = None) -> None:
         self._reporter = reporter
@@ -28,7 +28,7 @@ class ProgressBar:
         self._quiet = quiet
         self._stage = ""
         self._interrupted = threading.Event()
-        self._signals = noticed(self._interrupted)
+        self._signals = set_on_stop(self._interrupted)
 
     def __enter__(self) -> ProgressBar:
         self._signals.__enter__()
@@ -40,7 +40,7 @@ class ProgressBar:
         self.stop()
 
     def stop(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         self._bar.stop()
 
     def say(self, text: str) -> None:
@@ -49,7 +49,7 @@ class ProgressBar:
             out.print(text)
 
     def show(self, what: str, share: float) -> None:
-        """The `progress` callback."""
+        """Show the progress: the `progress` callback."""
         self._bar.update(self._task, description=what, completed=share)
         if what != self._stage and share < 1.0 and not self._quiet and not out.is_terminal:
             out.print(f"{what}...")
@@ -58,5 +58,5 @@ class ProgressBar:
             self._reporter.progress(what, share)
 
     def cancelled(self) -> bool:
-        """The `cancelled` callback."""
+        """Whether to stop: the `cancelled` callback."""
         return self._interrupted.is_set() or (self._reporter is not None and self._reporter.cancelled())

@@ -1,4 +1,4 @@
-"""How exports are told: the fidelity report, the forecast, the suggestion."""
+"""Print the fidelity report, the forecast and the suggestion of an export."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from burnish_engine.cli.terminal import out, print_json, styled
-from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.units import file_size, memory_size
-from burnish_engine.export.verdict import in_words
+from burnish_engine.export.verify.verdict import verdict_text
 
 if TYPE_CHECKING:
-    from burnish_engine.export.forecast import Forecast
+    from burnish_engine.export.forecast import ExportForecast
 
 
-def show_forecast(forecast: Forecast) -> None:
-    """Print what an export would take."""
+def show_forecast(forecast: ExportForecast) -> None:
+    """Print the forecast of an export."""
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "disk", "memory", "about"):
         table.add_column(title)
@@ -61,7 +61,7 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     if report.base_loss is not None and report.tuned_loss is not None:
         out.print(f"Held-out loss: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f} nats a learned token.")
     for entry in report.files:
-        out.print(in_words(entry))
+        out.print(verdict_text(entry))
     for note in report.notes:
         out.dim(f"note: {note}")
     for entry in report.files:

@@ -1,4 +1,4 @@
-"""`burnish models fetch`: download a model by name. The one command that downloads a model."""
+"""`burnish models fetch`: downloads a model by name; the only command that downloads a model."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from burnish_engine.cli.stop_signals import noticed
+from burnish_engine.cli.stop_signals import set_on_stop
 from burnish_engine.cli.terminal import out, print_json, styled
-from burnish_engine.contract.advice import CatalogModel
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.facts.advice import CatalogModel
 from burnish_engine.contract.units import file_size
-from burnish_engine.hub.files import Listing
+from burnish_engine.hub.files import ModelListing
 from burnish_engine.hub.manifest import read_manifest
 
 _TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  the name of the variable that huggingface_hub reads too
@@ -57,7 +57,7 @@ def fetch(
 
 
 def _token(variable: str) -> str:
-    """The token in an environment variable. It is never an argument: those are seen by everyone on the machine."""
+    """Read the token from an environment variable, never from an argument, which everyone on the machine can see."""
     value = os.environ.get(variable, "")
     if not value and variable != _TOKEN_VARIABLE:
         raise UsageError(
@@ -68,13 +68,13 @@ def _token(variable: str) -> str:
 
 
 def _catalog_entry(name: str) -> CatalogModel | None:
-    from burnish_engine.advise.catalog import find_model
+    from burnish_engine.advise.facts.catalog import find_model
 
     return find_model(name)
 
 
 class _Display:
-    """What will be downloaded, then a bar on a terminal or a line every tenth in a log; Ctrl-C stops cleanly."""
+    """Print the download's files, then a bar on a terminal or a line every tenth in a log; Ctrl-C stops cleanly."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -90,7 +90,7 @@ class _Display:
         )
         self._task = self._bar.add_task("", total=None)
         self._interrupted = threading.Event()
-        self._signals = noticed(self._interrupted)
+        self._signals = set_on_stop(self._interrupted)
         self._tenths = 0
         self._waiting = ""
         self.announced = False
@@ -104,12 +104,12 @@ class _Display:
         self._signals.__exit__(None, None, None)
         self._bar.stop()
 
-    def announce(self, listing: Listing) -> None:
-        """The `listed` callback."""
+    def announce(self, listing: ModelListing) -> None:
+        """Print the files to download: the `listed` callback."""
         self.announced = True
         if self._quiet:
             return
-        here = f", {file_size(listing.here_bytes)} of them here" if listing.here_bytes else ""
+        here = f", {file_size(listing.downloaded_bytes)} of them here" if listing.downloaded_bytes else ""
         what = f" at {listing.commit[:12]}: {len(listing.files)} files, {file_size(listing.total_bytes)}{here}"
         out.print(styled("[bold]{}[/]{}", listing.name, what))
         out.print(f"License: {listing.license or 'not named on its page; read it before you use the model'}")
@@ -119,7 +119,7 @@ class _Display:
             out.print("Gated: the terms you accepted on its page apply.")
 
     def show(self, what: str, done: int, total: int) -> None:
-        """The `progress` callback."""
+        """Show the progress: the `progress` callback."""
         self._bar.update(self._task, description=what, completed=done, total=total or None)
         if self._quiet or out.is_terminal:
             return
@@ -132,5 +132,5 @@ class _Display:
             out.print(f"{tenths * 10} %  {file_size(done)} of {file_size(total)}")
 
     def cancelled(self) -> bool:
-        """The `cancelled` callback."""
+        """Whether to stop: the `cancelled` callback."""
         return self._interrupted.is_set()

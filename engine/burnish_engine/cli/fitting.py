@@ -1,4 +1,4 @@
-"""`burnish plan` without a recipe: the largest model, the longest row and the biggest pass that fit."""
+"""`burnish plan` without a recipe: the largest model, the longest row and the largest pass that fit."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from rich.text import Text
 
 from burnish_engine.cli.terminal import err, out, print_json, styled
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.facts.capacity import LIMIT_TEXT, METHOD_TEXT, DeviceCapacity, LargestPass, ModelCapacity
 from burnish_engine.contract.units import memory_size
-from burnish_engine.contract.what_fits import LIMIT_WORDS, METHOD_WORDS, ModelReach, Reach, WhatFits
 
 
 def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool) -> int:
-    """Work it out and print it.
+    """Compute what fits and print it.
 
     Args:
-        model: Only this one; empty: the usual ones and the largest.
-        gpu_gib: For a card of that memory; 0: for this machine.
-        skip_data: Refused: there is no data to skip.
-        json: Print one JSON document.
+        model: name of the only model to judge; empty: the usual ones and the largest.
+        gpu_gib: memory of the card to plan for, GiB; 0: this machine.
+        skip_data: option that is refused: there is no data to skip.
+        json: whether to print one JSON document.
 
     Raises:
         UsageError: The model or the card does not exist, or an option makes no sense.
     """
-    from burnish_engine.advise.catalog import catalog, models_here
-    from burnish_engine.advise.suggest import chosen_model
-    from burnish_engine.advise.what_fits import what_fits
+    from burnish_engine.advise.facts.catalog import catalog, fetched_models
+    from burnish_engine.advise.suggest.capacity import find_capacity
+    from burnish_engine.advise.suggest.suggest import chosen_model
     from burnish_engine.hardware.probe import probe
 
     if skip_data:
@@ -37,9 +37,9 @@ def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool)
     only = None
     if model:
         folder = Path(model).is_dir() and model != "embedded"
-        only = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), models_here(catalog()))
+        only = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), fetched_models(catalog()))
     with err.status("working out what fits") as status:
-        answer = what_fits(
+        answer = find_capacity(
             probe(),
             catalog(),
             only=only,
@@ -53,12 +53,12 @@ def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool)
     return ExitCode.DONE if any(one.longest for one in answer.models) else ExitCode.DOES_NOT_FIT
 
 
-def show_what_fits(answer: WhatFits, *, only: bool = False) -> None:
+def show_what_fits(answer: DeviceCapacity, *, only: bool = False) -> None:
     """Print the answer.
 
     Args:
-        answer: What fits.
-        only: It is about one model that was asked for, so why something does not fit is told in full.
+        answer: result to print.
+        only: whether it is about one requested model, so that the reason why something does not fit is given in full.
     """
     free, total = answer.memory_free_bytes, answer.memory_total_bytes
     room = "" if free == total else f": {memory_size(free)} of {memory_size(total)} free"
@@ -72,7 +72,7 @@ def show_what_fits(answer: WhatFits, *, only: bool = False) -> None:
         about = f"Biggest pass of rows of {answer.row_tokens:,} tokens"
         _print_table(about, [(one, one.biggest) for one in fitting], rows=True)
         out.print()
-    _say_what_does_not(answer, only=only)
+    _say_misfits(answer, only=only)
     for note in answer.notes:
         out.note(note)
     how = f"adapters of rank {answer.rank}, {answer.precision}, every token learned"
@@ -80,7 +80,7 @@ def show_what_fits(answer: WhatFits, *, only: bool = False) -> None:
     out.dim(f"All of it is predicted, not measured: {how}.{speed}")
 
 
-def _say_largest(answer: WhatFits) -> None:
+def _say_largest(answer: DeviceCapacity) -> None:
     for one in answer.models:
         reach = one.biggest or one.longest
         if one.largest and reach:
@@ -89,11 +89,11 @@ def _say_largest(answer: WhatFits) -> None:
             out.print(styled("Largest model that trains {}: [bold]{}[/], {}", bits, one.title, speed))
 
 
-def _say_what_does_not(answer: WhatFits, *, only: bool) -> None:
+def _say_misfits(answer: DeviceCapacity, *, only: bool) -> None:
     none = [one for one in answer.models if not one.longest]
     if only:
         for one in none:
-            out.print(styled("[yellow]not as {}:[/] {}", METHOD_WORDS[one.method], one.problem))
+            out.print(styled("[yellow]not as {}:[/] {}", METHOD_TEXT[one.method], one.problem))
         return
     fitting = {one.name for one in answer.models if one.longest}
     titles = dict.fromkeys(one.title for one in none if one.name not in fitting)
@@ -101,7 +101,7 @@ def _say_what_does_not(answer: WhatFits, *, only: bool) -> None:
         out.dim(f"Do not fit: {', '.join(titles)}. Why: burnish plan --model NAME")
 
 
-def _print_table(heading: str, reached: list[tuple[ModelReach, Reach | None]], *, rows: bool) -> None:
+def _print_table(heading: str, reached: list[tuple[ModelCapacity, LargestPass | None]], *, rows: bool) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=heading, title_justify="left")
     table.title_style = "bold"
     table.add_column("model", no_wrap=True)
@@ -113,19 +113,19 @@ def _print_table(heading: str, reached: list[tuple[ModelReach, Reach | None]], *
     for one, reach in reached:
         title = "" if one.title == before else one.title
         before = one.title
-        cells = [title, METHOD_WORDS[one.method]]
+        cells = [title, METHOD_TEXT[one.method]]
         if reach is None:
             cells += ["-"] * (4 if rows else 3) + ["memory: not one such row"]
         else:
             cells += [f"{reach.rows:,}"] if rows else []
             cells += [f"{reach.tokens:,}", _rate(reach.tokens_per_s), memory_size(reach.memory_bytes)]
-            cells.append(LIMIT_WORDS[reach.limited_by])
+            cells.append(LIMIT_TEXT[reach.limited_by])
         table.add_row(*cells)
     out.print()
     out.print(table, soft_wrap=False)
 
 
-def _bits(answer: WhatFits) -> int:
+def _bits(answer: DeviceCapacity) -> int:
     return 32 if answer.precision == "fp32" else 16
 
 

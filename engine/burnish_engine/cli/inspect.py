@@ -1,4 +1,4 @@
-"""`burnish inspect`: what is in a dataset, and what would be trained on."""
+"""`burnish inspect`: shows a dataset, and what would be trained on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rich.text import Text
 from burnish_engine.cli.dataset_report import report_blocks
 from burnish_engine.cli.terminal import Terminal, err, print_json
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts import DatasetFacts, LengthStats
+from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
 from burnish_engine.contract.plain_text import printable
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_data import DataSection
-from burnish_engine.contract.recipe_train import TrainSection
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_train import TrainSection
 
 _LEARNED = "bold yellow underline"
 _BAR_CELLS = 40
@@ -91,13 +91,13 @@ def inspect(
         },
         train={"micro_batch_tokens": micro_batch_tokens or max(max_length, _default_budget())},
     )
-    from burnish_engine.data.prepare import look
-    from burnish_engine.models.source import open_model
-    from burnish_engine.models.tokenizer import load_tokenizer
+    from burnish_engine.data.prepare import inspect_dataset
+    from burnish_engine.models.checkpoint.source import open_model
+    from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     with err.status("reading the model's tokenizer") as status:
         tokenizer = load_tokenizer(open_model(model))
-        facts = look(
+        facts = inspect_dataset(
             recipe,
             tokenizer,
             whole=whole,
@@ -113,9 +113,9 @@ def show_facts(facts: DatasetFacts, recipe: Recipe, console: Terminal) -> None:
     """Print a dataset's facts.
 
     Args:
-        facts: What was found.
-        recipe: The settings they were found with.
-        console: Where to print.
+        facts: facts on the dataset.
+        recipe: settings that the facts were found with.
+        console: terminal to print on.
     """
     console.print(_summary(facts, recipe))
     if facts.dropped:
@@ -138,7 +138,7 @@ def _recipe(data: dict[str, object], train: dict[str, object]) -> Recipe:
 
 
 def _problem(detail: Any) -> str:
-    """One of pydantic's findings, with the option that it is about."""
+    """Describe one of pydantic's findings, with the option that it is about."""
     says = str(detail["msg"]).removeprefix("Value error, ")
     option = str(detail["loc"][0]).replace("_", "-") if detail["loc"] else ""
     return f"--{option} {detail['input']}: {says}" if option else says
@@ -174,16 +174,16 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
 
 
 def _kept(rows: int, documents: int) -> str:
-    """The number of rows in words; long ones may be several documents, and weights repeat or leave out rows."""
+    """Describe the number of rows; long ones may be several documents, and weights repeat or omit rows."""
     return f"{rows:,} row{'' if rows == 1 else 's'}" + (f" as {documents:,} documents" if documents != rows else "")
 
 
 def _dropped(facts: DatasetFacts) -> Table:
-    from burnish_engine.data.report import rows_in_words
+    from burnish_engine.data.report.findings import row_list_text
 
     table = Table.grid(padding=(0, 2))
     for reason, count in sorted(facts.dropped.items(), key=lambda item: -item[1]):
-        first = rows_in_words(facts.dropped_examples.get(reason, []), several=len(facts.files) > 1)
+        first = row_list_text(facts.dropped_examples.get(reason, []), several=len(facts.files) > 1)
         table.add_row(f"{count:,}", reason, Text(f"first: row {first}", style="dim"))
     return table
 
@@ -208,7 +208,7 @@ def _histogram(lengths: LengthStats, max_length: int, console: Terminal) -> Grou
 
 
 def _example(facts: DatasetFacts, console: Terminal) -> tuple[Text, Padding]:
-    """The example row; what is learned is colored and underlined, and in brackets where there is no color."""
+    """Render the example row; supervised text is colored and underlined, and in brackets where there is no color."""
     colors = console.is_terminal and not console.no_color and console.color_system is not None
     opening, closing = ("", "") if colors else (("[[", "]]") if console.options.ascii_only else ("⟦", "⟧"))
     text = Text()

@@ -1,6 +1,6 @@
-"""Entry point of `burnish`: from its first moment on, Ctrl-C and a closed terminal end it in words.
+"""Entry point of `burnish`: Ctrl-C and a closed terminal end it with a message from its first moment on.
 
-Nothing heavy is imported here: the commands, with all they need, are imported after the signals are taken care of.
+It imports nothing heavy: the commands, with all they need, are imported after the signal handlers are installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: without the program's name; by default those of the process.
+        arguments: arguments without the program's name; by default those of the process.
 
     Returns:
         The exit code (see `contract.errors`); it is also what the process exits with when run as a script.
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> None:
-    """Console script."""
+    """Run the console script."""
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the interpreter ends prints no traceback
     sys.exit(code)

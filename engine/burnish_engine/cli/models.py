@@ -1,4 +1,4 @@
-"""`burnish models`: the catalog, ranked for this machine and the device the result is for."""
+"""`burnish models`: ranks the catalog for this machine and the target device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typer.core import TyperGroup
 from burnish_engine.cli import fetch
 from burnish_engine.cli.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
 from burnish_engine.cli.terminal import out, print_json, styled, typed
-from burnish_engine.contract.advice import RankedModel
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.recipe_export import TargetSection
+from burnish_engine.contract.facts.advice import RankedModel
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.units import file_size, memory_size
 
 _SHOWN = 10
@@ -28,7 +28,7 @@ _VERDICTS = {
 
 
 class _SearchByDefault(TyperGroup):
-    """`burnish models qwen` means `burnish models search qwen`."""
+    """Make `burnish models qwen` mean `burnish models search qwen`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in {*self.commands, "-h", "--help"}:
@@ -58,15 +58,15 @@ def search(
 
     The best train well on this machine and run well on the target: the device that the result shall run on.
     """
-    from burnish_engine.advise.catalog import EMBEDDED, catalog, models_here
-    from burnish_engine.advise.catalog import search as search_catalog
-    from burnish_engine.advise.rank import rank
+    from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models
+    from burnish_engine.advise.facts.catalog import search as search_catalog
+    from burnish_engine.advise.suggest.rank import rank
     from burnish_engine.hardware.probe import probe
 
     section = target_section(target, ram_gib, context)
     machine = probe()
     found = search_catalog(" ".join(query or []), catalog())
-    ranked = rank(machine, found, section, here=models_here(found) | {EMBEDDED})
+    ranked = rank(machine, found, section, here=fetched_models(found) | {EMBEDDED})
     if json:
         print_json("[" + ",\n".join(model.model_dump_json() for model in ranked) + "]")
     else:
@@ -78,7 +78,7 @@ def search(
 
 
 def _search_all(query: list[str], target: str, ram_gib: float, context: int) -> str:
-    """The command that lists everything of the same search."""
+    """Make the command that lists all results of the same search."""
     options = {"--target": target, "--ram-gib": f"{ram_gib:g}", "--context": str(context)}
     usual = {"--target": "laptop", "--ram-gib": "0", "--context": str(DEFAULT_CONTEXT)}
     changed = [word for name, value in options.items() if value != usual[name] for word in (name, value)]
@@ -86,8 +86,8 @@ def _search_all(query: list[str], target: str, ram_gib: float, context: int) -> 
 
 
 def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSection, *, everything: bool) -> None:
-    from burnish_engine.advise.fit import best_gpu
-    from burnish_engine.advise.on_target import usable_bytes
+    from burnish_engine.advise.plan.recipe_fit import best_gpu
+    from burnish_engine.advise.predict.on_target import usable_bytes
 
     if not ranked:
         out.print("No model of the catalog matches. Fetch any other by name: burnish models fetch OWNER/NAME")

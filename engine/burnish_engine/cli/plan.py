@@ -1,4 +1,4 @@
-"""`burnish plan`: what a run will take, and whether it fits, before anything is loaded; or what would fit."""
+"""`burnish plan`: predicts what a run takes and whether it fits, before anything is loaded; or what would fit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.table import Table
 
 from burnish_engine.cli.fitting import answer_what_fits
 from burnish_engine.cli.terminal import duration, err, out, print_json, styled
-from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.facts import DatasetFacts
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.units import file_size, memory_size
 
 _ROUGH = "steps and training time are unknown or rough"
@@ -48,7 +48,7 @@ def plan(
     """
     if recipe is None:
         return answer_what_fits(model, gpu_gib, skip_data=skip_data, json=json)
-    from burnish_engine.advise.gather import plan_recipe
+    from burnish_engine.advise.plan.plan_recipe import plan_recipe
 
     if model or gpu_gib:
         option = "--model" if model else "--gpu-gib"
@@ -58,7 +58,7 @@ def plan(
         )
     parsed = load_recipe(recipe)
     unread = _why_unread(parsed, skip=skip_data)
-    result = plan_recipe(parsed, dataset=None if unread else _look_at_data(parsed))
+    result = plan_recipe(parsed, dataset=None if unread else _inspect_data(parsed))
     if json:
         print_json(result.model_dump_json(indent=2))
     else:
@@ -67,7 +67,7 @@ def plan(
 
 
 def _why_unread(recipe: Recipe, *, skip: bool) -> str:
-    """Why the dataset cannot be looked at, and what would let it; empty where it can."""
+    """Explain why the dataset cannot be read, and what would allow it; empty where it can."""
     name = recipe.model.path
     if skip:
         return f"The data was not read (--skip-data), so {_ROUGH}."
@@ -81,22 +81,22 @@ def _why_unread(recipe: Recipe, *, skip: bool) -> str:
     return ""
 
 
-def _look_at_data(recipe: Recipe) -> DatasetFacts:
-    """The dataset's facts."""
-    from burnish_engine.data.prepare import look
-    from burnish_engine.models.source import open_model
-    from burnish_engine.models.tokenizer import load_tokenizer
+def _inspect_data(recipe: Recipe) -> DatasetFacts:
+    """Inspect the dataset."""
+    from burnish_engine.data.prepare import inspect_dataset
+    from burnish_engine.models.checkpoint.source import open_model
+    from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     with err.status("reading the data"):
-        return look(recipe, load_tokenizer(open_model(recipe.model.path))).facts
+        return inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
 
 
-def show_plan(result: Plan, unread: str = "") -> None:
+def show_plan(result: RunPlan, unread: str = "") -> None:
     """Print a plan.
 
     Args:
-        result: The plan.
-        unread: Why the dataset is not part of it; empty where it is.
+        result: plan to print.
+        unread: reason why the dataset is not part of it; empty where it is.
     """
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()

@@ -1,4 +1,4 @@
-"""A run's events as a progress bar on a terminal, or as plain lines in a log."""
+"""Show a run's events as a progress bar on a terminal, or as plain lines in a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, err, out, styled
-from burnish_engine.contract.events import (
+from burnish_engine.contract.run.events import (
     BestKept,
     CheckpointSaved,
     DataReady,
@@ -46,7 +46,7 @@ _NOTE = "[yellow]note:[/] {}"
 
 
 class RunProgress:
-    """Shows events as they come: over a bar on a terminal, else as a line every ten seconds and one a phase.
+    """Show events as they come: over a bar on a terminal, else as a line every ten seconds and one per phase.
 
     A context manager, because the bar takes the terminal's last line.
     """
@@ -95,20 +95,20 @@ class RunProgress:
             self._bar.update(self._bar_task(), total=event.total_steps, completed=event.resumed_from_step or 0)
 
     def stopping(self) -> None:
-        """Say at once how a run ends that Ctrl-C asks to stop."""
+        """Say at once how a run ends after Ctrl-C."""
         how = _STOPPING.get(self._phase, "Stopping after this step and saving")
         (out if out.is_terminal else err).print(f"{how}; press Ctrl-C again to stop at once without saving.")
 
     def memory_line(self) -> str:
-        """The predicted and the measured peak of memory; empty where one is not known."""
-        return memory_words(self._plan, self._peak_bytes)
+        """Describe the predicted and the measured peak of memory; empty where one is unknown."""
+        return memory_text(self._plan, self._peak_bytes)
 
     def note(self, line: str | Text) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self._bar.console.print(line)
 
     def stage(self, what: str, share: float) -> None:
-        """How far a stage is that only tells its share (0 to 1)."""
+        """Show the progress of a stage that only reports its share (0 to 1)."""
         if self._stage is None:
             self._stage = self._bar.add_task(what, total=1.0, detail="")
         self._bar.update(self._stage, description=what, completed=share)
@@ -123,12 +123,12 @@ class RunProgress:
 
     def _change_phase(self, phase: str) -> None:
         self._phase = phase
-        words = _PHASES[phase]
-        self._bar.update(self._bar_task(), description=words)
+        description = _PHASES[phase]
+        self._bar.update(self._bar_task(), description=description)
         if phase == "paused":
             out.print("paused (`burnish runs resume` goes on)")
         elif phase != "training" and not out.is_terminal:
-            out.print(f"{words}...")
+            out.print(f"{description}...")
 
     def _step(self, event: StepDone) -> None:
         detail = (
@@ -143,12 +143,12 @@ class RunProgress:
             out.print(f"step {event.step}  {detail}")
 
 
-def memory_words(plan: PlanMade | None, peak_bytes: int) -> str:
-    """The predicted and the measured peak of memory; empty where one is not known.
+def memory_text(plan: PlanMade | None, peak_bytes: int) -> str:
+    """Describe the predicted and the measured peak of memory; empty where one is unknown.
 
     Args:
-        plan: What was predicted.
-        peak_bytes: Measured; 0: not known.
+        plan: prediction.
+        peak_bytes: measured peak, bytes; 0: unknown.
     """
     if plan is None or not peak_bytes:
         return ""

@@ -1,4 +1,4 @@
-"""`burnish recipe`: write, check and explain recipes."""
+"""`burnish recipe`: writes, checks and explains recipes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_model_name
-from burnish_engine.contract.recipe import ModelSection, Recipe
-from burnish_engine.contract.recipe_data import DataSection
-from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
-from burnish_engine.contract.recipe_train import idle_note
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
+from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
 
@@ -38,9 +38,9 @@ def new(
 
 
 def _as_written(file: Path, folder: Path) -> str:
-    """A data file as the recipe in `folder` names it.
+    """Express a data file's path as the recipe in `folder` names it.
 
-    Given relative and lying under that folder or beside it, it stays relative, so that both can be moved together.
+    A relative path to a file under that folder or beside it stays relative, so that both can be moved together.
     """
     absolute = file.expanduser().absolute()
     if file.expanduser().is_absolute():
@@ -56,11 +56,11 @@ def _as_written(file: Path, folder: Path) -> str:
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
     """Say whether a recipe is right, and if not, what is wrong."""
     recipe = load_recipe(path)
-    from burnish_engine.data.template import check_template
+    from burnish_engine.data.templates.template import check_template
 
     check_template(recipe.data.template)
     out.print(f"{path} is a valid recipe.")
-    if note := idle_note(recipe.adapter):
+    if note := unused_settings_note(recipe.adapter):
         out.print(f"note: {note}")
 
 

@@ -1,4 +1,4 @@
-"""`burnish runs`: see runs, command them, go on with them."""
+"""`burnish runs`: lists runs, commands them, and resumes them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from rich.table import Table
 
 from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
-from burnish_engine.cli.progress import memory_words
+from burnish_engine.cli.progress import memory_text
 from burnish_engine.cli.terminal import duration, out, print_json, styled
-from burnish_engine.cli.train import carry_out
-from burnish_engine.contract.card import RunCard
-from burnish_engine.contract.commands import CommandName
+from burnish_engine.cli.train import train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.events import (
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.plain_text import one_line
+from burnish_engine.contract.run.card import RunCard
+from burnish_engine.contract.run.commands import CommandName
+from burnish_engine.contract.run.events import (
     CommandDone,
     EvaluationDone,
     Event,
@@ -28,11 +30,9 @@ from burnish_engine.contract.events import (
     StepDone,
     Warned,
 )
-from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.plain_text import one_line
-from burnish_engine.runs import actions, lease
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.jobs import actions, lease
 from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
 
 app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
@@ -60,7 +60,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
         state = summary.state
         table.add_row(
             state.run,
-            summary.standing,
+            summary.status,
             f"{state.step}/{state.total_steps}",
             "" if state.loss is None else f"{state.loss:.3f}",
             "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
@@ -84,7 +84,7 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
         return
     state = summary.state
-    where = f"{summary.standing}, step {state.step} of {state.total_steps}"
+    where = f"{summary.status}, step {state.step} of {state.total_steps}"
     out.print(styled("[bold]{}[/]: {}", state.run, where))
     if state.message:
         out.print(state.message)
@@ -95,10 +95,10 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         elif isinstance(event, Warned):
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
-            out.print(_rolled_back_words(event))
+            out.print(_rolled_back_text(event))
     for step in sorted(steps)[:: max(1, len(steps) // 10)]:
         out.print(f"step {step}: loss {steps[step]:.4f}")
-    if memory_line := memory_words(predicted, measured):
+    if memory_line := memory_text(predicted, measured):
         out.print(memory_line)
     if state.verdict and not (card and card.guard):
         out.print(f"Is it training? {state.verdict}")
@@ -159,9 +159,9 @@ def resume(
         return _command(run, "resume")
     lease.dequeue(paths)
     try:
-        return carry_out(paths, queue=queue or wait, force=force, anyway=anyway)
+        return train_run(paths, queue=queue or wait, force=force, anyway=anyway)
     finally:
-        if wait:  # whatever happened, the next one in the queue must not wait for us
+        if wait:  # in every case the next run in the queue must not wait for us
             lease.release(paths)
             lease.start_waiting()
 
@@ -209,13 +209,13 @@ def _command(run: str, name: CommandName) -> int:
     return ExitCode.DONE
 
 
-def _rolled_back_words(event: RolledBack) -> str:
+def _rolled_back_text(event: RolledBack) -> str:
     where = f"step {event.to_step}" if event.to_step else "the beginning"
     return f"went back from step {event.step} to {where}: {event.reason}"
 
 
 def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
-    """What the run was last predicted to take, and the peak measured since, bytes; 0: not known."""
+    """Find the last prediction of the run, and the peak measured since, bytes; 0: unknown."""
     plan, peak = None, 0
     for event in events:
         if isinstance(event, PlanMade):
@@ -228,7 +228,7 @@ def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
 
 
 def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
-    """The run's card, or what is wrong with it; neither where it has none."""
+    """Read the run's card, or the reason why it cannot be read; neither where there is none."""
     try:
         return read_card(paths), ""
     except UsageError as error:
@@ -238,6 +238,6 @@ def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
 def _as_dict(summary: RunSummary) -> dict[str, object]:
     return {
         **summary.state.model_dump(mode="json"),
-        "standing": summary.standing,
+        "standing": summary.status,
         "folder": str(Path(summary.paths.root)),
     }

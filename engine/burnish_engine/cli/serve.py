@@ -1,4 +1,4 @@
-"""`burnish serve`: answer a program's questions on standard input and output, as JSON lines."""
+"""`burnish serve`: answers a program's requests on standard input and output, as JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def serve(
     Requests in on standard input, progress and results out on standard output, one JSON object a line.
     """
     if protocol:
-        from burnish_engine.contract.protocol_page import protocol_page
+        from burnish_engine.contract.serve.protocol_page import protocol_page
 
         print_raw(protocol_page())
         return

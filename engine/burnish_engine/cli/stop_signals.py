@@ -1,8 +1,8 @@
-"""Ctrl-C, a termination and a closed terminal: one way to stop for all commands.
+"""Handle Ctrl-C, a termination and a closed terminal in one way for all commands.
 
 By default each of them raises KeyboardInterrupt in the main thread, and the command ends with "Stopped." and exit code
-20. Work that can save first takes them over for its time: training (`train.commands`), and whatever runs inside
-`noticed`. Imports nothing heavy: it has to be there before the commands are.
+20. Work that can save first handles them itself meanwhile: training (`train.lifecycle.commands`), and everything inside
+`set_on_stop`. Imports nothing heavy: it is loaded before the commands.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LONGEST_SAVE_S = 60.0  # Windows itself waits about 5 s for a closed console, 2
 
 
 class StopSignals:
-    """The handler of signals to stop, and whether one has come.
+    """Handler of stop signals, which records whether one has come.
 
     Attributes:
-        asked: whether one has asked to stop by raising KeyboardInterrupt.
-        importing: while true, a signal ends the process at once. An exception that is raised inside an import may be
-            swallowed there, or be turned into another; nothing that would have to be saved exists yet.
+        asked: whether a signal has raised KeyboardInterrupt.
+        importing: while true, a signal ends the process at once. An import may swallow an exception raised inside it,
+            or turn it into another; nothing needs saving yet.
     """
 
     def __init__(self) -> None:
@@ -56,18 +56,18 @@ class StopSignals:
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Inside, every signal to stop raises KeyboardInterrupt; `nohup` is respected. Only in the main thread."""
+    """Make every stop signal raise KeyboardInterrupt inside the context; respects `nohup`. Only in the main thread."""
     stop = StopSignals()
     with _handled_by(stop.interrupt), _closed_console():
         yield stop
 
 
 @contextmanager
-def noticed(asked: threading.Event) -> Iterator[None]:
-    """Inside, a signal to stop only sets the event; the work looks at it and ends cleanly.
+def set_on_stop(asked: threading.Event) -> Iterator[None]:
+    """Make a stop signal only set the event inside the context, so that the work can end cleanly.
 
     Args:
-        asked: set by the first signal.
+        asked: event that the first signal sets.
     """
     with _handled_by(lambda _number, _frame: asked.set()):
         yield
@@ -89,10 +89,10 @@ def _handled_by(handler: signal._HANDLER) -> Iterator[None]:
 
 @contextmanager
 def _closed_console() -> Iterator[None]:
-    """Inside, on Windows, closing the console, logging off and shutting down count as a signal to stop.
+    """Treat closing the console, logging off and shutting down as stop signals on Windows, inside the context.
 
-    Windows ends the process as soon as its handler returns, so the handler, which runs in a thread of its own, waits
-    until the work is done (https://learn.microsoft.com/windows/console/handlerroutine).
+    Windows ends the process as soon as its handler returns, so the handler, which runs in its own thread, waits until
+    the work is done (https://learn.microsoft.com/windows/console/handlerroutine).
     """
     done = threading.Event()
     library = _kernel32()
@@ -108,7 +108,7 @@ def _closed_console() -> Iterator[None]:
 
 
 def _closing(event: int, done: threading.Event) -> int:
-    """Answer a console event; returns whether nobody else has to."""
+    """Handle a console event; return whether it needs no further handler."""
     if event not in _CLOSING_EVENTS:
         return 0
     _thread.interrupt_main(SIGNALS[-1])
@@ -117,11 +117,11 @@ def _closing(event: int, done: threading.Event) -> int:
 
 
 class _Console(NamedTuple):
-    """Windows' functions on console events.
+    """Windows' functions for console events.
 
     Attributes:
-        handler: makes a C function of a Python one.
-        set_handler: installs it (1) or takes it away (0).
+        handler: function that makes a C function from a Python one.
+        set_handler: function that installs a handler (1) or removes it (0).
     """
 
     handler: Callable[[Callable[[int], int]], Any]

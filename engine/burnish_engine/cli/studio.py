@@ -1,4 +1,4 @@
-"""`burnish studio`: open the desktop app."""
+"""`burnish studio`: opens the desktop app."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _require(module: str, what: str) -> None:
 
 
 def _require_display() -> None:
-    """On Linux, say what is missing instead of letting Qt abort."""
+    """Explain on Linux what is missing instead of letting Qt abort."""
     if not sys.platform.startswith("linux"):
         return
     if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")):

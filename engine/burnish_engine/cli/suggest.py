@@ -1,4 +1,4 @@
-"""`burnish suggest`: a model and a recipe for this machine, dataset and target, with a reason for every choice."""
+"""`burnish suggest`: proposes a model and a recipe for this machine, dataset and target, with reasons."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from burnish_engine.cli.targets import (
     target_section,
 )
 from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
-from burnish_engine.contract.advice import Plan, Suggestion
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.facts import DatasetFacts
+from burnish_engine.contract.facts.advice import RunPlan, Suggestion
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.units import memory_size
 
@@ -46,21 +46,21 @@ def suggest(
 
     They fit this machine, the data, and the target: the device that the result shall run on.
     """
-    from burnish_engine.advise.catalog import catalog, models_here
-    from burnish_engine.advise.suggest import Wish, chosen_model
-    from burnish_engine.advise.suggest import suggest as make
+    from burnish_engine.advise.facts.catalog import catalog, fetched_models
+    from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model
+    from burnish_engine.advise.suggest.suggest import suggest as make
     from burnish_engine.hardware.probe import probe
 
     section = target_section(target, ram_gib, context, quant)
     if recipe_file is not None and recipe_file.exists():
         raise UsageError(f"{recipe_file} already exists.", "Give another name; a recipe is never overwritten.")
-    here = models_here(catalog())
+    here = fetched_models(catalog())
     folder = Path(model).is_dir() and model != "embedded"
     chosen = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), here) if model else None
     files, held_out = [_absolute(path) for path in data or []], [_absolute(path) for path in validation or []]
     counted_with = chosen.path if chosen and chosen.here else "embedded"
     dataset = _facts(files, held_out, counted_with) if files else None
-    wish = Wish(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
+    wish = TrainingGoal(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
     result = make(probe(), catalog(), wish, here=here)
     if dataset and counted_with != result.model:
         note = (
@@ -83,10 +83,10 @@ def _absolute(path: Path) -> str:
 
 
 def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
-    from burnish_engine.data.survey import survey
+    from burnish_engine.data.profile import profile_dataset
 
     with err.status("reading the data") as status:
-        return survey(
+        return profile_dataset(
             files,
             held_out,
             model,
@@ -113,7 +113,7 @@ def _show(result: Suggestion, recipe_file: Path | None) -> None:
         out.print(f"Wrote {recipe_file}. Then: burnish train {typed(recipe_file)}")
 
 
-def _summary(plan: Plan) -> Text:
+def _summary(plan: RunPlan) -> Text:
     time = f", about {duration(plan.seconds)}" if plan.seconds is not None else ""
     steps = f" in {plan.steps:,} steps" if plan.steps else ""
     fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"

@@ -1,4 +1,4 @@
-"""Options that say where a finished model shall run, shared by `burnish models` and `burnish suggest`."""
+"""Options that describe the target device of a model, shared by `burnish models` and `burnish suggest`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 import typer
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe_export import GgufType, TargetSection
+from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 
 KindOption = Annotated[str, typer.Option("--target", help="Where it shall run: phone, laptop, desktop or server.")]
 RamOption = Annotated[
@@ -24,10 +24,10 @@ _USUAL_RAM_GIB = {"phone": 6.0, "laptop": 16.0, "desktop": 32.0, "server": 128.0
 
 
 def target_section(kind: str, ram_gib: float, context: int = DEFAULT_CONTEXT, quant: str = "") -> TargetSection:
-    """The target that the options describe; its quant is set only where one was asked for.
+    """Make the target from the options; its quant is set only where one was requested.
 
     Raises:
-        UsageError: A value is not possible.
+        UsageError: A value is impossible.
     """
     if kind not in _USUAL_RAM_GIB:
         raise UsageError(f"There is no target {kind!r}.", f"Choose from {', '.join(_USUAL_RAM_GIB)}.")

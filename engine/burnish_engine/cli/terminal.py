@@ -1,7 +1,7 @@
-"""What all commands share in talking to a terminal: the two streams, errors, styled text, arguments as typed.
+"""Terminal output of all commands: the two streams, errors, styled text, arguments as typed.
 
-Everything that a command prints goes through `out`, `err` or `print_json`. Text is printed as it is: brackets in it are
-no markup, and control characters are spelled out. Colors come from `styled`.
+All output of a command goes through `out`, `err` or `print_json`. Text is printed literally: brackets are no markup,
+and control characters are spelled out. Colors come from `styled`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LONG_WORD = re.compile(r"(\S{150})\S{100,}(\S{50})")  # a path of thousands of 
 
 
 class _Stream(io.TextIOBase):
-    """The process's standard output or error. What is written after its reader is gone is dropped.
+    """The process's standard output or error; output after its reader is gone is dropped.
 
-    A closed terminal, or a pipe into `head`, is no failure of the command: a run goes on to its last save.
+    A closed terminal, or a pipe into `head`, is no failure of the command: a run continues to its last save.
 
     Args:
-        name: "stdout" or "stderr"; looked up in `sys` at each use.
+        name: stream, "stdout" or "stderr"; looked up in `sys` at each use.
     """
 
     def __init__(self, name: str) -> None:
@@ -80,7 +80,7 @@ class _Stream(io.TextIOBase):
         return self._stream.fileno()
 
     def _drop(self, error: OSError) -> None:
-        """Send all that follows, and what is buffered, nowhere."""
+        """Discard all further output, and what is buffered."""
         if error.errno not in _GONE:
             raise error
         with suppress(OSError, ValueError):
@@ -90,11 +90,11 @@ class _Stream(io.TextIOBase):
 
 
 class Terminal(Console):
-    """A console that prints text as it is: no markup, no emoji codes, no control characters.
+    """Console that prints text literally: no markup, no emoji codes, no control characters.
 
     Args:
-        stderr: print on standard error.
-        soft_wrap: leave long lines to the terminal to break.
+        stderr: whether to print on standard error.
+        soft_wrap: whether the terminal breaks long lines.
         options: further arguments of rich's `Console`.
     """
 
@@ -111,7 +111,7 @@ class Terminal(Console):
                 yield Segment(printable(segment.text), segment.style)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Text from a string; rich would drop some control characters, so they are spelled out before."""
+        """Make text from a string; rich would drop some control characters, so they are spelled out first."""
         return super().render_str(printable(text), **options)
 
     def note(self, text: str) -> None:
@@ -119,20 +119,20 @@ class Terminal(Console):
         self.print(styled("[yellow]note:[/] {}", text))
 
     def problem(self, text: str) -> None:
-        """Print something that stands in the way."""
+        """Print a problem that prevents the work."""
         self.print(styled("[red]problem:[/] {}", text))
 
     def dim(self, text: str) -> None:
-        """Print a remark that matters less."""
+        """Print a less important remark."""
         self.print(Text(text, style="dim"))
 
 
 def styled(template: str, *values: object) -> Text:
-    """Text with colors.
+    """Make text with colors.
 
     Args:
-        template: rich's markup, with {} where values go. It is written in the source, never taken from data.
-        values: what goes there, printed as it is.
+        template: rich's markup, with {} where values go; always a literal in the source, never data.
+        values: values for the template, printed literally.
     """
     return Text.from_markup(template.format(*(escape(printable(str(value))) for value in values)), emoji=False)
 
@@ -148,7 +148,7 @@ def say_error(paragraph: str) -> None:
 
 
 def show_log() -> None:
-    """Say on standard error what our own modules log: long work that nobody asked for by name."""
+    """Print on standard error what our own modules log: long work that nobody requested by name."""
     logger = logging.getLogger("burnish_engine")
     if not any(isinstance(handler, _OnTerminal) for handler in logger.handlers):
         logger.addHandler(_OnTerminal())
@@ -162,13 +162,13 @@ class _OnTerminal(logging.Handler):
 
 
 def typed(argument: str | Path) -> str:
-    """An argument as a person types it into the shell: quoted where it holds spaces or the like."""
+    """Quote an argument as a person types it into the shell."""
     text = str(argument)
     return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
 
 
 def typed_run(paths: RunPaths) -> str:
-    """How a run is named in a command: by its name, or by its folder where that lies elsewhere."""
+    """Return how a command names a run: by its name, or by its folder where that lies elsewhere."""
     here = paths.root.parent == runs_dir().absolute()
     return typed(paths.root.name if here else paths.root)
 
@@ -179,7 +179,7 @@ def print_json(text: str) -> None:
 
 
 def print_raw(text: str) -> None:
-    """Print text on standard output as it comes, without breaking lines; control characters are spelled out.
+    """Print text on standard output literally, without breaking lines; control characters are spelled out.
 
     Args:
         text: whole lines, or a piece of a reply.
@@ -189,7 +189,7 @@ def print_raw(text: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people."""
+    """Format seconds for people."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""`burnish train`: one run in this process, with progress in the terminal and everything in the run folder."""
+"""`burnish train`: trains one run in this process, with progress in the terminal and everything in the run folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
-from burnish_engine.contract.exports import next_export
+from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths, runs_dir
-from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
 
@@ -57,7 +57,7 @@ def train(
         raise
     code = ExitCode.BUG
     try:
-        code = carry_out(paths, queue=queue, force=force, anyway=anyway)
+        code = train_run(paths, queue=queue, force=force, anyway=anyway)
     finally:
         if code is not ExitCode.DONE and not keep_refused and never_began(paths):
             _discard(paths.root, made)  # a mistake in recipe or data leaves nothing behind
@@ -65,7 +65,7 @@ def train(
 
 
 def _next_export(paths: RunPaths, run: str) -> str:
-    """The export that works for this run, to be printed after the first command; empty where none does."""
+    """Return the export command that works for this run, to print after the first command; empty where none does."""
     with suppress(UsageError):  # a damaged card
         card = read_card(paths)
         options = next_export(card.exports if card else [])
@@ -74,7 +74,7 @@ def _next_export(paths: RunPaths, run: str) -> str:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """A folder and those above it, as far as they do not exist yet; the deepest first."""
+    """List the missing folders of a path, the deepest first."""
     found = []
     while not folder.exists() and folder != folder.parent:
         found.append(folder)
@@ -83,10 +83,10 @@ def _missing(folder: Path) -> list[Path]:
 
 
 def _discard(root: Path, made: list[Path]) -> None:
-    """Take away a run that never began: what is in its folder, and the folders that were made for it.
+    """Delete a run that never began: the content of its folder, and the folders that were made for it.
 
     Args:
-        root: the run's folder. It held nothing before.
+        root: folder of the run. It held nothing before.
         made: folders that did not exist before, the deepest first; empty: the run's folder is one of our own.
     """
     if root in made or root.parent == runs_dir().absolute():
@@ -100,27 +100,27 @@ def _discard(root: Path, made: list[Path]) -> None:
 
 
 def never_began(paths: RunPaths) -> bool:
-    """Whether the run was refused before its first step, so that its folder holds nothing of worth."""
+    """Whether the run was refused before its first step, so that its folder holds nothing worth keeping."""
     state = read_state(paths)
     refused = state.status == "failed" and state.exit_code in _REFUSALS
     return (refused or state.status == "created") and state.step == 0 and not paths.checkpoints.exists()
 
 
-def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False) -> ExitCode:
+def train_run(paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False) -> ExitCode:
     """Train a run folder's recipe here and now, or queue it where its device is busy.
 
     Args:
-        paths: The run folder.
-        queue: Wait in the queue where the device is busy.
-        force: Share the device.
-        anyway: Start although the plan says that it does not fit.
+        paths: paths of the run folder.
+        queue: whether to wait in the queue where the device is busy.
+        force: whether to share the device.
+        anyway: whether to start although the plan says that it does not fit.
     """
-    from burnish_engine.models.device import choose_device, lease_name
-    from burnish_engine.runs import lease
+    from burnish_engine.models.device.device import choose_device, lease_name
+    from burnish_engine.runs.jobs import lease
     from burnish_engine.train.run import run_training
 
     if not force:
-        lease.start_waiting()  # whoever waits longer goes first
+        lease.start_waiting()  # runs that have waited longer go first
     with RunProgress() as progress:
         try:
             outcome = run_training(
@@ -130,7 +130,7 @@ def carry_out(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
             if not queue:
                 raise
             lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)), anyway=anyway)
-            lease.start_waiting()  # the holder may have ended in between, and nobody else would look
+            lease.start_waiting()  # the holder may have ended in between, and nobody else would check
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE
     run = typed_run(paths)

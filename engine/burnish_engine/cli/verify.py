@@ -1,4 +1,4 @@
-"""`burnish verify`: proves again that a file is the model that a run trained."""
+"""`burnish verify`: verifies again that a file is the model that a run trained."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
     """Prove again that a GGUF file is the model that a run trained."""
-    from burnish_engine.chat.device import undisturbing_device
+    from burnish_engine.chat.device import chat_device
     from burnish_engine.cli.export_report import show_report
-    from burnish_engine.export.reference import Asked
-    from burnish_engine.export.rounding import rounded_names
-    from burnish_engine.export.rows import export_rows
-    from burnish_engine.export.verify import verify_file
+    from burnish_engine.export.run_rows import export_rows
+    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.export.verify.verify import verify_file
+    from burnish_engine.export.weights.nf4_merge import rounded_names
 
     paths = open_run(against)
     recipe = with_own_template(paths, read_recipe(paths))
@@ -37,15 +37,15 @@ def verify(
             adapter,
             held_out=rows.held_out,
             probe_chats=rows.chats[:3],
-            asked=Asked(
-                learned=rows.learned,
+            options=ReferenceOptions(
+                supervised=rows.supervised,
                 base=None if adapter else base_of_whole(recipe)[0],
                 in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
                 onto_rounded=recipe.export.merge_onto == "dequantized",
             ),
             progress=bar.show,
             cancelled=bar.cancelled,
-            device=undisturbing_device(recipe.devices)[0],
+            device=chat_device(recipe.devices)[0],
         )
     show_report(report, file.parent, json=json)
     if not report.passed:

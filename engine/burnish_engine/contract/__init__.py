@@ -1,1 +1,1 @@
-"""What every part of Burnish agrees on: recipe, events, commands, facts, errors, paths. Never imports torch."""
+"""The contract that all parts of Burnish share: recipe, events, commands, facts, errors, paths. Never imports torch."""

@@ -45,8 +45,8 @@ class BurnishError(Exception):
     """An expected failure.
 
     Args:
-        what: What happened, including the value found, as a sentence.
-        remedy: What the person can do about it, as a sentence.
+        what: event with the value found, as a sentence.
+        remedy: advice what the person can do about it, as a sentence.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
@@ -67,7 +67,7 @@ class UsageError(BurnishError):
 
 
 class DoesNotFitError(BurnishError):
-    """Not enough memory for what was asked."""
+    """The memory does not suffice for what was asked."""
 
     exit_code = ExitCode.DOES_NOT_FIT
 

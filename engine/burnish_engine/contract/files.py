@@ -1,4 +1,4 @@
-"""Writing files so that a crash, a full disk or a virus scanner never leaves half of one."""
+"""Writes files so that a crash, a full disk or a virus scanner never leaves half of one."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def replace_with_retry(source: Path, target: Path) -> None:
 
 
 def read_with_retry(path: Path) -> str:
-    """A small text file, read again while its writer replaces it (Windows refuses for a moment).
+    """Read a small text file, again while its writer replaces it (Windows refuses for a moment).
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     for attempt in range(_REPLACE_ATTEMPTS):
         try:
@@ -50,15 +50,15 @@ def read_with_retry(path: Path) -> str:
 
 
 def read_limited(path: Path, most_bytes: int) -> bytes:
-    """The content of a small plain file. A folder, a pipe or a device is refused before it is opened.
+    """Read the content of a small plain file. A folder, a pipe or a device is refused before it is opened.
 
     Args:
         path: the file.
         most_bytes: its largest acceptable size, bytes.
 
     Raises:
-        ValueError: It is no plain file, or larger; says which.
-        OSError: It cannot be read.
+        ValueError: The path is no plain file, or the file is larger; the message says which.
+        OSError: The file cannot be read.
     """
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
@@ -79,7 +79,7 @@ def make_private(folder: Path) -> None:
         folder: one of the person's own, under `contract.paths.user_data_dir` or `user_cache_dir`.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be made.
     """
     missing = []
     while not folder.is_dir():
@@ -102,14 +102,14 @@ def write_atomic(path: Path, data: str | bytes, *, durable: bool = True) -> None
     """Write a whole file or leave the old one: temp file beside it, fsync, replace.
 
     Args:
-        path: The file.
-        data: Text (written as UTF-8, line ends as they are) or bytes.
-        durable: Wait until the bytes are on disk. False for what may be lost in a power cut.
+        path: path of the file.
+        data: text (written as UTF-8, line ends as they are) or bytes.
+        durable: whether to wait until the bytes are on disk; False for files that may be lost in a power cut.
 
     Raises:
         NoSpaceError: The file could not be written.
     """
-    # Nobody can guess the name, and "x" follows no link that lies there: what is written goes into a new file of ours.
+    # Nobody can guess the name, and mode "x" follows no link: the data always goes into a new file.
     aside = path.with_name(f".{path.name[:_LONGEST_STEM]}.{secrets.token_hex(8)}.tmp")
     raw = data.encode("utf-8") if isinstance(data, str) else data
     try:
@@ -136,7 +136,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> NoSpaceError:
-    """The error for a file that could not be written: what, why, what to do."""
+    """Make the error for a file that could not be written: what, why, what to do."""
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
         return NoSpaceError(
             f"The disk is full: {path} could not be written.",

@@ -1,4 +1,4 @@
-"""Where things lie on disk: bundled assets, per-user folders, and the files of a run folder."""
+"""Names the paths on disk: bundled assets, per-user folders, and the files of a run folder."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}/[A-Za-z0-9][\w.\-]{0,95}", f
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether it has the form of a model's name on a hub, such as "Qwen/Qwen3-0.6B"."""
+    """Whether a text has the form of a model's name on a hub, such as "Qwen/Qwen3-0.6B"."""
     return _MODEL_NAME.fullmatch(text) is not None and ".." not in text
 
 
@@ -80,18 +80,18 @@ def fetched_model_dir(name: str) -> Path:
     """Folder that holds, or would hold, a model fetched by name.
 
     Args:
-        name: As in `is_model_name`.
+        name: name of the model, as in `is_model_name`.
     """
     owner, _, model = name.partition("/")
     return models_dir() / f"{safe_name(owner)}--{safe_name(model)}"
 
 
 def safe_name(text: str, fallback: str = "unnamed") -> str:
-    """A file name made from outside text: no separators, no leading dots, none of Windows' reserved device names.
+    """Make a safe file name from any text: no separators, no leading dots, none of Windows' reserved device names.
 
     Args:
-        text: Any text, such as a model's name found in a data file.
-        fallback: What to return when nothing usable is left.
+        text: any text, such as a model's name found in a data file.
+        fallback: name to return when nothing usable is left.
     """
     name = re.sub(r"[^\w.\-+ ]+", "-", text, flags=re.UNICODE).strip(" .-")[:100].strip(" .-")
     if not name or name.split(".")[0].lower() in _RESERVED_NAMES:
@@ -101,7 +101,7 @@ def safe_name(text: str, fallback: str = "unnamed") -> str:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The files of one run folder. Each has exactly one writer; the README's table says who."""
+    """The files of one run folder. Each has exactly one writer; the guide's table says who."""
 
     root: Path
 
@@ -122,12 +122,12 @@ class RunPaths:
 
     @property
     def state(self) -> Path:
-        """Atomically replaced summary of where the run stands."""
+        """Atomically replaced summary of the run's state."""
         return self.root / "state.json"
 
     @property
     def card(self) -> Path:
-        """What the run was made of: hashes, versions, device; atomically replaced by the engine."""
+        """Record of the run's inputs: hashes, versions, device; atomically replaced by the engine."""
         return self.root / "card.json"
 
     @property
@@ -182,10 +182,10 @@ class RunPaths:
 
     @property
     def export_cancel(self) -> Path:
-        """Its presence asks a running export to stop."""
+        """File whose presence asks a running export to stop."""
         return self.export / "job.cancel"
 
     @property
     def export_log(self) -> Path:
-        """Everything that a detached export prints."""
+        """Output of a detached export."""
         return self.export / "job.log"

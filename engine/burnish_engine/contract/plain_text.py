@@ -1,4 +1,4 @@
-"""Text from data, made safe to print: control characters are spelled out, so that no name can steer a terminal."""
+"""Makes text from data safe to print: control characters are spelled out, so that no name can steer a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line: like `printable`, and every line break is a space.
+    """Write a text on one line: like `printable`, and every line break becomes a space.
 
     Args:
         text: a sentence that may quote text from a file.
@@ -28,7 +28,7 @@ def one_line(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    r"""The same JSON document with control characters inside its strings written as `\u....`.
+    r"""Write the control characters inside a JSON document's strings as `\u....`.
 
     Args:
         document: JSON text. Outside of strings it has no control characters but line breaks and tabs.

@@ -1,4 +1,4 @@
-"""Sizes for people: memory in GiB, as GPUs are sold; files, downloads and disks in GB, as file managers show them."""
+"""Formats sizes for people: memory in GiB, as GPUs are sold; files and disks in GB, as file managers show them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 
 
 def memory_size(count: float) -> str:
-    """Memory such as "512 MiB" or "1.9 GiB".
+    """Format a size of memory, such as "512 MiB" or "1.9 GiB".
 
     Args:
         count: bytes of main memory or of a GPU's memory.
@@ -23,7 +23,7 @@ def memory_size(count: float) -> str:
 
 
 def file_size(count: float) -> str:
-    """A file, a download or room on a disk, such as "87.3 MB", "0.40 GB" or "12.50 GB".
+    """Format the size of a file, a download or disk space, such as "87.3 MB", "0.40 GB" or "12.50 GB".
 
     Args:
         count: bytes on a disk.

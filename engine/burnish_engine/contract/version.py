@@ -1,4 +1,4 @@
-"""Burnish's own version."""
+"""Reads Burnish's own version."""
 
 from __future__ import annotations
 

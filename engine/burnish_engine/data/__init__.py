@@ -1,1 +1,1 @@
-"""From files to packed, masked token batches."""
+"""Turns dataset files into token documents with supervision flags, and packs those into micro-batches."""

@@ -1,1 +1,1 @@
-"""The whole job on the embedded default: train, talk, export, verify, report."""
+"""Demo: does the whole job with the embedded model: train, chat, export, verify, report."""

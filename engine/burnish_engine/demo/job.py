@@ -1,4 +1,4 @@
-"""The demo's stages, from the embedded model to the report."""
+"""Run the demo's stages, from the embedded model to the report."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
-from burnish_engine.contract.events import DataReady, EvaluationDone, Event, RunStarted, StepDone
-from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, assets_dir
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import parse_recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import parse_recipe
+from burnish_engine.contract.run.events import DataReady, EvaluationDone, Event, RunStarted, StepDone
 from burnish_engine.contract.units import file_size
 from burnish_engine.demo import score
-from burnish_engine.demo.report import DemoReport, Scores, render
-from burnish_engine.models.sampling import Reply, Sampling
-from burnish_engine.models.source import ModelSource, open_model
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.demo.report import DemoReport, ReplyScores, render
+from burnish_engine.models.checkpoint.source import ModelSource, open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.generation.sampling import Reply, Sampling
 from burnish_engine.runs.store import create_run, read_recipe
 
 BEHAVIOR = (
@@ -33,7 +33,7 @@ BEHAVIOR = (
 DATASET = "bench-notes"
 _REPLY_TOKENS = 110  # the longest taught reply has about 95
 _EXAMPLES = 3
-_NEEDED_BYTES = 1_500_000_000  # the unpacked model, the files aside and the finished ones
+_NEEDED_BYTES = 1_500_000_000  # the unpacked model, the staged files and the finished ones
 
 # Found with a grid over rank, learning rate and pass size on 2026-11-21; held-out loss 34 % below the base.
 _RECIPE = """
@@ -59,8 +59,8 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class _Log:
-    """What the report takes from the run's events."""
+class _EventLog:
+    """Collect the events of the run that the report needs."""
 
     listener: Callable[[Event], None]
     steps: dict[int, StepDone] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class _Log:
 
 
 def demo_recipe(tokens: int = MOST_TOKENS) -> Recipe:
-    """The demo's recipe: the embedded model and the sample dataset."""
+    """Make the demo's recipe: the embedded model and the sample dataset."""
     recipe = parse_recipe(_RECIPE.format(tokens=tokens))
     samples = assets_dir() / "samples"
     data = recipe.data.model_copy(
@@ -106,16 +106,16 @@ def run_demo(
     """Train, talk, export, verify, report.
 
     Args:
-        out: New folder for run, adapter, files and report.
-        tokens: Most tokens to train on.
-        say: Told each stage in a sentence.
-        listener: Gets the run's events.
-        progress: Told how far the export is.
-        stopping: Told at once when a signal asks the training to stop.
-        force: Use the device even where another run holds it.
+        out: new folder for run, adapter, files and report.
+        tokens: limit on the tokens to train on.
+        say: callback given a sentence on each stage.
+        listener: callback given the run's events.
+        progress: callback given the export's activity and share done.
+        stopping: callback called at once when a signal asks the training to stop.
+        force: whether to use the device even where another run holds it.
 
     Raises:
-        UsageError: The folder holds something.
+        UsageError: The folder is not empty.
         BurnishError: Any stage failed.
     """
     seconds: dict[str, float] = {}
@@ -179,11 +179,11 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 
 def _train(
     out: Path, tokens: int, listener: Callable[[Event], None], stopping: Callable[[], None] | None, *, force: bool
-) -> tuple[RunPaths, _Log]:
+) -> tuple[RunPaths, _EventLog]:
     from burnish_engine.train.run import run_training
 
     paths = create_run(demo_recipe(tokens), out / "run")
-    log = _Log(listener)
+    log = _EventLog(listener)
     outcome = run_training(paths, listener=log.take, stopping=stopping, force=force)
     if outcome.exit_code is not ExitCode.DONE:
         error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` goes on with it.")
@@ -199,9 +199,9 @@ def _held_out_problems() -> list[tuple[dict[str, str], dict[str, str]]]:
 
 
 def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]) -> dict[str, list[Reply]]:
-    from burnish_engine.models import plain
-    from burnish_engine.models.device import choose_device, choose_precision
-    from burnish_engine.models.generate import generate_replies
+    from burnish_engine.models.device.device import choose_device, choose_precision
+    from burnish_engine.models.generation.generate import generate_replies
+    from burnish_engine.models.transformers_path import plain
 
     device = choose_device(read_recipe(paths).devices)
     tokenizer = load_tokenizer(source)
@@ -215,9 +215,9 @@ def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict
 
 def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
     from burnish_engine.export.job import export_gguf
-    from burnish_engine.export.reference import Asked
-    from burnish_engine.export.rows import export_rows
-    from burnish_engine.models.device import choose_device
+    from burnish_engine.export.run_rows import export_rows
+    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.models.device.device import choose_device
 
     recipe = read_recipe(paths)
     rows = export_rows(paths, recipe, source)
@@ -229,8 +229,8 @@ def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progre
         recipe.export.quants,
         held_out=rows.held_out,
         probe_chats=rows.chats[:3],
-        asked=Asked(
-            learned=rows.learned,
+        options=ReferenceOptions(
+            supervised=rows.supervised,
             training=rows.training if recipe.export.importance else (),
             tokens=recipe.export.importance_tokens,
         ),
@@ -258,7 +258,7 @@ def _as_json(replies: dict[str, list[Reply]]) -> dict[str, list[dict[str, object
 
 def _report(
     source: ModelSource,
-    log: _Log,
+    log: _EventLog,
     *,
     replies: dict[str, list[Reply]],
     problems: list[str],
@@ -289,7 +289,7 @@ def _report(
         held_out_loss_base=before,
         held_out_loss_tuned=after,
         held_out_improvement=1 - after / before,
-        scores=Scores(prompts=len(problems), base=counts["base"], tuned=counts["tuned"], gguf=quants),
+        scores=ReplyScores(prompts=len(problems), base=counts["base"], tuned=counts["tuned"], gguf=quants),
         behavior=BEHAVIOR,
         fidelity=fidelity,
         files={

@@ -1,4 +1,4 @@
-"""The demo's one-page report: what was trained, before and after, files, fidelity, time. One HTML file, no scripts."""
+"""Render the demo's one-page report: replies before and after, files, fidelity, time; one HTML file, no scripts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.facts import FidelityReport
+from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.units import file_size, memory_size
 
 _STYLE = """
@@ -34,8 +34,8 @@ svg text { fill:var(--dim); font:12px system-ui,sans-serif; font-variant-numeric
 """
 
 
-class Scores(BaseModel):
-    """Held-out replies that show the taught behavior."""
+class ReplyScores(BaseModel):
+    """Numbers of held-out replies that show the taught behavior."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,7 +66,7 @@ class DemoReport(BaseModel):
     held_out_loss_base: float
     held_out_loss_tuned: float
     held_out_improvement: float
-    scores: Scores
+    scores: ReplyScores
     behavior: str
     fidelity: FidelityReport
     files: dict[str, int]
@@ -77,7 +77,7 @@ class DemoReport(BaseModel):
 
 
 def render(report: DemoReport) -> str:
-    """The report as one self-contained HTML page."""
+    """Render the report as one self-contained HTML page."""
     scores = report.scores
     best = next(iter(scores.gguf.items()))
     figures = [
@@ -171,7 +171,7 @@ def _types(types: dict[str, int]) -> str:
 
 
 def _curve(losses: list[tuple[int, float]], base: float, tuned: float) -> str:
-    """Training loss over steps as inline SVG, with held-out loss before and after as dashed lines."""
+    """Draw the training loss over steps as inline SVG, with held-out loss before and after as dashed lines."""
     if len(losses) < 2:
         return ""
     width, height, left, bottom, top = 800, 260, 44, 28, 12

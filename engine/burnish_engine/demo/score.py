@@ -1,4 +1,4 @@
-"""Does a reply show the behavior that the sample dataset teaches?
+"""Score whether replies show the behavior that the sample dataset teaches.
 
 The behavior is the three-line bench note: the reply has exactly three lines, which start with "Cause:", "Fix:" and
 "Check:" in this order, each followed by at least three words, and the model ended the reply by itself.
@@ -20,8 +20,8 @@ def shows_behavior(reply: str, *, stopped: bool) -> bool:
     """Whether one reply is a complete bench note.
 
     Args:
-        reply: The model's text, without special tokens.
-        stopped: Whether the model ended it by itself.
+        reply: text of the model, without special tokens.
+        stopped: whether the model ended it by itself.
     """
     lines = reply.strip().split("\n")
     return (
@@ -35,7 +35,7 @@ def shows_behavior(reply: str, *, stopped: bool) -> bool:
 
 
 def count(replies: list[dict[str, object]]) -> int:
-    """How many of the replies (objects with `reply` and `stopped`) show the behavior."""
+    """Count the replies (objects with `reply` and `stopped`) that show the behavior."""
     return sum(shows_behavior(str(entry["reply"]), stopped=bool(entry["stopped"])) for entry in replies)
 
 

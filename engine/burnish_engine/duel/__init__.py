@@ -1,1 +1,1 @@
-"""Duels: two or more recipes under the same conditions, and what may be concluded from it. Loads no torch."""
+"""Duels: compare two or more recipes under the same conditions and draw conclusions. Loads no torch."""

@@ -1,25 +1,32 @@
-"""Which run comes next: a pure function of what the duel was asked and of what its runs came to.
+"""Choose the next run: a pure function of the duel's options and of the scores so far.
 
-So an interrupted duel goes on exactly as it would have. Sides take turns, and who begins changes from round to round: a
-machine that warms up or gets busy hits all alike.
+So an interrupted duel continues exactly as it would have. Sides take turns, and the first one changes from round to
+round: a machine that warms up or gets busy affects all sides equally.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from burnish_engine.duel.rates import SECOND_LOOKS, Scores, chosen_rate, doubtful_rate, pair_level, settled_rates
-from burnish_engine.duel.spec import DuelOptions, RunSpec, Side, compared_seeds, grid_seed, rate_times
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side, compared_seeds, grid_seed, rate_times
+from burnish_engine.duel.verdict.rates import (
+    SECOND_LOOKS,
+    RunScores,
+    complete_rates,
+    grid_rate,
+    pair_level,
+    rate_to_recheck,
+)
 
 
-def next_run(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> RunSpec | None:
-    """The next run, or None where the duel is done.
+def next_run(sides: Sequence[Side], options: DuelOptions, seed: int, scores: RunScores) -> RunSpec | None:
+    """Choose the next run; None where the duel is done.
 
     Args:
-        sides: What is compared.
-        options: How.
-        seed: The first recipe's.
-        scores: Of the runs so far.
+        sides: compared recipes.
+        options: options of the duel.
+        seed: seed of the first recipe.
+        scores: scores of the runs so far.
     """
     for phase in (_grid, _extensions, _seeds, _second_looks):
         for spec in phase(sides, options, seed, scores):
@@ -28,18 +35,18 @@ def next_run(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Sco
     return None
 
 
-def ready_runs(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> list[RunSpec]:
-    """All runs that do not wait for what others come to, in their order: with several devices they can be made at once.
+def ready_runs(sides: Sequence[Side], options: DuelOptions, seed: int, scores: RunScores) -> list[RunSpec]:
+    """List all runs that do not depend on others' scores, in order: several devices can make them at once.
 
     Args:
-        sides: What is compared.
-        options: How.
-        seed: The first recipe's.
-        scores: Of the runs so far.
+        sides: compared recipes.
+        options: options of the duel.
+        seed: seed of the first recipe.
+        scores: scores of the runs so far.
     """
     for phase in (_grid, _extensions, _seeds, _second_looks):
         left = [spec for spec in phase(sides, options, seed, scores) if spec not in scores]
-        if phase is _second_looks:  # what one side comes to decides whether the other is looked at again
+        if phase is _second_looks:  # one side's scores decide whether the other gets a second look
             left = [spec for spec in left if spec.side == left[0].side]
         if left:
             return left
@@ -47,15 +54,15 @@ def ready_runs(sides: Sequence[Side], options: DuelOptions, seed: int, scores: S
 
 
 def run_counts(options: DuelOptions) -> tuple[int, int]:
-    """(Least, most) runs that each side makes."""
+    """Compute the (smallest, largest) number of runs of each side."""
     grid = len(options.factors)
     if grid == 1:
         return options.seeds, options.seeds
     return grid + options.seeds, grid + options.extensions + (1 + SECOND_LOOKS) * options.seeds
 
 
-def grid_scores(side: int, seed: int, scores: Scores) -> dict[float, float]:
-    """Loss by rate of a side's grid, lowest rate first."""
+def grid_scores(side: int, seed: int, scores: RunScores) -> dict[float, float]:
+    """Return the loss by rate of a side's grid, lowest rate first."""
     return {
         spec.rate: score
         for spec, score in sorted(scores.items(), key=lambda item: item[0].rate)
@@ -68,7 +75,7 @@ def _turns(count: int, round_number: int) -> list[int]:
     return order if round_number % 2 == 0 else order[::-1]
 
 
-def _grid(sides: Sequence[Side], options: DuelOptions, seed: int, _scores: Scores) -> Iterator[RunSpec]:
+def _grid(sides: Sequence[Side], options: DuelOptions, seed: int, _scores: RunScores) -> Iterator[RunSpec]:
     if len(options.factors) == 1:
         return
     for number, factor in enumerate(options.factors):
@@ -78,7 +85,7 @@ def _grid(sides: Sequence[Side], options: DuelOptions, seed: int, _scores: Score
                 yield RunSpec(side=side, phase="grid", seed=grid_seed(seed), rate=rate)
 
 
-def _extensions(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> Iterator[RunSpec]:
+def _extensions(sides: Sequence[Side], options: DuelOptions, seed: int, scores: RunScores) -> Iterator[RunSpec]:
     if len(options.factors) == 1:
         return
     planned = [spec.side for spec in _grid(sides, options, seed, scores)]
@@ -91,27 +98,29 @@ def _extensions(sides: Sequence[Side], options: DuelOptions, seed: int, scores: 
 
 
 def _beyond(known: Mapping[float, float], options: DuelOptions) -> float | None:
-    """The rate after the edge that the best one lies at; None where it lies between others, or at the limit."""
+    """Extend the grid beyond its edge where the best rate lies there; None where it lies inside, or at the limit."""
     rates = sorted(known)
     best = min(rates, key=lambda rate: (known[rate], rate))
-    if best == rates[0]:  # also where all diverged
+    if best == rates[0]:  # also where all runs diverged
         return rate_times(best, options.factors[0] / options.factors[1])
     if best == rates[-1]:
         return rate_times(best, options.factors[-1] / options.factors[-2])
     return None
 
 
-def _seeds(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> Iterator[RunSpec]:
+def _seeds(sides: Sequence[Side], options: DuelOptions, seed: int, scores: RunScores) -> Iterator[RunSpec]:
     for number, one in enumerate(compared_seeds(seed, options.seeds)):
         for side in _turns(len(sides), number):
-            rate = chosen_rate(sides[side], grid_scores(side, seed, scores))
+            rate = grid_rate(sides[side], grid_scores(side, seed, scores))
             yield RunSpec(side=side, phase="seeds", seed=one, rate=rate)
 
 
-def _second_looks(sides: Sequence[Side], options: DuelOptions, seed: int, scores: Scores) -> Iterator[RunSpec]:
+def _second_looks(sides: Sequence[Side], options: DuelOptions, seed: int, scores: RunScores) -> Iterator[RunSpec]:
     seeds = compared_seeds(seed, options.seeds)
-    settled = [settled_rates(side, seeds, scores) for side in range(len(sides))]
+    rate_scores = [complete_rates(side, seeds, scores) for side in range(len(sides))]
     for side in range(len(sides)):
-        rate = doubtful_rate(side, settled, grid_scores(side, seed, scores), pair_level(options.level, len(sides)))
+        rate = rate_to_recheck(
+            side, rate_scores, grid_scores(side, seed, scores), pair_level(options.level, len(sides))
+        )
         for one in seeds if rate else ():
             yield RunSpec(side=side, phase="second look", seed=one, rate=rate or 0.0)

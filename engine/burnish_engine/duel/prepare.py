@@ -1,4 +1,4 @@
-"""Before a duel: read the recipes, refuse what is unfair, and predict what it takes. Nothing is written."""
+"""Prepare a duel without writing anything: read the recipes, refuse unfair ones, and predict the cost."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from burnish_engine.advise.gather import plan_recipe
-from burnish_engine.contract.advice import Plan
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import load_recipe
-from burnish_engine.duel.differences import differences, refuse_unfair
-from burnish_engine.duel.energy import meter_for
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.duel.measures.energy import meter_for
 from burnish_engine.duel.planner import run_counts
-from burnish_engine.duel.spec import DuelOptions, Side
+from burnish_engine.duel.sides.differences import differences, refuse_unfair
+from burnish_engine.duel.sides.spec import DuelOptions, Side
 from burnish_engine.duel.state import DuelState
 
 _LETTERS = "ABCDEFGH"
-Planner = Callable[[Recipe], Plan]
+PredictRun = Callable[[Recipe], RunPlan]
 
 
 @dataclass(frozen=True)
-class Prospect:
-    """A duel that could be begun.
+class DuelForecast:
+    """Forecast of a duel that can begin.
 
     Attributes:
-        state: At its start.
-        recipes: Of the sides.
-        plans: What one run of each side takes.
+        state: state of the duel at its start.
+        recipes: recipe of each side.
+        plans: predicted cost of one run of each side.
     """
 
     state: DuelState
     recipes: list[Recipe]
-    plans: list[Plan]
+    plans: list[RunPlan]
 
     @property
     def runs(self) -> tuple[int, int]:
-        """(Least, most) runs in all."""
+        """(Smallest, largest) number of runs in all."""
         least, most = run_counts(self.state.options)
         return least * len(self.recipes), most * len(self.recipes)
 
     @property
     def seconds(self) -> tuple[float, float] | None:
-        """(Least, most) predicted training time; None where it is not known."""
+        """(Smallest, largest) predicted training time, seconds; None where unknown."""
         known = [side.run_s for side in self.state.sides if side.run_s is not None]
         if len(known) < len(self.recipes):
             return None
@@ -52,17 +52,19 @@ class Prospect:
         return least * sum(known), most * sum(known)
 
 
-def prospect(files: Sequence[Path], options: DuelOptions, command: str, plan: Planner | None = None) -> Prospect:
-    """Look at the recipes of a duel.
+def forecast_duel(
+    files: Sequence[Path], options: DuelOptions, command: str, plan: PredictRun | None = None
+) -> DuelForecast:
+    """Read the recipes of a duel and forecast it.
 
     Args:
-        files: Of the recipes.
-        options: How to compare them.
-        command: That asks for it.
-        plan: Predicts a run; by default with the dataset read.
+        files: recipe files.
+        options: options of the comparison.
+        command: command line that asked for the duel.
+        plan: function that predicts a run; by default with the dataset read.
 
     Raises:
-        UsageError: They cannot be compared, or not fairly.
+        UsageError: The recipes cannot be compared, or not fairly.
         BurnishError: A recipe, its model or its data cannot be used.
     """
     if not 2 <= len(files) <= len(_LETTERS):
@@ -97,7 +99,7 @@ def prospect(files: Sequence[Path], options: DuelOptions, command: str, plan: Pl
         command=command,
         energy=meter.source if meter else "",
     )
-    return Prospect(state, recipes, plans)
+    return DuelForecast(state, recipes, plans)
 
 
 def _refuse_unmeasurable(file: Path, recipe: Recipe) -> None:
@@ -115,17 +117,17 @@ def _refuse_unmeasurable(file: Path, recipe: Recipe) -> None:
         )
 
 
-def _planned(recipe: Recipe) -> Plan:
-    """What a run takes, with its dataset read."""
-    from burnish_engine.data.prepare import look
-    from burnish_engine.models.source import open_model
-    from burnish_engine.models.tokenizer import load_tokenizer
+def _planned(recipe: Recipe) -> RunPlan:
+    """Predict a run, with its dataset read."""
+    from burnish_engine.data.prepare import inspect_dataset
+    from burnish_engine.models.checkpoint.source import open_model
+    from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
-    return plan_recipe(recipe, dataset=look(recipe, load_tokenizer(open_model(recipe.model.path))).facts)
+    return plan_recipe(recipe, dataset=inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts)
 
 
 def _names(files: Sequence[Path]) -> list[str]:
-    """What to call the sides: by their files, with the folder where these have the same name, else numbered."""
+    """Name the sides after their files, with the folder where file names are equal, else with numbers."""
     stems = [file.stem for file in files]
     if len(set(stems)) == len(stems):
         return stems

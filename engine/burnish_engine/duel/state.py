@@ -1,7 +1,7 @@
-"""A duel on disk: its folder, and `duel.json`, which is all of its state and of its result.
+"""Store a duel on disk: its folder, and `duel.json` with its complete state and result.
 
 ```
-duel.json      what was asked, what its runs came to, the verdicts; atomically replaced
+duel.json      options, outcomes of the runs, verdicts; atomically replaced
 report.html    the same for people
 recipes/       the sides' recipes with absolute paths, and one of each run
 runs/          a run folder each
@@ -26,13 +26,13 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, safe_name, user_data_dir
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
-from burnish_engine.duel.checks import Check
-from burnish_engine.duel.differences import DuelDifference
-from burnish_engine.duel.outcome import RunOutcome
-from burnish_engine.duel.spec import DuelOptions, RunSpec, Side
-from burnish_engine.duel.verdict import Verdict
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.duel.measures.checks import FairnessCheck
+from burnish_engine.duel.measures.outcome import RunOutcome
+from burnish_engine.duel.sides.differences import DuelDifference
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side
+from burnish_engine.duel.verdict.verdict import DuelVerdict
 from burnish_engine.runs.versioned import read_versioned
 
 DUEL_VERSION = 1
@@ -42,18 +42,18 @@ class DuelState(BaseModel):
     """Content of `duel.json`.
 
     Attributes:
-        created: Seconds since the epoch.
-        options: What was asked.
-        sides: What is compared.
-        seed: The first recipe's.
-        every: Steps between evaluations.
-        differences: Between the recipes.
-        command: That started it.
-        energy: How energy is measured; empty where it is not.
-        outcomes: Of the runs that have ended, in their order.
-        checks: Whether conditions were the same.
-        verdicts: At the end.
-        status: Whether it goes on.
+        created: time of creation, seconds since the epoch.
+        options: options of the duel.
+        sides: compared recipes.
+        seed: seed of the first recipe.
+        every: number of steps between evaluations.
+        differences: differences between the recipes.
+        command: command line that started it.
+        energy: description of the energy measurement; empty where there is none.
+        outcomes: outcomes of the ended runs, in their order.
+        checks: comparisons of the conditions.
+        verdicts: verdicts, at the end.
+        status: whether the duel is running or finished.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
@@ -68,8 +68,8 @@ class DuelState(BaseModel):
     command: str
     energy: str = ""
     outcomes: list[RunOutcome] = []
-    checks: list[Check] = []
-    verdicts: list[Verdict] = []
+    checks: list[FairnessCheck] = []
+    verdicts: list[DuelVerdict] = []
     status: Literal["unfinished", "finished"] = "unfinished"
 
     @property
@@ -80,52 +80,52 @@ class DuelState(BaseModel):
 
 @dataclass(frozen=True)
 class DuelFolder:
-    """Where things lie in a duel's folder."""
+    """Paths inside a duel's folder."""
 
     root: Path
 
     @property
     def state(self) -> Path:
-        """All of its state."""
+        """Path of the state."""
         return self.root / "duel.json"
 
     @property
     def report(self) -> Path:
-        """The page for people."""
+        """Path of the report page."""
         return self.root / "report.html"
 
     def recipe(self, side: Side) -> Path:
-        """A side's recipe."""
+        """Path of a side's recipe."""
         return self.root / "recipes" / f"{side.letter.lower()}.toml"
 
     def run_recipe(self, spec: RunSpec) -> Path:
-        """A run's recipe."""
+        """Path of a run's recipe."""
         return self.root / "recipes" / f"{spec.id}.toml"
 
     def run(self, spec: RunSpec) -> RunPaths:
-        """A run's folder."""
+        """Paths of a run's folder."""
         return RunPaths(self.root / "runs" / spec.id)
 
     def energy(self, spec: RunSpec) -> Path:
-        """Samples beside a run."""
+        """Path of the energy samples of a run."""
         return self.root / "energy" / f"{spec.id}.jsonl"
 
     def log(self, spec: RunSpec) -> Path:
-        """What a run's process prints."""
+        """Path of a run's output."""
         return self.root / "logs" / f"{spec.id}.log"
 
 
 def create(state: DuelState, recipes: Sequence[Recipe], root: Path | None) -> DuelFolder:
-    """A new duel's folder.
+    """Create a new duel's folder.
 
     Args:
-        state: At its start.
-        recipes: Of the sides, with absolute paths.
-        root: The folder; by default a new one in the user's data folder.
+        state: state at the start.
+        recipes: recipes of the sides, with absolute paths.
+        root: folder; by default a new one in the user's data folder.
 
     Raises:
-        UsageError: The folder holds something.
-        NoSpaceError: It cannot be written.
+        UsageError: The folder is not empty.
+        NoSpaceError: The folder cannot be written.
     """
     folder = DuelFolder(root.absolute() if root else _new_name(state.sides))
     if folder.root.exists() and (not folder.root.is_dir() or any(folder.root.iterdir())):
@@ -145,10 +145,10 @@ def create(state: DuelState, recipes: Sequence[Recipe], root: Path | None) -> Du
 
 
 def open_duel(root: Path) -> tuple[DuelFolder, DuelState]:
-    """A duel that was begun.
+    """Open a duel that was begun.
 
     Raises:
-        UsageError: There is none, or its state cannot be read.
+        UsageError: There is no duel, or its state cannot be read.
     """
     folder = DuelFolder(root.absolute())
     remedy = "Its runs are whole: look at them with `burnish runs show`, or begin a new duel."
@@ -162,7 +162,7 @@ def open_duel(root: Path) -> tuple[DuelFolder, DuelState]:
 
 
 def side_recipes(folder: DuelFolder, state: DuelState) -> list[Recipe]:
-    """The sides' recipes as they were at the start."""
+    """Read the sides' recipes as they were at the start."""
     return [load_recipe(folder.recipe(side)) for side in state.sides]
 
 
@@ -170,17 +170,17 @@ def write_state(folder: DuelFolder, state: DuelState) -> None:
     """Replace `duel.json`.
 
     Raises:
-        NoSpaceError: It cannot be written.
+        NoSpaceError: The file cannot be written.
     """
     write_atomic(folder.state, state.model_dump_json(indent=1) + "\n")
 
 
 @contextmanager
 def owned(folder: DuelFolder) -> Iterator[None]:
-    """Inside, this process is the only one that carries out the duel.
+    """Hold the duel's lock inside the context, so that only this process runs it.
 
     Raises:
-        UsageError: Another process does.
+        UsageError: Another process holds it.
         NoSpaceError: The folder cannot be written.
     """
     lock = FileLock(str(folder.root / ".duel.lock"), timeout=0)

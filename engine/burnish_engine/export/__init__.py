@@ -1,1 +1,1 @@
-"""From a trained adapter to verified files."""
+"""Export: turns a trained adapter or model into verified files."""

@@ -1,16 +1,16 @@
-"""The card beside exported files: what they are made of, how near they are, how to run them; and their checksums."""
+"""Write the card beside exported files: origin, fidelity, how to run them, and their checksums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from burnish_engine.contract.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.verdict import in_words
+from burnish_engine.export.verify.verdict import verdict_text
 
 CARD = "README.md"
 CHECKSUMS = "SHA256SUMS"
@@ -23,13 +23,13 @@ def write_card(folder: Path, report: FidelityReport, *, run: str, data: Sequence
     A README.md that is not ours is left alone.
 
     Args:
-        folder: Where the files are.
-        report: Their report, with what earlier exports of the same model added.
-        run: Name of the run.
-        data: Names of its data files, without folders.
+        folder: folder of the files.
+        report: report on the files, including results of earlier exports of the same model.
+        run: name of the run.
+        data: names of the run's data files, without folders.
 
     Returns:
-        What was written.
+        Paths of the files that were written.
 
     Raises:
         NoSpaceError: A file cannot be written.
@@ -68,7 +68,7 @@ def _text(folder: Path, report: FidelityReport, run: str, data: Sequence[str]) -
         "",
         *_table(files),
         "",
-        *(f"- {in_words(file)}" for file in files),
+        *(f"- {verdict_text(file)}" for file in files),
         *_losses(report),
         f"- Token ids of {report.token_strings} texts are the same as the model's own tokenizer gives.",
         *(f"- {note}" for note in report.notes),

@@ -1,4 +1,4 @@
-"""The whole export to GGUF: write, quantize, prove, and only then give files their names."""
+"""Run the whole export to GGUF: write, quantize, verify, and only then publish files."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from burnish_engine.chat.prompt import Messages
-from burnish_engine.contract.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.contract.recipe_export import GgufType
-from burnish_engine.export.aside import Cancelled, never, partial_folder, stop_if
+from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.export.base.staging import Cancelled, never, staging_folder, stop_if
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.fidelity import check_file, probe_texts
-from burnish_engine.export.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
-from burnish_engine.export.importance_file import write_importance
-from burnish_engine.export.merge import MergedWeights
 from burnish_engine.export.preflight import base_type, check_kind, check_space, checked_types
-from burnish_engine.export.probe_strings import PROBE_CHATS
-from burnish_engine.export.quantize import USE_IMPORTANCE, Quantized, quantize, read_back
-from burnish_engine.export.reference import Asked, Reference, compute_reference, render_probes
-from burnish_engine.export.report import Checked, build_report, conclude
-from burnish_engine.models.source import ModelSource
+from burnish_engine.export.quantize.importance_file import write_importance
+from burnish_engine.export.quantize.quantize import USE_IMPORTANCE, Quantized, quantize, read_back
+from burnish_engine.export.verify.fidelity import check_file, probe_texts
+from burnish_engine.export.verify.probe_strings import PROBE_CHATS
+from burnish_engine.export.verify.reference import Reference, ReferenceOptions, compute_reference, render_probes
+from burnish_engine.export.verify.report import CheckedFiles, build_report, conclude
+from burnish_engine.export.weights.folders import BeyondRangeError, Progress, no_progress
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import ModelSource
 
 if TYPE_CHECKING:
     import torch
 
-_MAKE, _ASK, _CHECK = 1.0, 4.0, 2.0  # rough durations: making a file, asking the trained model, checking a file
+_MAKE, _ASK, _CHECK = 1.0, 4.0, 2.0  # rough durations: making a file, running the trained model, checking a file
 
 
 @dataclass(frozen=True)
-class _Truth:
-    """What every file is held to."""
+class _CheckInputs:
+    """Inputs of the check of every file."""
 
     tokenizer: Any
     expected: list[tuple[str, list[int]]]
@@ -50,7 +50,7 @@ def export_gguf(
     *,
     held_out: Sequence[Sequence[int]] = (),
     probe_chats: Sequence[Messages] = (),
-    asked: Asked | None = None,
+    options: ReferenceOptions | None = None,
     progress: Progress = no_progress,
     cancelled: Cancelled = never,
     device: torch.device | None = None,
@@ -58,22 +58,22 @@ def export_gguf(
 ) -> FidelityReport:
     """Export a model to GGUF files, each verified against the trained model.
 
-    Files are called NAME-QUANT.gguf. Until they are proven they lie in a hidden folder inside `out`, which is removed
-    whatever happens. The 16-bit file everything is made from stays only where F16 (or BF16) is asked for.
+    Files are called NAME-QUANT.gguf. Until they are verified they lie in a hidden staging folder inside `out`, which is
+    always removed. The 16-bit file that the others are made from stays only where F16 (or BF16) is requested.
 
     Args:
         source: The base model.
-        adapter: The PEFT adapter's folder; None exports the base.
-        out: Where files and fidelity.json go.
-        name: What to call the model; made safe as a file name.
+        adapter: folder of the PEFT adapter; None exports the base.
+        out: folder for the files and fidelity.json.
+        name: name of the model; made safe as a file name.
         quants: GGUF types.
-        held_out: Token ids of rendered held-out rows to compare on; without them, rendered chats.
-        probe_chats: Conversations to compare and answer, before some of our own.
-        asked: Training rows for the importance matrix, which tokens count for the loss, and the model before training.
-        progress: Told what is done and the share of it, 0 to 1.
-        cancelled: Polled often; nothing is left under a final name.
-        device: Where the trained model computes; the CPU where not given.
-        threads: CPU threads for llama.cpp; 0 is one per core.
+        held_out: token ids of rendered held-out rows to compare on; without them, rendered chats are compared.
+        probe_chats: conversations to compare and answer, before some of our own.
+        options: training rows for the importance matrix, supervised tokens, and the model before training.
+        progress: callback given the current activity and the share done, 0 to 1.
+        cancelled: callback polled often; after a stop nothing is left under a final name.
+        device: device of the trained model; by default the CPU.
+        threads: number of CPU threads for llama.cpp; 0 means one per core.
 
     Returns:
         The report, also written to `out`/fidelity.json.
@@ -81,26 +81,26 @@ def export_gguf(
     Raises:
         UsageError: A type or family is unknown, or base or adapter cannot be exported.
         SetupError: A model file is missing or damaged, or the quantizer failed.
-        NoSpaceError: It does not fit the disk; checked before anything is written.
+        NoSpaceError: The files do not fit the disk; checked before anything is written.
         DoesNotFitError: Too little memory is free for a stage; checked before each.
-        FidelityError: A file is not the trained model; it was deleted, and so was an earlier file of its name. Files
-            that passed stay.
+        FidelityError: A file differs from the trained model; it was deleted, and so was an earlier file of its name.
+            Files that passed stay.
         StoppedError: Cancelled.
     """
-    from burnish_engine.models.tokenizer import load_tokenizer
+    from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     wanted = checked_types(quants)
     check_kind("gguf", source, adapter)
-    asked = asked or Asked()
+    options = options or ReferenceOptions()
     tokenizer = load_tokenizer(source)
     expected = probe_texts(tokenizer)
-    with partial_folder(out) as aside:
-        weights = MergedWeights(source, adapter, asked.rounded)
-        plan = plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=aside)
-        check_space(plan, wanted, out, aside, importance=bool(asked.training))
+    with staging_folder(out) as staging:
+        weights = MergedWeights(source, adapter, options.rounded)
+        plan = plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=staging)
+        check_space(plan, wanted, out, staging, importance=bool(options.training))
         others = [quant for quant in wanted if quant != base_type(wanted)]
         stages = _Stages(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
-        base = _write_base(plan, aside, wanted, stages.begin(2 * _MAKE), cancelled)
+        base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), cancelled)
         weights.check_all_used()
         probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
         reference = compute_reference(
@@ -109,15 +109,15 @@ def export_gguf(
             tokenizer,
             held_out,
             probes,
-            asked=_for_quantizing(asked, plan, others, aside / "moments"),
+            options=_for_quantizing(options, plan, others, staging / "hessians"),
             device=device,
             progress=stages.begin(_ASK),
             cancelled=cancelled,
         )
-        truth = _Truth(tokenizer, expected, reference, Origin(source, adapter, asked.rounded))
+        truth = _CheckInputs(tokenizer, expected, reference, Origin(source, adapter, options.rounded))
         file_name = safe_name(name, "model")
-        matrix = _importance_file(reference, aside, weights)
-        run = _Run(plan, aside, file_name, truth, threads, stages, cancelled, matrix)
+        matrix = _importance_file(reference, staging, weights)
+        run = _ExportRun(plan, staging, file_name, truth, threads, stages, cancelled, matrix)
         checked = run.check_all(base, wanted)
         digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference)
@@ -130,7 +130,7 @@ def export_gguf(
 
 
 class _Stages:
-    """One progress bar over stages of known weight."""
+    """Show stages of known weight as one progress bar."""
 
     def __init__(self, progress: Progress, total: float) -> None:
         self._progress = progress
@@ -138,30 +138,30 @@ class _Stages:
         self._begun = 0.0
 
     def begin(self, weight: float) -> Progress:
-        """The next stage; what it reports as its share becomes a share of the whole."""
+        """Begin the next stage and return its callback, whose share becomes a share of the whole."""
         start = self._begun
         self._begun += weight
         return lambda what, share: self._progress(what, min((start + weight * share) / self._total, 1.0))
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ExportRun:
     plan: GgufPlan
-    aside: Path
+    staging: Path
     name: str
-    truth: _Truth
+    truth: _CheckInputs
     threads: int
     stages: _Stages
     cancelled: Cancelled
     importance: Path | None
 
-    def check_all(self, base: Quantized, wanted: list[GgufType]) -> Checked:
+    def check_all(self, base: Quantized, wanted: list[GgufType]) -> CheckedFiles:
         """Check the 16-bit file, then make and check each type."""
         first, tokens = self._check(base)
         mismatches = list(tokens.mismatches)
         if not first.passed:
-            # What is wrong with the 16-bit file is wrong with all that would be made of it.
-            return Checked([first], tokens.strings, mismatches, first.mean_kl)
+            # A fault of the 16-bit file would be in every file made from it.
+            return CheckedFiles([first], tokens.strings, mismatches, first.mean_kl)
         results = {base.quant: first}
         for quant in wanted:
             if quant not in results:
@@ -169,14 +169,14 @@ class _Run:
                 mismatches += tokens.mismatches
                 if not results[quant].passed:
                     self._path(quant).unlink(missing_ok=True)
-        return Checked([results[quant] for quant in wanted], tokens.strings, mismatches, first.mean_kl)
+        return CheckedFiles([results[quant] for quant in wanted], tokens.strings, mismatches, first.mean_kl)
 
-    def proven(self, checked: Checked) -> dict[str, Path]:
-        """Final name to finished file, of every file that passed."""
-        return {file.file: self.aside / f"{file.quant}.gguf" for file in checked.files if file.passed}
+    def proven(self, checked: CheckedFiles) -> dict[str, Path]:
+        """Map the final name of every file that passed to the finished file."""
+        return {file.file: self.staging / f"{file.quant}.gguf" for file in checked.files if file.passed}
 
     def file_name(self, quant: GgufType) -> str:
-        """The final name of a type's file."""
+        """Return the final name of a type's file."""
         return f"{self.name}-{quant}.gguf"
 
     def _make(self, base: Quantized, quant: GgufType) -> Quantized:
@@ -189,7 +189,7 @@ class _Run:
             path,
             quant,
             importance=self.importance if quant in USE_IMPORTANCE else None,
-            moments=self.aside / "moments",
+            hessians=self.staging / "hessians",
             threads=self.threads,
             progress=lambda share: progress(f"Making {quant}", share),
             cancelled=self.cancelled,
@@ -211,35 +211,37 @@ class _Run:
         )
 
     def _path(self, quant: GgufType) -> Path:
-        return self.aside / f"{quant}.gguf"
+        return self.staging / f"{quant}.gguf"
 
 
-def _for_quantizing(asked: Asked, plan: GgufPlan, quants: Sequence[GgufType], moments: Path) -> Asked:
-    """What is asked, with the names of the file's weights; no importance matrix where no type has a use for it."""
+def _for_quantizing(
+    options: ReferenceOptions, plan: GgufPlan, quants: Sequence[GgufType], hessians: Path
+) -> ReferenceOptions:
+    """Add the names of the file's weights to the options; without the importance matrix where no type uses it."""
     if not set(quants) & set(USE_IMPORTANCE):
-        return replace(asked, training=())
-    return replace(asked, name_map=plan.name_map, moments=moments)
+        return replace(options, training=())
+    return replace(options, name_map=plan.name_map, hessians=hessians)
 
 
-def _importance_file(reference: Reference, aside: Path, weights: MergedWeights) -> Path | None:
+def _importance_file(reference: Reference, staging: Path, weights: MergedWeights) -> Path | None:
     if reference.importance is None:
         return None
-    path = aside / "importance"
+    path = staging / "importance"
     write_importance(reference.importance, path, [f"training rows of {weights.source.name}"])
     return path
 
 
 def _write_base(
-    plan: GgufPlan, aside: Path, wanted: list[GgufType], progress: Progress, cancelled: Cancelled
+    plan: GgufPlan, staging: Path, wanted: list[GgufType], progress: Progress, cancelled: Cancelled
 ) -> Quantized:
-    """The 16-bit file everything is made from: F16, whose numbers are finer, or BF16 where a weight is beyond F16."""
+    """Write the 16-bit file that the others are made from: F16, or BF16 where a weight is beyond F16."""
     kind = base_type(wanted)
     try:
-        write_gguf(plan, aside / f"{kind}.gguf", kind, progress=progress, cancelled=cancelled)
+        write_gguf(plan, staging / f"{kind}.gguf", kind, progress=progress, cancelled=cancelled)
     except BeyondRangeError:
         if kind == "BF16" or "F16" in wanted:
             raise
-        (aside / f"{kind}.gguf").unlink(missing_ok=True)
+        (staging / f"{kind}.gguf").unlink(missing_ok=True)
         kind = "BF16"
-        write_gguf(plan, aside / f"{kind}.gguf", kind, progress=progress, cancelled=cancelled)
-    return read_back(aside / f"{kind}.gguf", kind)
+        write_gguf(plan, staging / f"{kind}.gguf", kind, progress=progress, cancelled=cancelled)
+    return read_back(staging / f"{kind}.gguf", kind)

@@ -1,4 +1,4 @@
-"""Before an export begins: are the types known, does it fit the disk, and what will it take?"""
+"""Check types and disk space before an export begins, and predict its cost."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from burnish_engine.advise.exports import finished_refusal
+from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.exports import ExportKind
-from burnish_engine.contract.recipe_export import GgufType
-from burnish_engine.export.aside import require_space
-from burnish_engine.export.fidelity import probe_texts
-from burnish_engine.export.forecast import Forecast, make_forecast, predicted_sizes
+from burnish_engine.contract.facts.exports import ExportKind
+from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.export.base.staging import require_space
+from burnish_engine.export.forecast import ExportForecast, make_forecast, predicted_sizes
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf
-from burnish_engine.export.merge import MergedWeights
-from burnish_engine.export.moments import moment_bytes, moment_rows
-from burnish_engine.export.quantize import USE_IMPORTANCE
-from burnish_engine.hardware.cpu import usable_cores
-from burnish_engine.models.source import ModelSource
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.export.quantize.hessian import hessian_bytes, hessian_sizes
+from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
+from burnish_engine.export.verify.fidelity import probe_texts
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.hardware.host.cpu import usable_cores
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
 
 def checked_types(quants: Sequence[GgufType]) -> list[GgufType]:
-    """The types, each once.
+    """Validate the types and remove duplicates.
 
     Raises:
-        UsageError: There is none, or one is unknown.
+        UsageError: There are no types, or one is unknown.
     """
     known = get_args(GgufType)
     odd = [quant for quant in quants if quant not in known]
@@ -37,12 +37,12 @@ def checked_types(quants: Sequence[GgufType]) -> list[GgufType]:
 
 
 def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> None:
-    """Refuse a kind of export that does not work for the model, by the same decision as before training.
+    """Refuse a kind of export that does not work for the model, by the same rule as before training.
 
     Args:
-        kind: The kind of export.
-        source: The base model, or the trained one.
-        adapter: The PEFT adapter's folder; None: there is none.
+        kind: kind of export.
+        source: base model, or the trained one.
+        adapter: folder of the PEFT adapter; None: there is none.
 
     Raises:
         UsageError: This kind of export does not work for the model.
@@ -54,35 +54,35 @@ def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> N
 def check_space(plan: GgufPlan, wanted: list[GgufType], out: Path, scratch: Path, *, importance: bool) -> None:
     """Check before anything is written that all files fit the disk.
 
-    Args:
-        plan: What will be written.
-        wanted: The types asked for.
-        out: Where the files go.
-        scratch: Folder for a small temporary file.
+    plan: plan of the file.
+        wanted: requested GGUF types.
+        out: folder of the files.
+        scratch: folder for a small temporary file.
+        importance: whether there will be an importance matrix.
         importance: Whether there will be an importance matrix.
 
     Raises:
-        NoSpaceError: They do not.
+        NoSpaceError: The files do not fit.
         UsageError: The model's row lengths do not fit a type.
     """
     made: list[GgufType] = list(dict.fromkeys([*wanted, base_type(wanted)]))
     needed = sum(predicted_sizes(plan, made, scratch, importance=importance).values())
     if importance and set(made) & set(USE_IMPORTANCE):
-        needed += moment_bytes(moment_rows(plan.tensors).values())
+        needed += hessian_bytes(hessian_sizes(plan.tensors).values())
     require_space(out, needed, f"The export ({', '.join(made)})")
 
 
 def forecast_gguf(
     source: ModelSource, adapter: Path | None, name: str, quants: Sequence[GgufType], *, importance_tokens: int = 0
-) -> Forecast:
-    """What `export_gguf` would take. Writes nothing but small temporary files.
+) -> ExportForecast:
+    """Predict an export by `export_gguf`. Writes only small temporary files.
 
     Args:
         source: The base model.
-        adapter: The PEFT adapter's folder; None for the base.
-        name: What the model will be called, which stands in the files.
+        adapter: folder of the PEFT adapter; None for the base.
+        name: name of the model, which stands in the files.
         quants: GGUF types.
-        importance_tokens: Training tokens for the importance matrix; 0 for none.
+        importance_tokens: number of training tokens for the importance matrix; 0 for none.
 
     Raises:
         UsageError: A type or family is unknown, or base or adapter cannot be exported.
@@ -101,5 +101,5 @@ def forecast_gguf(
 
 
 def base_type(wanted: Sequence[GgufType]) -> GgufType:
-    """The 16-bit type that the others are made from."""
+    """Choose the 16-bit type that the others are made from."""
     return "BF16" if "BF16" in wanted and "F16" not in wanted and len(wanted) == 1 else "F16"

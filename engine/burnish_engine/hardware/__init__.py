@@ -1,1 +1,1 @@
-"""What this machine is. Never needs torch."""
+"""Facts about this machine: GPUs, links, processor, memory, disk. Never needs torch."""

@@ -1,4 +1,4 @@
-"""Is this machine ready? Facts, missing parts, and kernels run in a process of their own."""
+"""Checks whether this machine is ready: facts, missing parts, and test runs of kernels in a separate process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from burnish_engine.contract.machine import Checkup, KernelCheck, MachineFacts
-from burnish_engine.hardware.bandwidth import measure
-from burnish_engine.hardware.interconnect import settings
+from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineFacts
+from burnish_engine.hardware.gpu.bandwidth import measure_links
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 
-_KERNEL_MODULE = "burnish_engine.models.kernel_check"
+_KERNEL_MODULE = "burnish_engine.models.device.kernel_check"
 _KERNEL_TIMEOUT_S = 180
-# What NVML's words contain -> what helps.
+# Part of NVML's message -> remedy.
 _DRIVER_REMEDIES = {
     "mismatch": "The driver was updated while its old version is still running: restart the computer.",
     "library not found": "A card is there without NVIDIA's driver: install it.",
@@ -38,10 +38,10 @@ def check_up(bandwidth: bool = False) -> Checkup:
     """Look at the machine and run kernels on it. Takes some seconds; loads torch only in child processes.
 
     Args:
-        bandwidth: Also measure copies and all-reduces, some seconds more.
+        bandwidth: whether to measure copies and all-reduces too, which takes some seconds more.
     """
     machine = probe()
-    problems = [driver_problem(machine.gpu_problem)] if machine.gpu_problem else []
+    problems = [driver_problem_text(machine.gpu_problem)] if machine.gpu_problem else []
     problems += [*_missing_libraries(), *(_missing_compiler() if machine.gpus else [])]
     torch, llama = _version("torch"), _version("llama-cpp-python")
     if not torch:
@@ -52,9 +52,9 @@ def check_up(bandwidth: bool = False) -> Checkup:
     problems += [f"kernel {check.name}: {check.detail}" for check in kernels if not check.passed]
     found_by_measuring = []
     if bandwidth and torch and machine.gpus:
-        measured = measure(machine, settings(machine).environment)
+        measured = measure_links(machine, parallel_settings(machine).environment)
         machine, found_by_measuring = measured.machine, measured.problems
-    use = settings(machine)
+    use = parallel_settings(machine)
     return Checkup(
         machine=machine,
         torch=torch,
@@ -76,14 +76,14 @@ def _summary(machine: MachineFacts, *, ready: bool) -> str:
     return "training runs on the CPU, which suits small models only"
 
 
-def driver_problem(words: str) -> str:
-    """What is wrong with the driver, and what to do.
+def driver_problem_text(problem: str) -> str:
+    """Write what is wrong with the driver, and what to do.
 
     Args:
-        words: `MachineFacts.gpu_problem`.
+        problem: message of the driver, `MachineFacts.gpu_problem`.
     """
-    remedy = next((remedy for sign, remedy in _DRIVER_REMEDIES.items() if sign in words.lower()), _DRIVER_REMEDY)
-    return f"GPU: {words.rstrip('.')}. {remedy}"
+    remedy = next((remedy for sign, remedy in _DRIVER_REMEDIES.items() if sign in problem.lower()), _DRIVER_REMEDY)
+    return f"GPU: {problem.rstrip('.')}. {remedy}"
 
 
 def _missing_libraries() -> list[str]:
@@ -97,7 +97,7 @@ def _missing_libraries() -> list[str]:
 
 
 def _missing_compiler() -> list[str]:
-    """Triton compiles a small launcher for each kernel with the system's C compiler and Python's headers (Linux)."""
+    """List the parts of a C tool chain that are missing: on Linux, Triton compiles a launcher for each kernel."""
     if not sys.platform.startswith("linux"):
         return []
     missing = []

@@ -1,26 +1,26 @@
-"""What a person should know about a machine although nothing is broken. Pure functions."""
+"""Writes notes that a person should know about a machine although nothing is broken. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from burnish_engine.contract.machine import GpuFacts, MachineFacts, ParallelSettings
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, ParallelSettings
 from burnish_engine.contract.units import memory_size
-from burnish_engine.hardware.gpu_table import facts_for, short_name
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
 
 _WORTH_NAMING_BYTES = 200_000_000
 _BUSY_SHARE = 0.1  # of a GPU's memory; a desktop and the driver take less
 _MOST_NAMED = 4
-_MORE_FREE_SHARE = 0.05  # of a GPU's memory that makes another of the same speed the better choice
+_MORE_FREE_SHARE = 0.05  # share of a GPU's memory by which another of the same speed has to be freer to be better
 _HOT_C = 84  # cards slow down from about 83 to 90 degrees (their maximum in NVIDIA's specifications)
 
 
 def notes(machine: MachineFacts, settings: ParallelSettings) -> list[str]:
-    """Notes, the most pressing first.
+    """List the notes, the most pressing first.
 
     Args:
-        machine: The machine.
-        settings: How a run would best use its GPUs.
+        machine: facts of the machine.
+        settings: settings with which a run would best use the GPUs.
     """
     found = [note for gpu in machine.gpus for note in [*_memory_users(gpu), *_state(gpu)]]
     found += [*_sleep(machine), *_pcie(machine), *_several(machine, settings), *_surroundings(machine)]
@@ -91,10 +91,10 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
     if settings.strategy != "single":
         yield "This version trains on one GPU; the settings say how several would work together."
     first = machine.gpus[0]
-    best = max(machine.gpus, key=lambda gpu: (facts_for(gpu).bf16_tflops, gpu.vram_free_bytes, -gpu.index))
+    best = max(machine.gpus, key=lambda gpu: (gpu_rates(gpu).bf16_tflops, gpu.vram_free_bytes, -gpu.index))
     name = f"GPU {best.index} ({short_name(best.name)})"
     more = best.vram_free_bytes - first.vram_free_bytes
-    if facts_for(best).bf16_tflops > facts_for(first).bf16_tflops:
+    if gpu_rates(best).bf16_tflops > gpu_rates(first).bf16_tflops:
         yield f"{name} is the faster one: set devices.gpus = [{best.index}] in the recipe."
     elif more > _MORE_FREE_SHARE * first.vram_total_bytes or (first.display and best.display is False):
         yield f"{name} has {memory_size(more)} more memory free: set devices.gpus = [{best.index}] in the recipe."

@@ -1,4 +1,4 @@
-"""The machine as it is now: GPUs through NVML, processor, memory, disk. Loads no torch, never fails, never hangs."""
+"""Probes the machine: GPUs through NVML, processor, memory, disk. Loads no torch, never fails, never hangs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from burnish_engine.contract.machine import GpuFacts, LinkFacts, MachineFacts
-from burnish_engine.hardware.links import read_links
-from burnish_engine.hardware.nvml import LIBRARY_NOT_FOUND, Driver, read_gpu
-from burnish_engine.hardware.system import SystemFacts, process_name, read_system
-from burnish_engine.hardware.visible import VARIABLE, only_visible
+from burnish_engine.contract.facts.machine import GpuFacts, LinkFacts, MachineFacts
+from burnish_engine.hardware.gpu.links import read_links
+from burnish_engine.hardware.gpu.nvml import LIBRARY_NOT_FOUND, Driver, read_gpu
+from burnish_engine.hardware.gpu.visible import VARIABLE, only_visible
+from burnish_engine.hardware.host.system import SystemFacts, process_name, read_system
 
 DRIVER_TIMEOUT_S = 8.0
-"""A driver that no one uses loads on the first call, 1 to 3 s a GPU (NVIDIA, "Driver Persistence"); more is a hang."""
+"""Time after which a driver hangs. An idle driver loads on the first call, 1 to 3 s a GPU ("Driver Persistence")."""
 
 
 @dataclass
 class _Findings:
-    """What the driver said, filled while it answers."""
+    """The driver's answers, filled while it answers."""
 
     gpus: list[GpuFacts] = field(default_factory=list)
     links: list[LinkFacts] = field(default_factory=list)
@@ -39,17 +39,17 @@ def probe(
     name_of: Callable[[int], str] = process_name,
     timeout_s: float = DRIVER_TIMEOUT_S,
 ) -> MachineFacts:
-    """Facts about this machine. What cannot be read is left empty; a GPU that does not answer is named as a problem.
+    """Read the facts of this machine. Unreadable facts stay empty; a GPU that does not answer is named as a problem.
 
     Args:
-        nvml: pynvml, or an object with its functions, such as a recording. Not given: pynvml.
-        system: Facts beside the GPUs; read when not given.
-        name_of: Name of a process id.
-        timeout_s: How long the driver may take in all.
+        nvml: pynvml module, or an object with its functions, such as a recording; by default pynvml.
+        system: facts beside the GPUs; read when not given.
+        name_of: function from a process id to its name.
+        timeout_s: seconds that the driver may take in all.
     """
     system = system or read_system()
     found = _Findings()
-    # A wedged driver blocks inside its call for good. The thread is left behind then; it holds no lock of ours.
+    # A hanging driver blocks inside its call for good. The thread is left behind then; it holds no lock of Burnish's.
     reader = threading.Thread(target=_read, args=(found, nvml, system, name_of), name="nvml", daemon=True)
     reader.start()
     reader.join(timeout_s)
@@ -63,7 +63,7 @@ def probe(
         driver_cuda=found.cuda,
         gpu_problem=found.problem,
     )
-    # A recording speaks for another machine, whose variables are not ours.
+    # A recording is of another machine, to which this machine's environment variables do not apply.
     return machine if nvml is not None else only_visible(machine, os.environ.get(VARIABLE))
 
 
@@ -79,7 +79,7 @@ def _read_driver(found: _Findings, driver: Driver, system: SystemFacts, name_of:
     try:
         driver.nvml.nvmlInit()
     except driver.error as error:
-        # Without a view of the bus a library that is installed and fails speaks for a card; a missing one does not.
+        # Without a view of the bus, an installed library that fails suggests a card; a missing library does not.
         missing = getattr(error, "value", None) == LIBRARY_NOT_FOUND
         card = system.nvidia_on_bus if system.nvidia_on_bus is not None else not missing
         found.problem = str(error) if card else None

@@ -1,4 +1,7 @@
-"""Record what NVML answers on a real machine, and replay it anywhere. `python -m burnish_engine.hardware.recording`."""
+"""Records NVML's answers on a real machine, and replays them anywhere.
+
+Run it with `python -m burnish_engine.hardware.recording`.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.hardware.nvml import NOT_SUPPORTED
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.hardware.gpu.nvml import NOT_SUPPORTED
+from burnish_engine.hardware.host.system import SystemFacts, read_system
 from burnish_engine.hardware.probe import probe
-from burnish_engine.hardware.system import SystemFacts, read_system
 
 _HANDLE = "nvmlDeviceGetHandleByIndex"
 _UUID = "nvmlDeviceGetUUID"
 _STRUCT_FIELDS = ("total", "free", "used", "busId", "pid", "usedGpuMemory")
-"""Fields of NVML's structures that the probe reads; nothing else is written down."""
+"""Fields of NVML's structures that the probe reads; nothing else is recorded."""
 
 
 class ReplayedError(Exception):
-    """Stands for pynvml's NVMLError in a replay.
+    """The counterpart of pynvml's NVMLError in a replay.
 
     Args:
-        value: NVML's error number.
-        message: Its words.
+        value: error number of NVML.
+        message: message of the error.
     """
 
     def __init__(self, value: int, message: str) -> None:
@@ -34,10 +37,10 @@ class ReplayedError(Exception):
 
 
 class Recorder:
-    """Hands calls on to NVML and writes answers and errors down.
+    """Passes calls on to NVML and records answers and errors.
 
     Args:
-        nvml: pynvml, or an object with its functions.
+        nvml: pynvml module, or an object with its functions.
     """
 
     def __init__(self, nvml: Any) -> None:
@@ -65,7 +68,7 @@ class Recorder:
         return call
 
     def _plain(self, value: Any) -> Any:
-        """A value that JSON holds. Handles become the index they were asked by."""
+        """Convert a value to one that JSON holds; a handle becomes the index that it was asked by."""
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, bytes):
@@ -79,10 +82,10 @@ class Recorder:
 
 
 class Replay:
-    """Answers like the NVML that was recorded. What was not recorded is not supported.
+    """Answers like the recorded NVML; calls that were not recorded are not supported.
 
     Args:
-        calls: A recording's calls: function -> arguments joined by commas -> answer.
+        calls: recorded calls: function -> arguments joined by commas -> answer.
     """
 
     NVMLError = ReplayedError
@@ -102,11 +105,11 @@ class Replay:
 
 
 def record(nvml: Any, system: SystemFacts | None = None) -> dict[str, Any]:
-    """Everything the probe asks, with the answers: no host or user names, no serial numbers, no names of processes.
+    """Record all that the probe asks: no host or user names, no serial numbers, no names of processes.
 
     Args:
-        nvml: pynvml, or an object with its functions.
-        system: Facts beside the GPUs; read when not given.
+        nvml: pynvml module, or an object with its functions.
+        system: facts beside the GPUs; read when not given.
     """
     recorder = Recorder(nvml)
     system = system or read_system()
@@ -115,10 +118,10 @@ def record(nvml: Any, system: SystemFacts | None = None) -> dict[str, Any]:
 
 
 def replay(recording: dict[str, Any]) -> MachineFacts:
-    """The facts that the probe finds on a recorded machine.
+    """Probe a recorded machine.
 
     Args:
-        recording: As `record` makes it.
+        recording: recording that `record` made.
     """
     names = recording["processes"]
     return probe(
@@ -129,7 +132,7 @@ def replay(recording: dict[str, Any]) -> MachineFacts:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A recording from its file."""
+    """Load a recording from its file."""
     recording: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return recording
 

@@ -1,1 +1,1 @@
-"""Models from a hub by name: look up, download, check. Loads no torch; the only part that asks the network."""
+"""Looks up, downloads and checks models of a hub by name. Loads no torch; no other part downloads models."""

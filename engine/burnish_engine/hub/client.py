@@ -1,10 +1,10 @@
-"""Two questions to a hub: what is in this model, and these bytes of that file.
+"""Asks a hub for the list of a model's files and for the bytes of one file.
 
-Why not huggingface_hub's own downloader (read in 2.4): it writes to a temporary file that it deletes on failure, so a
-killed download starts over; it cannot be canceled; and its session refuses everything once HF_HUB_OFFLINE was set at
-import, which Burnish sets for every other library in the process. The protocol is small and stable: one JSON document
-and plain files with Range, so it is spoken here over the HTTP library that huggingface_hub itself uses. The newer
-chunked storage ("xet") is not needed: the hub serves the same files over HTTP, up to 50 GB each.
+huggingface_hub's own downloader (version 2.4) does not fit: it deletes its temporary file on failure, so a killed
+download starts over; it cannot be canceled; and its session refuses all requests once HF_HUB_OFFLINE was set at import,
+which Burnish sets for the other libraries in the process. The protocol is small and stable, one JSON document and plain
+files with Range, so this module speaks it over the HTTP library that huggingface_hub itself uses. The newer chunked
+storage ("xet") is not needed: the hub serves the same files over HTTP, up to 50 GB each.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _BUSY = {408, 429, 500, 502, 503, 504}
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class TryAgainError(Exception):
-    """A failure that may pass: no connection, a cut one, a busy server.
+class TransientError(Exception):
+    """A failure that may pass: no connection, a broken connection, or a busy server.
 
     Args:
-        problem: The failure as it is told when patience ends.
-        wait_s: How long the server asks to wait; None where it does not say.
+        problem: error to raise when the retries are used up.
+        wait_s: time that the server asks to wait, seconds; None where it does not say.
     """
 
     def __init__(self, problem: BurnishError, wait_s: float | None = None) -> None:
@@ -46,13 +46,13 @@ class TryAgainError(Exception):
 
 
 @dataclass(frozen=True)
-class Body:
+class FileBody:
     """The answer to a request for a file.
 
     Attributes:
-        start: Offset in the file that the body begins at.
-        checksum: What the hub says the file is now; empty where it says nothing usable.
-        chunks: The bytes, as they come. Raises `TryAgainError`.
+        start: offset in the file of the first byte, bytes.
+        checksum: the hub's current checksum of the file; empty where it gives no usable one.
+        chunks: bytes of the file as they arrive; iterating raises `TransientError` where the connection breaks.
     """
 
     start: int
@@ -61,7 +61,7 @@ class Body:
 
 
 def endpoint() -> str:
-    """Address of the hub: HF_ENDPOINT, else the usual one as huggingface_hub knows it.
+    """Return the address of the hub: HF_ENDPOINT, else huggingface_hub's default.
 
     Raises:
         UsageError: HF_ENDPOINT is no web address.
@@ -76,13 +76,13 @@ def endpoint() -> str:
 
 
 class HubClient:
-    """Speaks to one hub. A context manager, because it keeps connections open.
+    """A client of one hub. It keeps connections open, which leaving its context closes.
 
     Args:
-        token: Access token; sent to the hub alone, never to where it redirects.
+        token: access token; sent to the hub alone, never to where it redirects.
 
     Raises:
-        UsageError: HF_ENDPOINT or the token cannot be right.
+        UsageError: HF_ENDPOINT is no web address, or the token holds characters that no token has.
     """
 
     def __init__(self, token: str = "") -> None:
@@ -103,7 +103,7 @@ class HubClient:
 
     @property
     def host(self) -> str:
-        """The hub's host, for messages."""
+        """Host name of the hub, for messages."""
         return urlsplit(self._endpoint).hostname or self._endpoint
 
     @property
@@ -112,12 +112,12 @@ class HubClient:
         return bool(self._token)
 
     def model(self, name: str, revision: str) -> ModelAnswer:
-        """What is in a model.
+        """Ask for a model's files and properties.
 
         Raises:
-            UsageError: There is no such model or revision.
-            SetupError: Terms were not accepted, or the answer makes no sense.
-            TryAgainError: It may work later.
+            UsageError: The hub has no such model or revision.
+            SetupError: The model's terms were not accepted, or the answer is not one of a hub.
+            TransientError: The request may work later.
         """
         path = f"/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true"
         with self._open(path, {}) as (response, _):
@@ -138,31 +138,31 @@ class HubClient:
             ) from None
 
     @contextmanager
-    def file(self, name: str, commit: str, file: str, offset: int) -> Iterator[Body]:
-        """The bytes of a file from an offset on; from its start where the server cannot do that.
+    def file(self, name: str, commit: str, file: str, offset: int) -> Iterator[FileBody]:
+        """Ask for the bytes of a file from an offset on; a server that cannot do that sends it from its start.
 
         Raises:
-            UsageError: There is no such file.
-            SetupError: Terms were not accepted.
-            TryAgainError: It may work later.
+            UsageError: The hub has no such model.
+            SetupError: The model's terms were not accepted, or it no longer has the file.
+            TransientError: The request may work later.
         """
         path = f"/{quote(name)}/resolve/{commit}/{quote(file)}"
         headers = {"range": f"bytes={offset}-"} if offset else {}
         with self._open(path, headers) as (response, checksum):
-            if response.status_code == 416:  # the part is longer than the file; nothing of it can be used
-                yield Body(0, checksum, iter(()))
+            if response.status_code == 416:  # the part is longer than the file, so it is useless
+                yield FileBody(0, checksum, iter(()))
                 return
             self._check(response, name, commit, file)
             encoded = response.headers.get("content-encoding", "identity") != "identity"
             start = _range_start(response) if response.status_code == 206 else 0
-            if encoded and start:  # offsets of compressed bytes are not the file's: no use, ask for the whole
-                yield Body(0, checksum, iter(()))
+            if encoded and start:  # compressed bytes have other offsets than the file: ask for the whole
+                yield FileBody(0, checksum, iter(()))
                 return
-            yield Body(start, checksum, self._chunks(response))
+            yield FileBody(start, checksum, self._chunks(response))
 
     @contextmanager
     def _open(self, path: str, headers: dict[str, str]) -> Iterator[tuple[httpx2.Response, str]]:
-        """The answer at the end of all redirects, and the checksum that the hub named on the way."""
+        """Follow all redirects; give the last answer and the checksum that the hub named on the way."""
         url = self._endpoint + path
         checksum = ""
         for _ in range(_MAX_HOPS):
@@ -180,7 +180,7 @@ class HubClient:
         try:
             response = self._http.send(self._http.build_request("GET", url, headers=headers), stream=True)
         except httpx2.TransportError as error:
-            raise self._lost(error, urlsplit(url).hostname or self.host) from None
+            raise self._connection_error(error, urlsplit(url).hostname or self.host) from None
         except httpx2.InvalidURL:
             raise SetupError(f"{self.host} redirects to an address that is none.", "Check HF_ENDPOINT.") from None
         try:
@@ -192,10 +192,10 @@ class HubClient:
         try:
             yield from response.iter_bytes()
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise self._lost(error, self.host) from None
+            raise self._connection_error(error, self.host) from None
 
     def _is_hub(self, url: str) -> bool:
-        """Whether the token may go there: the endpoint itself, and the hosts that huggingface_hub trusts as well."""
+        """Whether the token may be sent to a URL: the endpoint itself, or a host that huggingface_hub trusts."""
         from huggingface_hub import constants
 
         here, there = urlsplit(self._endpoint), urlsplit(url)
@@ -203,10 +203,10 @@ class HubClient:
             return True
         return there.scheme == "https" and there.netloc.lower() in constants.HF_URL_HOSTS
 
-    def _lost(self, error: Exception, host: str) -> Exception:
-        """The failure to reach a host; what cannot pass by itself is not tried again.
+    def _connection_error(self, error: Exception, host: str) -> Exception:
+        """Return the error for a failed connection: `TransientError` where it may pass, else `SetupError`.
 
-        URLs are not told: they may be signed.
+        The messages hold no URLs, which may be signed.
         """
         text = str(error)
         if "CERTIFICATE_VERIFY_FAILED" in text or "certificate verify failed" in text:
@@ -219,18 +219,18 @@ class HubClient:
         kind = "did not answer in time" if isinstance(error, httpx2.TimeoutException) else "could not be reached"
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.DecodingError):
             kind = "cut the connection"
-        return TryAgainError(
+        return TransientError(
             SetupError(f"{host} {kind} ({text or type(error).__name__}).", "Check the network, then start it again.")
         )
 
     def _check(self, response: httpx2.Response, name: str, revision: str, file: str = "") -> None:
-        """Turn the hub's refusals into what a person can do about them."""
+        """Raise the error for a refused request, with what the person can do about it."""
         status, code = response.status_code, response.headers.get("x-error-code", "")
         if status in (200, 206):
             return
         if status in _BUSY:
             busy = SetupError(f"{self.host} is busy or out of order (status {status}).", "Start it again later.")
-            raise TryAgainError(busy, _retry_after(response))
+            raise TransientError(busy, _retry_after(response))
         if code == "GatedRepo":
             raise self.gated(name)
         if code == "RevisionNotFound":
@@ -248,7 +248,7 @@ class HubClient:
         raise SetupError(f"{self.host} refused with status {status}.", "Start it again later.")
 
     def gated(self, name: str) -> BurnishError:
-        """The error for a model whose terms were not accepted."""
+        """Return the error for a model whose terms were not accepted."""
         if self._token:
             return SetupError(
                 f"{name} is gated, and the account of the given access token has no access to it (yet).",
@@ -268,7 +268,7 @@ def _range_start(response: httpx2.Response) -> int:
 
 
 def _checksum(response: httpx2.Response) -> str:
-    """The hub's own checksum of the file; a content server's ETag, which may be anything, does not count."""
+    """Return the hub's own checksum of the file, empty without one; a content server's ETag is ignored."""
     text = response.headers.get("x-linked-etag", "")
     if not text and "x-repo-commit" in response.headers:
         text = response.headers.get("etag", "")

@@ -1,7 +1,7 @@
-"""One file, resumable and checked: a part named by its checksum, the rest asked for with Range, then the hash.
+"""Downloads one file with resume and checksum: the rest of a partial file is requested with Range, then all is hashed.
 
-A part is found again by the checksum of the file it belongs to, so a file that changed on the hub starts over and one
-that did not goes on, whichever commit it is asked for at.
+A partial file is named by the checksum of the whole file. A file that changed on the hub therefore starts over, and an
+unchanged one is resumed, from whichever commit it is requested.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import BinaryIO
 
 from burnish_engine.contract.errors import SetupError, StoppedError
 from burnish_engine.contract.files import cannot_write, replace_with_retry
-from burnish_engine.hub.client import HubClient, TryAgainError
+from burnish_engine.hub.client import HubClient, TransientError
 from burnish_engine.hub.files import HubFile
 
 Cancelled = Callable[[], bool]
-Advanced = Callable[[str, int], None]
-"""Called with what is being done and the bytes of the file that are there."""
+OnAdvance = Callable[[str, int], None]
+"""Callback that is given the current activity and the downloaded bytes of the file."""
 
 FIRST_WAIT_S = 1.0
-_LONGEST_WAIT_S = 120.0  # a hub that asks for more is not waited for in silence
-_ATTEMPTS = 6  # without a new byte
+_LONGEST_WAIT_S = 120.0  # where a hub asks for more, the download ends with an error
+_ATTEMPTS = 6  # in a row without a new byte
 _BLOCK_BYTES = 2**20
 
 
-class Patience:
-    """Waits between attempts, longer each time, until there were too many without progress.
+class RetryPolicy:
+    """Waits between attempts with exponential backoff, until too many failed without progress.
 
     Args:
-        cancelled: Asked while waiting.
-        attempts: How many fail without progress before patience ends.
+        cancelled: function that is asked while waiting; True stops the download.
+        attempts: number of failures without progress after which the error is raised.
     """
 
     def __init__(self, cancelled: Cancelled, attempts: int = _ATTEMPTS) -> None:
@@ -42,16 +42,16 @@ class Patience:
         self._attempts = attempts
         self._failures = 0
 
-    def renew(self) -> None:
-        """There was progress."""
+    def reset(self) -> None:
+        """Reset the count of failures after progress."""
         self._failures = 0
 
-    def wait(self, failure: TryAgainError) -> None:
+    def wait(self, failure: TransientError) -> None:
         """Wait before the next attempt.
 
         Raises:
-            BurnishError: The failure itself, when patience is at its end.
-            StoppedError: It was canceled.
+            BurnishError: The retries are used up; the error is the failure's own.
+            StoppedError: The download was canceled.
         """
         self._failures += 1
         pause_s = failure.wait_s if failure.wait_s is not None else FIRST_WAIT_S * 2 ** (self._failures - 1)
@@ -59,18 +59,18 @@ class Patience:
             raise failure.problem from None
         until = time.monotonic() + pause_s
         while (left := until - time.monotonic()) > 0:
-            stop_if(self._cancelled)
+            raise_if_cancelled(self._cancelled)
             time.sleep(min(left, 0.1))
 
 
-def stop_if(cancelled: Cancelled) -> None:
-    """Raise `StoppedError` where the person asked to stop."""
+def raise_if_cancelled(cancelled: Cancelled) -> None:
+    """Raise `StoppedError` where the person canceled the download."""
     if cancelled():
         raise StoppedError("The download was stopped.", "Start it again; it goes on where it stopped.")
 
 
 class _Digest:
-    """The checksums of a file that grows: SHA-256, and git's SHA-1 where the hub knows the file by that."""
+    """The running checksums of a file: SHA-256, and git's SHA-1 where the hub identifies the file by it."""
 
     def __init__(self, file: HubFile) -> None:
         self._file = file
@@ -82,47 +82,47 @@ class _Digest:
         if self._git:
             self._git.update(data)
 
-    def agrees(self) -> bool:
-        """Whether it is the file that the hub announced."""
+    def matches(self) -> bool:
+        """Whether the checksum is the one that the hub announced."""
         return self._file.identity == (self._git or self._sha256).hexdigest()
 
     @property
     def sha256(self) -> str:
-        """SHA-256 so far."""
+        """SHA-256 of the bytes so far."""
         return self._sha256.hexdigest()
 
 
 def part_path(folder: Path, file: HubFile) -> Path:
-    """Where the beginning of a file waits for its rest."""
+    """Return the path of a file's partial download."""
     return folder / f"{file.identity}.part"
 
 
 def sha256_if_whole(path: Path, file: HubFile, cancelled: Cancelled) -> str:
-    """The SHA-256 of a downloaded file; empty where it is missing or not what the hub has.
+    """Return the SHA-256 of a downloaded file; empty where it is missing or differs from the hub's.
 
     Raises:
-        StoppedError: It was canceled.
+        StoppedError: The download was canceled.
     """
     if not path.is_file() or path.stat().st_size != file.bytes:
         return ""
     digest = _Digest(file)
     with path.open("rb") as stream:
         _read_into(digest, stream, cancelled)
-    return digest.sha256 if digest.agrees() else ""
+    return digest.sha256 if digest.matches() else ""
 
 
 @dataclass(frozen=True)
 class FileDownload:
-    """One file of one model.
+    """The download of one file of a model.
 
     Attributes:
-        client: The hub.
-        model: The model's name.
-        commit: The commit that the list of files is of.
-        file: The file.
-        part: Where its beginning waits for its rest, on the volume where the file will lie.
-        advanced: Told how far it is.
-        cancelled: Asked between chunks.
+        client: client of the hub.
+        model: name of the model.
+        commit: commit that the file is taken from.
+        file: file to download.
+        part: path of the partial download, on the volume of the target.
+        on_advance: callback for progress.
+        cancelled: function that is asked between chunks; True stops the download.
     """
 
     client: HubClient
@@ -130,27 +130,29 @@ class FileDownload:
     commit: str
     file: HubFile
     part: Path
-    advanced: Advanced
+    on_advance: OnAdvance
     cancelled: Cancelled
 
     def run(self, target: Path) -> str:
-        """Get the file, going on with its part, check it, and put it at `target`.
+        """Download the file, or the rest of its part, check it, and move it to `target`.
 
         Returns:
-            Its SHA-256.
+            SHA-256 of the file.
 
         Raises:
             SetupError: The bytes are not the ones that the hub announced, or the hub could not be reached.
-            StoppedError: It was canceled; the part stays.
-            NoSpaceError: It could not be written; the part stays.
+            StoppedError: The download was canceled; the part stays.
+            NoSpaceError: The file could not be written; the part stays.
         """
         try:
             resumed = self.part.exists() and self.part.stat().st_size > 0
             digest = self._get()
-            if not digest.agrees() and resumed:  # the part may have been damaged; the hub gets one fair chance
+            if (
+                not digest.matches() and resumed
+            ):  # the part may have been damaged, so download it once more from the start
                 self.part.unlink()
                 digest = self._get()
-            if not digest.agrees():
+            if not digest.matches():
                 self.part.unlink()
                 raise SetupError(
                     f"{self.file.name} of {self.model} arrived with other content than the hub announced (SHA-256 "
@@ -164,8 +166,8 @@ class FileDownload:
         return digest.sha256
 
     def _get(self) -> _Digest:
-        """Append to the part until it is as long as the file; returns the checksums of all of it."""
-        patience, most = Patience(self.cancelled), 0
+        """Append to the part until it is as long as the file, and return the checksums of the whole."""
+        retries, most = RetryPolicy(self.cancelled), 0
         with self.part.open("ab+") as stream:
             digest = self._digest_of_part(stream)
             while stream.tell() < self.file.bytes:
@@ -173,17 +175,17 @@ class FileDownload:
                     self._append(stream, digest)
                 except _StartOver:
                     digest = self._emptied(stream)
-                except TryAgainError as failure:
-                    self.advanced(f"waiting to go on with {self.file.name}", stream.tell())
+                except TransientError as failure:
+                    self.on_advance(f"waiting to go on with {self.file.name}", stream.tell())
                     if stream.tell() > most:
                         most = stream.tell()
-                        patience.renew()
-                    patience.wait(failure)
+                        retries.reset()
+                    retries.wait(failure)
             os.fsync(stream.fileno())
         return digest
 
     def _append(self, stream: BinaryIO, digest: _Digest) -> None:
-        """One request's worth of bytes."""
+        """Append the bytes of one request to the part."""
         name, offset = self.file.name, stream.tell()
         with self.client.file(self.model, self.commit, name, offset) as body:
             if len(body.checksum) == len(self.file.identity) and body.checksum != self.file.identity:
@@ -194,24 +196,24 @@ class FileDownload:
             if body.start != offset:
                 raise _StartOver
             for chunk in body.chunks:
-                stop_if(self.cancelled)
+                raise_if_cancelled(self.cancelled)
                 stream.write(chunk)
-                stream.flush()  # what a killed process leaves is what it had
+                stream.flush()  # so that a killed process leaves all that it had
                 digest.update(chunk)
-                self.advanced(f"downloading {name}", min(stream.tell(), self.file.bytes))
+                self.on_advance(f"downloading {name}", min(stream.tell(), self.file.bytes))
                 if stream.tell() > self.file.bytes:
                     return
         if stream.tell() < self.file.bytes:
             problem = f"The connection ended after {stream.tell():,} of {self.file.bytes:,} bytes of {name}."
-            raise TryAgainError(SetupError(problem, "Check the network, then start it again; it goes on there."))
+            raise TransientError(SetupError(problem, "Check the network, then start it again; it goes on there."))
 
     def _digest_of_part(self, stream: BinaryIO) -> _Digest:
-        """Read the part from its start and stand at its end; a part longer than the file is emptied."""
+        """Hash the part and leave the stream at its end; a part longer than the file is emptied."""
         if stream.seek(0, os.SEEK_END) > self.file.bytes:
             return self._emptied(stream)
         digest = _Digest(self.file)
         stream.seek(0)
-        self.advanced(f"checking what is there of {self.file.name}", 0)
+        self.on_advance(f"checking what is there of {self.file.name}", 0)
         _read_into(digest, stream, self.cancelled)
         return digest
 
@@ -227,5 +229,5 @@ class _StartOver(Exception):  # noqa: N818  not an error: the server has the fil
 
 def _read_into(digest: _Digest, stream: BinaryIO, cancelled: Cancelled) -> None:
     while block := stream.read(_BLOCK_BYTES):
-        stop_if(cancelled)
+        raise_if_cancelled(cancelled)
         digest.update(block)

@@ -1,8 +1,8 @@
-"""`burnish models fetch`: a model by name, whole and checked, or nothing that looks like one.
+"""Downloads a model by name for `burnish models fetch`, whole and checked.
 
-Everything is written aside, under `.partial` in the folder of models. Only when every file has the checksum that the
-hub announced does the folder get the name under which recipes find it. What an interrupted attempt left there is used
-by the next one.
+The files are written to a staging folder, under `.partial` in the folder of models. The folder gets the name under
+which recipes find it only when every file has the checksum that the hub announced. An interrupted download is resumed
+by the next attempt.
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ from types import TracebackType
 
 from filelock import FileLock, Timeout
 
-from burnish_engine.contract.advice import CatalogModel
 from burnish_engine.contract.errors import NoSpaceError, SetupError, UsageError
+from burnish_engine.contract.facts.advice import CatalogModel
 from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models_dir
 from burnish_engine.contract.units import file_size
-from burnish_engine.hub.client import HubClient, TryAgainError
-from burnish_engine.hub.download import Cancelled, FileDownload, Patience, part_path, sha256_if_whole, stop_if
+from burnish_engine.hub.client import HubClient, TransientError
+from burnish_engine.hub.download import (
+    Cancelled,
+    FileDownload,
+    RetryPolicy,
+    part_path,
+    raise_if_cancelled,
+    sha256_if_whole,
+)
 from burnish_engine.hub.files import (
     HubFile,
-    Listing,
     ModelAnswer,
+    ModelListing,
     index_file,
     needs_index,
     settings_files,
@@ -38,11 +45,11 @@ from burnish_engine.hub.manifest import FetchedFile, Manifest, read_manifest, wr
 from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the bytes that are there, and all bytes (0: not known yet)."""
+"""Callback that is given the current activity, the downloaded bytes, and all bytes (0: not known yet)."""
 
 _MARGIN_BYTES = 500_000_000  # left free on the disk for the system and the first run's files
-_TELL_EVERY_S = 0.1
-_FIRST_ATTEMPTS = 4  # about 7 s: whoever has no network learns so soon
+_REPORT_EVERY_S = 0.1
+_FIRST_ATTEMPTS = 4  # about 7 s, so that a missing network is reported soon
 
 
 def fetch(
@@ -53,36 +60,37 @@ def fetch(
     progress: Progress | None = None,
     cancelled: Cancelled | None = None,
     catalog_entry: CatalogModel | None = None,
-    listed: Callable[[Listing], None] | None = None,
+    listed: Callable[[ModelListing], None] | None = None,
 ) -> Path:
-    """Download what training needs of a model, or go on with an interrupted download.
+    """Download the files of a model that training needs, or resume an interrupted download.
 
     Args:
-        name: Such as "Qwen/Qwen3-0.6B".
-        token: Access token, for gated and private models; by default that of HF_TOKEN. Sent to the hub only, never
+        name: name of the model, such as "Qwen/Qwen3-0.6B".
+        token: access token for gated and private models; empty takes HF_TOKEN. It is sent to the hub only, and never
             stored.
-        revision: Branch, tag or commit.
-        progress: Told how far it is, about ten times a second.
-        cancelled: Asked often; True stops, and what is there stays for the next time.
-        catalog_entry: What the catalog knows of the model: its license, where the model's page says nothing.
-        listed: Told what will be downloaded, under which license, before it starts. May raise to refuse.
+        revision: branch, tag or commit.
+        progress: callback for progress, called about ten times a second.
+        cancelled: function that is asked often; True stops the download, which the next call resumes.
+        catalog_entry: catalog's entry of the model; its license counts where the model's page names none.
+        listed: callback that is given the list of files and the license before the download; it may raise to refuse.
 
     Returns:
-        The model's folder. `models.source.open_model(name)` opens it.
+        Folder of the model, which `models.checkpoint.source.open_model(name)` opens.
 
     Raises:
-        UsageError: Not a model's name, or the hub has no such model or revision.
-        SetupError: No network wanted, the hub not reached, terms not accepted, no trainable model, or wrong bytes.
-        NoSpaceError: Not enough disk, or it could not be written.
-        StoppedError: It was canceled.
+        UsageError: The name is no model's name, or the hub has no such model or revision.
+        SetupError: The environment asks for no network, the hub was not reached, the terms were not accepted, the model
+            cannot be trained, or the bytes are wrong.
+        NoSpaceError: The disk has too little space, or a file could not be written.
+        StoppedError: The download was canceled.
     """
     asked = cancelled or (lambda: False)
     _check_name(name)
     _refuse_offline(name)
     client = HubClient((token or os.environ.get("HF_TOKEN", "")).strip())
-    with client, _Turn(name, progress, asked):
+    with client, _DownloadLock(name, progress, asked):
         try:
-            work = _Fetch(client, name, revision, progress=progress, cancelled=asked, entry=catalog_entry)
+            work = _ModelDownload(client, name, revision, progress=progress, cancelled=asked, entry=catalog_entry)
             return work.run(listed)
         except OSError as error:
             raise cannot_write(fetched_model_dir(name), error) from error
@@ -107,33 +115,33 @@ def _refuse_offline(name: str) -> None:
     )
 
 
-class _Turn(AbstractContextManager[None]):
-    """One download of a model at a time, over all processes; the second says so and waits.
+class _DownloadLock(AbstractContextManager[None]):
+    """Locks a model's download over all processes; a second download of it reports that and waits.
 
     Args:
-        name: The model.
-        progress: Told while it waits.
-        cancelled: Asked while it waits.
+        name: name of the model.
+        progress: callback that is called while it waits.
+        cancelled: function that is asked while it waits; True stops the download.
     """
 
     def __init__(self, name: str, progress: Progress | None, cancelled: Cancelled) -> None:
         self._name, self._progress, self._cancelled = name, progress, cancelled
-        self._lock = FileLock(str(_aside(name)) + ".lock")
+        self._lock = FileLock(str(_staging_folder(name)) + ".lock")
 
     def __enter__(self) -> None:
         try:
-            make_private(_aside(self._name).parent)
+            make_private(_staging_folder(self._name).parent)
             while True:
                 try:
                     self._lock.acquire(timeout=0.2)
                 except Timeout:
                     if self._progress:
                         self._progress(f"waiting for another download of {self._name}", 0, 0)
-                    stop_if(self._cancelled)
+                    raise_if_cancelled(self._cancelled)
                 else:
                     return
         except OSError as error:
-            raise cannot_write(_aside(self._name), error) from error
+            raise cannot_write(_staging_folder(self._name), error) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -141,12 +149,12 @@ class _Turn(AbstractContextManager[None]):
         self._lock.release()
 
 
-def _aside(name: str) -> Path:
+def _staging_folder(name: str) -> Path:
     return models_dir() / ".partial" / fetched_model_dir(name).name
 
 
-class _Fetch:
-    """One download of one model."""
+class _ModelDownload:
+    """One download of one model, into the staging folder and from there to its place."""
 
     def __init__(
         self,
@@ -160,13 +168,13 @@ class _Fetch:
     ) -> None:
         self._client, self._name, self._revision = client, name, revision
         self._cancelled, self._entry = cancelled, entry
-        self._teller = _Teller(progress)
+        self._reporter = _ProgressReporter(progress)
         self._target = fetched_model_dir(name)
-        self._aside = _aside(name)
-        self._files, self._parts = self._aside / "files", self._aside / "parts"
+        self._staging_folder = _staging_folder(name)
+        self._files, self._parts = self._staging_folder / "files", self._staging_folder / "parts"
 
-    def run(self, listed: Callable[[Listing], None] | None) -> Path:
-        self._teller.tell(f"asking for {self._name}", 0)
+    def run(self, listed: Callable[[ModelListing], None] | None) -> Path:
+        self._reporter.report(f"asking for {self._name}", 0)
         answer = self._ask()
         manifest = read_manifest(self._target)
         if manifest and manifest.commit == answer.sha and manifest.is_whole(self._target):
@@ -182,13 +190,13 @@ class _Fetch:
         return self._target
 
     def _ask(self) -> ModelAnswer:
-        patience = Patience(self._cancelled, attempts=_FIRST_ATTEMPTS)
+        retries = RetryPolicy(self._cancelled, attempts=_FIRST_ATTEMPTS)
         while True:
             try:
                 return self._client.model(self._name, self._revision)
-            except TryAgainError as failure:
-                self._teller.tell(f"waiting: {failure.problem.what.rstrip('.')}; trying again", 0, now=True)
-                patience.wait(failure)
+            except TransientError as failure:
+                self._reporter.report(f"waiting: {failure.problem.what.rstrip('.')}; trying again", 0, now=True)
+                retries.wait(failure)
 
     def _refuse_gated(self, answer: ModelAnswer) -> None:
         if answer.disabled:
@@ -196,7 +204,7 @@ class _Fetch:
         if answer.gated and not self._client.has_token:
             raise self._client.gated(self._name)
 
-    def _list(self, answer: ModelAnswer) -> Listing:
+    def _list(self, answer: ModelAnswer) -> ModelListing:
         files = settings_files(answer)
         index = None
         if needs_index(answer):
@@ -206,7 +214,7 @@ class _Fetch:
                 self._get(answer.sha, listed, 0)
             files.append(listed)
         files += weight_files(answer, index)
-        return Listing(
+        return ModelListing(
             name=self._name,
             revision=self._revision,
             commit=answer.sha,
@@ -214,18 +222,18 @@ class _Fetch:
             license_note=self._entry.license_note if self._entry else "",
             gated=bool(answer.gated),
             files=tuple(files),
-            here_bytes=sum(self._bytes_here(file) for file in files),
+            downloaded_bytes=sum(self._downloaded_bytes(file) for file in files),
         )
 
-    def _bytes_here(self, file: HubFile) -> int:
+    def _downloaded_bytes(self, file: HubFile) -> int:
         for path in (self._files / file.name, part_path(self._parts, file)):
             if path.is_file():
                 return min(path.stat().st_size, file.bytes)
         return 0
 
-    def _check_space(self, listing: Listing) -> None:
-        missing = listing.total_bytes - listing.here_bytes
-        free = shutil.disk_usage(self._aside).free
+    def _check_space(self, listing: ModelListing) -> None:
+        missing = listing.total_bytes - listing.downloaded_bytes
+        free = shutil.disk_usage(self._staging_folder).free
         if free < missing + _MARGIN_BYTES:
             raise NoSpaceError(
                 f"{self._name} needs {file_size(missing)} more in {models_dir()}, and {file_size(_MARGIN_BYTES)} "
@@ -233,18 +241,18 @@ class _Fetch:
                 "Free some space, or move Burnish's folder with BURNISH_HOME.",
             )
 
-    def _download_all(self, listing: Listing) -> list[FetchedFile]:
-        self._drop_strangers(listing)
-        self._teller.total = listing.total_bytes
+    def _download_all(self, listing: ModelListing) -> list[FetchedFile]:
+        self._remove_other_files(listing)
+        self._reporter.total = listing.total_bytes
         done: list[FetchedFile] = []
         before = 0
         for file in listing.files:
             path = self._files / file.name
-            self._teller.tell(f"checking {file.name}", before)
+            self._reporter.report(f"checking {file.name}", before)
             sha256 = sha256_if_whole(path, file, self._cancelled) or self._get(listing.commit, file, before)
             done.append(FetchedFile(name=file.name, bytes=file.bytes, sha256=sha256))
             before += file.bytes
-        self._teller.tell("done", before, now=True)
+        self._reporter.report("done", before, now=True)
         return done
 
     def _get(self, commit: str, file: HubFile, before: int) -> str:
@@ -254,13 +262,13 @@ class _Fetch:
             commit,
             file,
             part_path(self._parts, file),
-            advanced=lambda what, count: self._teller.tell(what, before + count),
+            on_advance=lambda what, count: self._reporter.report(what, before + count),
             cancelled=self._cancelled,
         )
         return download.run(self._files / file.name)
 
-    def _drop_strangers(self, listing: Listing) -> None:
-        """Remove what an attempt at another revision left."""
+    def _remove_other_files(self, listing: ModelListing) -> None:
+        """Remove the files that an attempt at another revision left."""
         names = {file.name for file in listing.files}
         parts = {part_path(self._parts, file).name for file in listing.files}
         for folder, wanted in ((self._files, names), (self._parts, parts)):
@@ -268,8 +276,8 @@ class _Fetch:
                 if path.name not in wanted:
                     path.unlink()
 
-    def _finish(self, listing: Listing, files: list[FetchedFile]) -> None:
-        """Give the folder its name; an older copy steps aside first, and comes back where that fails."""
+    def _finish(self, listing: ModelListing, files: list[FetchedFile]) -> None:
+        """Move the staged files to the model's folder; an older copy moves away first, and back if that fails."""
         manifest = Manifest(
             name=self._name,
             revision=listing.revision,
@@ -279,7 +287,7 @@ class _Fetch:
             files=files,
         )
         write_manifest(self._files, manifest)
-        old = self._aside / "old"
+        old = self._staging_folder / "old"
         shutil.rmtree(old, ignore_errors=True)
         if self._target.exists():
             replace_with_retry(self._target, old)
@@ -290,19 +298,19 @@ class _Fetch:
                 replace_with_retry(old, self._target)
             raise
         sync_folder(self._target.parent)
-        shutil.rmtree(self._aside, ignore_errors=True)
+        shutil.rmtree(self._staging_folder, ignore_errors=True)
 
 
-class _Teller:
-    """Passes progress on, not too often."""
+class _ProgressReporter:
+    """Passes progress on, at most ten times a second unless told to report now."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        self._told_s = -_TELL_EVERY_S
+        self._reported_s = -_REPORT_EVERY_S
         self.total = 0
 
-    def tell(self, what: str, done: int, *, now: bool = False) -> None:
+    def report(self, what: str, done: int, *, now: bool = False) -> None:
         moment = time.monotonic()
-        if self._progress and (now or moment - self._told_s >= _TELL_EVERY_S):
-            self._told_s = moment
+        if self._progress and (now or moment - self._reported_s >= _REPORT_EVERY_S):
+            self._reported_s = moment
             self._progress(what, done, self.total)

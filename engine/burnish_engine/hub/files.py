@@ -1,4 +1,4 @@
-"""What a hub tells about a model, and which of its files training needs."""
+"""Models a hub's answer about a model, and selects the files that training needs."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _MAX_TERMS_BYTES = 2_000_000
 
 
-class _Answer(BaseModel):
+class _HubModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class LargeFile(_Answer):
-    """How a file in large-file storage is known."""
+class LargeFile(_HubModel):
+    """The checksum and size of a file in large-file storage."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(ge=0)
 
 
-class HubFile(_Answer):
+class HubFile(_HubModel):
     """One file of a model on the hub."""
 
     name: str = Field(alias="rfilename", min_length=1)
@@ -60,16 +60,16 @@ class HubFile(_Answer):
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Size of the file, bytes."""
         return self.lfs.size if self.lfs else self.size or 0
 
     @property
     def identity(self) -> str:
-        """Its published checksum: SHA-256 of a file in large-file storage, else git's SHA-1 of the blob."""
+        """Published checksum: SHA-256 of a file in large-file storage, else git's SHA-1 of the blob."""
         return self.lfs.sha256 if self.lfs else self.git_sha1 or ""
 
 
-class ModelAnswer(_Answer):
+class ModelAnswer(_HubModel):
     """The hub's answer about one model (`api/models/NAME/revision/REVISION?blobs=true`)."""
 
     id: str
@@ -82,7 +82,7 @@ class ModelAnswer(_Answer):
 
     @property
     def license(self) -> str:
-        """License as the model's page names it; empty where it names none."""
+        """License that the model's page names; empty where it names none."""
         card = self.card or {}
         tagged = next((tag.removeprefix("license:") for tag in self.tags if tag.startswith("license:")), "")
         name = card.get("license") or tagged
@@ -92,18 +92,18 @@ class ModelAnswer(_Answer):
 
 
 @dataclass(frozen=True)
-class Listing:
-    """What will be downloaded, known before it starts.
+class ModelListing:
+    """The files that a download will fetch, and the model's license.
 
     Attributes:
-        name: The name asked for.
-        revision: Branch, tag or commit asked for.
-        commit: The commit that it stands for now; all files are of this one.
-        license: As the catalog or the model's page names it; empty where neither does.
-        license_note: Conditions a person should know, where the catalog has them.
-        gated: Whether the model's page asks to accept terms.
-        files: The files.
-        here_bytes: Of these, what an earlier attempt has already downloaded.
+        name: requested name of the model.
+        revision: requested branch, tag or commit.
+        commit: commit that the revision names now; all files are of this commit.
+        license: license that the model's page or the catalog names; empty where neither does.
+        license_note: conditions that a person should know, where the catalog has them.
+        gated: whether the model's page asks to accept terms.
+        files: files to download.
+        here_bytes: bytes of the files that an earlier attempt has downloaded.
     """
 
     name: str
@@ -113,19 +113,19 @@ class Listing:
     license_note: str
     gated: bool
     files: tuple[HubFile, ...]
-    here_bytes: int = 0
+    downloaded_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        """Size of all files."""
+        """Size of all files, bytes."""
         return sum(file.bytes for file in self.files)
 
 
 def settings_files(answer: ModelAnswer) -> list[HubFile]:
-    """Config, tokenizer, chat template and license texts.
+    """Select the config, tokenizer, chat template and license texts.
 
     Raises:
-        SetupError: The model has no config.json or no tokenizer, so it is no model that can be trained.
+        SetupError: The model has no config.json, or the hub gives no size and checksum of a file.
     """
     wanted = [
         file
@@ -143,25 +143,25 @@ def settings_files(answer: ModelAnswer) -> list[HubFile]:
 
 
 def needs_index(answer: ModelAnswer) -> bool:
-    """Whether the weights are in several files, which an index lists. transformers looks for the single file first."""
+    """Whether the weights are in several files that an index lists; transformers looks for the single file first."""
     names = {file.name for file in answer.siblings}
     return _WHOLE not in names and INDEX in names
 
 
 def index_file(answer: ModelAnswer) -> HubFile:
-    """The index of the weights."""
+    """Return the file with the index of the weights."""
     return _with_checksums(answer, [file for file in answer.siblings if file.name == INDEX])[0]
 
 
 def weight_files(answer: ModelAnswer, index: Path | None) -> list[HubFile]:
-    """The safetensors files that make the model.
+    """Select the safetensors files that hold the model's weights.
 
     Args:
-        answer: The hub's answer.
-        index: The downloaded index, for weights in several files.
+        answer: the hub's answer about the model.
+        index: path of the downloaded index, for weights in several files.
 
     Raises:
-        SetupError: There are none, or the index names what is not there or leads out of the folder.
+        SetupError: The model has no safetensors, or the index names a missing file or one outside the folder.
     """
     files = {file.name: file for file in answer.siblings}
     if index is not None:
@@ -210,7 +210,7 @@ def _with_checksums(answer: ModelAnswer, files: list[HubFile]) -> list[HubFile]:
 
 
 def _other_kind(names: set[str]) -> str:
-    """What a repository without the wanted files seems to hold, in words that follow its description."""
+    """Describe what a repository without the wanted files seems to hold, as the end of a sentence."""
     if "adapter_config.json" in names:
         return "; it is an adapter for another model"
     if any(name.endswith(".gguf") for name in names):

@@ -1,4 +1,4 @@
-"""burnish-model.json: where a fetched model comes from, under which license, and what its files were."""
+"""Reads and writes burnish-model.json, which records a fetched model's origin, license and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE_NAME = "burnish-model.json"
 
 
 class FetchedFile(BaseModel):
-    """One file as it was checked."""
+    """The name, size and checksum of one fetched file."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -23,16 +23,16 @@ class FetchedFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What was fetched.
+    """The record of a fetched model.
 
     Attributes:
-        v: Version of this file's form.
-        name: The model's name.
-        revision: Branch, tag or commit asked for.
-        commit: The commit that it was.
-        license: As the model's page or the catalog names it.
-        fetched: When, in UTC.
-        files: The files.
+        v: version of the record's format.
+        name: name of the model.
+        revision: requested branch, tag or commit.
+        commit: commit that the revision named.
+        license: license that the model's page or the catalog names.
+        fetched: time of the download in UTC, ISO 8601.
+        files: fetched files.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,14 +46,14 @@ class Manifest(BaseModel):
     files: list[FetchedFile]
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether all files are still there in their size (their content was checked when they came)."""
+        """Whether all files still exist with their sizes (their content was checked when they were fetched)."""
         return all(
             (folder / file.name).is_file() and (folder / file.name).stat().st_size == file.bytes for file in self.files
         )
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """What is written in a fetched model's folder; None where there is no such folder or file."""
+    """Read the manifest of a fetched model's folder; None where it is missing or invalid."""
     try:
         return Manifest.model_validate_json((folder / FILE_NAME).read_bytes())
     except (OSError, ValidationError):
@@ -61,9 +61,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it into the folder.
+    """Write the manifest into a model's folder.
 
     Raises:
-        NoSpaceError: It could not be written.
+        NoSpaceError: The manifest could not be written.
     """
     write_atomic(folder / FILE_NAME, manifest.model_dump_json(indent=2) + "\n")

@@ -1,7 +1,7 @@
-"""Whether the person wants no network.
+"""Tells whether the person asked for no network.
 
-Burnish sets HF_HUB_OFFLINE for itself, so that no library reaches for the network unasked. What the person had set
-before that is kept in BURNISH_OFFLINE, which child processes inherit.
+Burnish sets HF_HUB_OFFLINE for itself, so that no library uses the network unasked. The person's own choice is kept in
+BURNISH_OFFLINE, which child processes inherit.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 
 OFFLINE_VARIABLE = "BURNISH_OFFLINE"
-"""1: nothing is downloaded. 0: `burnish models fetch` may, whatever the two below say."""
+"""Environment variable: 1 forbids downloads, 0 allows `burnish models fetch`, whatever HF_HUB_OFFLINE says."""
 _HUB_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads its own variables
 
 
-def keep_persons_choice() -> None:
-    """Remember what the person set, before Burnish sets HF_HUB_OFFLINE. Does nothing in a child of such a process."""
+def remember_offline_choice() -> None:
+    """Keep the person's choice before Burnish sets HF_HUB_OFFLINE; a child process keeps its inherited one."""
     if not os.environ.get(OFFLINE_VARIABLE):
         os.environ[OFFLINE_VARIABLE] = "1" if is_offline() else "0"
 

@@ -1,1 +1,1 @@
-"""Model folders, their specification, and the plain transformers + PEFT path."""
+"""Models: checkpoints and their specification, Burnish's decoder, the plain transformers path, and generation."""

@@ -1,1 +1,1 @@
-"""Run folders, control, leases and the queue."""
+"""Run folders, commands, leases and the queue."""

@@ -1,10 +1,10 @@
-"""A run's card on disk."""
+"""Read and write a run's card, `card.json`."""
 
 from __future__ import annotations
 
-from burnish_engine.contract.card import CARD_VERSION, RunCard
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.card import CARD_VERSION, RunCard
 from burnish_engine.runs.versioned import read_versioned
 
 
@@ -12,13 +12,13 @@ def write_card(paths: RunPaths, card: RunCard) -> None:
     """Replace `card.json`.
 
     Raises:
-        NoSpaceError: It cannot be written.
+        NoSpaceError: The file cannot be written.
     """
     write_atomic(paths.card, card.model_dump_json(indent=1) + "\n")
 
 
 def read_card(paths: RunPaths) -> RunCard | None:
-    """The run's card; None where it has none: it has not begun to train, or is older than cards are.
+    """Read the run's card; None where the run has not begun to train, or is older than cards.
 
     Raises:
         UsageError: The card is damaged, cannot be read, or is of another version.

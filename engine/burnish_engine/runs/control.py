@@ -1,4 +1,4 @@
-"""Commands to a run: clients append to `control.jsonl` under a lock, the engine reads between steps."""
+"""Send commands to a run: clients append to `control.jsonl` under a lock, the engine reads between steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import ValidationError
 
-from burnish_engine.contract.commands import Command, CommandName
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.commands import Command, CommandName
 
 
 def send(paths: RunPaths, name: CommandName) -> Command:
@@ -22,14 +22,14 @@ def send(paths: RunPaths, name: CommandName) -> Command:
 
 
 class ControlReader:
-    """Reads commands that were appended after this reader was made."""
+    """Read commands that were appended after this reader was made."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = path.stat().st_size if path.exists() else 0
 
     def poll(self) -> list[Command]:
-        """New whole commands since the last call. Lines that are no command are skipped."""
+        """Return new whole commands since the last call, skipping lines that are no command."""
         if not self._path.exists() or self._path.stat().st_size <= self._offset:
             return []
         with self._path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The event log of a run: one writer appends, any number of readers follow."""
+"""Event log of a run: one writer appends, any number of readers follow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.events import Event, parse_event
 from burnish_engine.contract.files import cannot_write
+from burnish_engine.contract.run.events import Event, parse_event
 
 
 class EventWriter:
-    """Appends events, one unbuffered write a line. A line torn by a crash is cut off when the file is opened again."""
+    """Append events, with one unbuffered write per line. Opening the file cuts off a line torn by a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class EventWriter:
         """Stamp and append one event.
 
         Raises:
-            NoSpaceError: The line could not be written whole; what was written of it is cut off again.
+            NoSpaceError: The line could not be written whole; the written part is cut off again.
         """
         stamped = event.model_copy(update={"seq": self._next_seq, "t": time.time()})
         line = stamped.model_dump_json().encode() + b"\n"
@@ -55,7 +55,7 @@ class EventWriter:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """All whole, known events of a log, in order. A torn last line and lines of newer versions are skipped."""
+    """Yield all whole, known events of a log, in order, skipping a torn last line and lines of newer versions."""
     try:
         with path.open("rb") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""SHA-256 of files. Those of large files are kept in one small file of the user's, so that each is read once."""
+"""Compute SHA-256 of files; hashes of large files are stored in one small file, so that each is read once."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from burnish_engine.contract.paths import file_hashes_file
 _log = logging.getLogger(__name__)
 
 VERSION = 1
-LARGE_BYTES = 16 * 2**20  # less is read in no time
+LARGE_BYTES = 16 * 2**20  # smaller files are read in no time
 MOST = 500
 _MOST_FILE_BYTES = 2_000_000  # 500 files take about 150 kB: a larger file is not ours
 _BLOCK_BYTES = 2**20
 _LOCK_S = 5.0
 _SETTLED_S = 3.0
-"""A file changed more recently may change again without a new time: some file systems count in steps of 2 s."""
+"""Age in seconds below which a file may change again without a new time: some file systems count in steps of 2 s."""
 
 
 class CancelledError(Exception):
-    """The hash is not wanted any more."""
+    """The hash is no longer wanted."""
 
 
-class _Known(BaseModel):
+class _KnownHash(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     bytes: int
@@ -41,23 +41,23 @@ class _Known(BaseModel):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _File(BaseModel):
+class _HashFile(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     version: Literal[1]
-    files: dict[str, _Known] = Field(max_length=10 * MOST)
+    files: dict[str, _KnownHash] = Field(max_length=10 * MOST)
 
 
 def sha256_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
-    """SHA-256 of a file's content, hexadecimal.
+    """Compute the SHA-256 of a file's content, hexadecimal.
 
     Args:
         path: The file.
-        cancelled: Asked between blocks.
+        cancelled: callback polled between blocks; True stops the work.
 
     Raises:
-        OSError: It cannot be read.
-        CancelledError: `cancelled` said so.
+        OSError: The file cannot be read.
+        CancelledError: `cancelled` returned True.
     """
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -69,16 +69,16 @@ def sha256_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> st
 
 
 def known_sha256(path: Path, cancelled: Callable[[], bool] = lambda: False, *, large: int = LARGE_BYTES) -> str:
-    """As `sha256_file`, but a large file of the same path, size and time of change is not read again.
+    """Compute or look up a file's SHA-256: a large file of equal path, size and time of change is not read again.
 
     Args:
         path: The file.
-        cancelled: Asked between blocks.
-        large: Least bytes of a file that is remembered.
+        cancelled: callback polled between blocks; True stops the work.
+        large: size of the smallest file that is remembered, bytes.
 
     Raises:
-        OSError: It cannot be read.
-        CancelledError: `cancelled` said so.
+        OSError: The file cannot be read.
+        CancelledError: `cancelled` returned True.
     """
     path = path.resolve()
     before = path.stat()
@@ -91,12 +91,12 @@ def known_sha256(path: Path, cancelled: Callable[[], bool] = lambda: False, *, l
     after = path.stat()
     same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
     if same and time.time() - after.st_mtime > _SETTLED_S:
-        _remember(path, _Known(bytes=after.st_size, mtime_ns=after.st_mtime_ns, sha256=sha256))
+        _remember(path, _KnownHash(bytes=after.st_size, mtime_ns=after.st_mtime_ns, sha256=sha256))
     return sha256
 
 
-def _remember(path: Path, known: _Known) -> None:
-    """Add a file and drop the oldest of too many. Never fails; a newer version's file is left alone."""
+def _remember(path: Path, known: _KnownHash) -> None:
+    """Add a file and drop the oldest of too many. Never raises; leaves a newer version's file alone."""
     store = file_hashes_file()
     try:
         make_private(store.parent)
@@ -105,13 +105,13 @@ def _remember(path: Path, known: _Known) -> None:
             if ours:
                 files.pop(str(path), None)
                 newest = dict([*files.items(), (str(path), known)][-MOST:])
-                write_atomic(store, _File(version=VERSION, files=newest).model_dump_json(indent=1) + "\n")
+                write_atomic(store, _HashFile(version=VERSION, files=newest).model_dump_json(indent=1) + "\n")
     except (OSError, NoSpaceError, Timeout) as error:
         _log.warning("The hash of %s could not be kept in %s: %s", path.name, store, error)
 
 
-def _read() -> tuple[dict[str, _Known], bool]:
-    """(files by path, oldest first; whether the file may be replaced)."""
+def _read() -> tuple[dict[str, _KnownHash], bool]:
+    """Read (files by path, oldest first; whether the file may be replaced)."""
     store = file_hashes_file()
     try:
         if not store.exists():
@@ -122,6 +122,6 @@ def _read() -> tuple[dict[str, _Known], bool]:
         version = document.get("version") if isinstance(document, dict) else None
         if isinstance(version, int) and version > VERSION:
             return {}, False
-        return dict(_File.model_validate(document).files), True
+        return dict(_HashFile.model_validate(document).files), True
     except (OSError, ValueError, RecursionError):  # pydantic's and JSON's errors are ValueErrors
-        return {}, True  # it only saves time: what is damaged is made again
+        return {}, True  # it only saves time, so a damaged file is made again

@@ -1,4 +1,4 @@
-"""The held-out rows of a run, kept in its folder so that it can be exported and verified after its data has moved."""
+"""Store the held-out rows of a run in its folder, so that it can be exported and verified after its data has moved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.events import BestKept, EvaluationDone
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.events import BestKept, EvaluationDone
 from burnish_engine.runs.events_file import read_events
 
 MOST_ROWS = 200
@@ -17,7 +17,7 @@ Chat = list[dict[str, str]]
 
 
 def save_held_out(paths: RunPaths, ids: Sequence[Sequence[int]], chats: Sequence[Chat]) -> None:
-    """Keep token ids and conversations of the first held-out rows.
+    """Save token ids and conversations of the first held-out rows.
 
     Raises:
         NoSpaceError: The file cannot be written.
@@ -27,10 +27,10 @@ def save_held_out(paths: RunPaths, ids: Sequence[Sequence[int]], chats: Sequence
 
 
 def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
-    """The held-out loss that training reported for the run's result, and the learned tokens it counts.
+    """Find the held-out loss that training reported for the run's result, and its number of supervised tokens.
 
     Returns:
-        Loss in nats a token, and the tokens; None where the result was not evaluated or the events cannot be read.
+        Loss in nats per token, and the tokens; None where the result was not evaluated or the events cannot be read.
     """
     last: tuple[float, int] | None = None
     best: float | None = None
@@ -44,10 +44,10 @@ def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
 
 
 def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
-    """Token ids of the held-out rows, and their conversations up to the last person's turn.
+    """Load token ids of the held-out rows, and their conversations up to the last user turn.
 
     Raises:
-        UsageError: The run has none yet, or the file is damaged.
+        UsageError: The run has no held-out rows yet, or the file is damaged.
     """
     try:
         rows = json.loads(paths.held_out.read_text(encoding="utf-8"))

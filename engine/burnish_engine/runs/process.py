@@ -1,4 +1,4 @@
-"""Processes: who owns a run, is it alive, and starting an engine process that outlives its parent."""
+"""Identify processes, check whether they are alive, and start a detached engine process."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import psutil
 
-_SAME_CREATION_S = 1.0  # one process's creation time read twice differs by rounding only
+_SAME_CREATION_S = 1.0  # two readings of one process's creation time differ by rounding only
 
 
 def own_identity() -> tuple[int, float]:
-    """This process's pid and creation time. Together they survive the reuse of a pid."""
+    """Return this process's pid and creation time, which together identify it even after the pid is reused."""
     return identity(os.getpid())
 
 
 def identity(pid: int) -> tuple[int, float]:
-    """A process's pid and creation time (see `_created`).
+    """Return a process's pid and creation time (see `_created`).
 
     Raises:
         psutil.NoSuchProcess: There is no such process.
@@ -42,7 +42,7 @@ def is_alive(pid: int | None, created: float | None) -> bool:
 
 
 def _created(process: psutil.Process) -> float:
-    """When a process began: on Linux seconds since boot, elsewhere seconds since the epoch.
+    """Read when a process began: on Linux seconds since boot, elsewhere seconds since the epoch.
 
     On Linux psutil adds the time of boot, which moves whenever the clock is set (after boot, after a suspend), so that
     a live process would look like another one.
@@ -58,17 +58,17 @@ def start_detached(arguments: list[str], stdout: Path, stderr: Path) -> int:
     """Start `burnish ARGUMENTS` so that it survives this process; its output goes to files, never to a pipe.
 
     Returns:
-        The pid of the new process. In a Windows virtual environment that is the launcher's, which lives as long.
+        Pid of the new process. In a Windows virtual environment it is the launcher's, which lives equally long.
     """
-    # -P, as wherever we start one: a json.py in the folder where the person works is not to be imported.
+    # -P, as wherever we start one: a json.py in the person's working folder must not be imported.
     command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", *arguments]
     with stdout.open("ab") as out, stderr.open("ab") as err:
         if os.name != "nt":
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
             ).pid
-        # A hidden console of its own, not none (DETACHED_PROCESS): a virtual environment's launcher starts the real
-        # Python, and the engine starts workers; without a console to inherit each would open a window.
+        # A hidden console, not none (DETACHED_PROCESS): a virtual environment's launcher starts the real Python, and
+        # the engine starts workers; without a console to inherit each would open a window.
         detached = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
         for flags in (detached | getattr(subprocess, "CREATE_BREAKAWAY_FROM_JOB", 0), detached):
             with suppress(PermissionError):  # some jobs forbid breaking away

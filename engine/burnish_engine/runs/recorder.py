@@ -1,4 +1,4 @@
-"""What the engine process writes while it owns a run: events, state, heartbeat. One object, one owner."""
+"""Write events, state and heartbeat for the engine process that owns a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.events import Event, Phase, PhaseChanged, PlanMade, RunEnded, Warned
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.events import Event, Phase, PhaseChanged, PlanMade, RunEnded, Warned
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import read_state, write_state
@@ -20,14 +20,14 @@ Listener = Callable[[Event], None]
 
 
 class Recorder:
-    """Writes a run's events and state, and beats from a thread so that a hang of the loop is told from a crash.
+    """Write a run's events and state, with a heartbeat from a thread that tells a hang from a crash.
 
     Args:
-        paths: The run folder, which this process must own.
-        listener: Called with every event after it was written, on the caller's thread.
+        paths: paths of the run folder, which this process must own.
+        listener: callback given every event after it was written, on the caller's thread.
 
     Attributes:
-        plan: What the run was predicted to take; None until that is known.
+        plan: predicted cost of the run; None until that is known.
     """
 
     def __init__(self, paths: RunPaths, listener: Listener | None = None) -> None:
@@ -53,33 +53,33 @@ class Recorder:
         self._thread.start()
 
     def emit(self, event: Event) -> None:
-        """Append an event, then tell the listener."""
+        """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
-        self._tell(self._events.write(event))
+        self._notify(self._events.write(event))
 
     def phase(self, phase: Phase, detail: str = "") -> None:
-        """Say what the run does now."""
+        """Record the current phase of the run."""
         self.emit(PhaseChanged(phase=phase, detail=detail))
         self.update(phase=phase)
 
     def warn(self, code: str, message: str) -> None:
-        """Say what the person should know."""
+        """Record a warning for the person."""
         self.emit(Warned(code=code, message=message))
 
     def update(self, **changes: Any) -> None:
         """Change fields of the state and write it.
 
-        A write that fails is left to the next heartbeat: a reader that holds the file for a moment (Windows) must not
-        end a run, and a disk that is really full is met by the next event or checkpoint.
+        A failed write is left to the next heartbeat: a reader that holds the file for a moment (Windows) must not end a
+        run, and the next event or checkpoint meets a disk that is really full.
         """
         with self._lock:
             self._state = self._state.model_copy(update={**changes, "heartbeat": time.time()})
             with suppress(NoSpaceError):
                 write_state(self._paths, self._state)
 
-    def _tell(self, event: Event) -> None:
-        """Show the event. A terminal that went away (closed pipe, lost session) must not take the run with it."""
+    def _notify(self, event: Event) -> None:
+        """Pass the event to the listener; a terminal that went away (closed pipe, lost session) must not end a run."""
         if self._listener:
             try:
                 self._listener(event)
@@ -93,8 +93,8 @@ class Recorder:
     def end(self, event: RunEnded) -> None:
         """Write the last event and the final state. Nothing may be written afterwards.
 
-        A full disk must not hide how the run ended from the process's own exit code, so failed writes are swallowed
-        here: the reader then sees the process gone and calls the run interrupted.
+        A full disk must not hide the run's ending from the process's own exit code, so failed writes are ignored here:
+        the reader then sees that the process is gone and calls the run interrupted.
         """
         self._ended.set()
         self._thread.join()
@@ -115,7 +115,7 @@ class Recorder:
             )
             write_state(self._paths, self._state)
         except NoSpaceError:
-            self._tell(event)
+            self._notify(event)
         finally:
             self._events.close()
 

@@ -1,4 +1,4 @@
-"""Run folders: create, open, find, list. The folder's format is described in the README."""
+"""Create, open, find and list run folders. The guide's page on files describes the format."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pathlib import Path
 from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.files import cannot_write, make_private, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import dump_recipe, load_recipe, recipe_hash
-from burnish_engine.contract.state import STATE_VERSION, RunStateFile, Standing, standing
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_hash
+from burnish_engine.contract.run.state import STATE_VERSION, ObservedStatus, RunStateFile, observed_status
 from burnish_engine.runs.process import is_alive
 from burnish_engine.runs.versioned import read_versioned
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One line of the list of runs."""
+    """Paths, stored state and current status of a run."""
 
     paths: RunPaths
     state: RunStateFile
-    standing: Standing
+    status: ObservedStatus
 
 
 def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
-    """A new run folder with its frozen recipe and first state.
+    """Create a run folder with its frozen recipe and first state.
 
     Args:
-        recipe: With absolute paths.
-        root: The folder; by default a new one under the user's runs folder.
+        recipe: recipe with absolute paths.
+        root: folder; by default a new one under the user's runs folder.
 
     Raises:
         UsageError: The folder exists and is not empty.
-        NoSpaceError: It cannot be written.
+        NoSpaceError: The folder cannot be written.
     """
     paths = RunPaths(root.absolute() if root else _free_name(recipe))
     if paths.root.exists() and (not paths.root.is_dir() or any(paths.root.iterdir())):
@@ -64,11 +64,11 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
 
 
 def open_run(reference: str | Path, *, others: Iterable[str] = ()) -> RunPaths:
-    """A run folder by path or by its name under the user's runs folder; "last" is the newest.
+    """Find a run folder by path or by its name under the user's runs folder; "last" is the newest.
 
     Args:
-        reference: Path, name or "last".
-        others: What else could have been meant; the message names what is close to the reference.
+        reference: path, name or "last".
+        others: other things the reference could mean; the message names those close to it.
 
     Raises:
         UsageError: There is no such run, or another version of Burnish made it.
@@ -97,10 +97,10 @@ def open_run(reference: str | Path, *, others: Iterable[str] = ()) -> RunPaths:
 
 
 def adapter_of(paths: RunPaths) -> Path:
-    """The folder of the run's trained adapter.
+    """Return the folder of the run's trained adapter.
 
     Raises:
-        UsageError: There is none yet, or the run trains the whole model.
+        UsageError: There is no adapter yet, or the run trains the whole model.
     """
     if trains_whole_model(paths):
         raise UsageError(
@@ -116,10 +116,10 @@ def adapter_of(paths: RunPaths) -> Path:
 
 
 def trained_of(paths: RunPaths) -> Path:
-    """The folder of what the run trained: its adapter, or the whole model.
+    """Return the folder of the trained result: the adapter, or the whole model.
 
     Raises:
-        UsageError: There is none yet.
+        UsageError: There is no trained result yet.
     """
     if not trains_whole_model(paths):
         return adapter_of(paths)
@@ -142,16 +142,16 @@ def trains_whole_model(paths: RunPaths) -> bool:
 
 
 def read_recipe(paths: RunPaths) -> Recipe:
-    """The run's frozen recipe."""
+    """Read the run's frozen recipe."""
     return load_recipe(paths.recipe)
 
 
 def with_own_template(paths: RunPaths, recipe: Recipe) -> Recipe:
-    """The recipe with the run's own copy of the chat template: the file that it names may have changed since.
+    """Replace the recipe's chat template with the run's own copy: the file that it names may have changed since.
 
     Args:
-        paths: The run folder.
-        recipe: The run's.
+        paths: paths of the run folder.
+        recipe: recipe of the run.
     """
     if not paths.template.is_file():
         return recipe
@@ -159,10 +159,10 @@ def with_own_template(paths: RunPaths, recipe: Recipe) -> Recipe:
 
 
 def read_state(paths: RunPaths) -> RunStateFile:
-    """The run's state.
+    """Read the run's state.
 
     Raises:
-        UsageError: It was written by another version, is damaged, or cannot be read.
+        UsageError: The file was written by another version, is damaged, or cannot be read.
     """
     remedy = "The checkpoints beside it may be whole: copy them away before deleting the run."
     try:
@@ -179,14 +179,14 @@ def write_state(paths: RunPaths, state: RunStateFile, *, durable: bool = True) -
 
 
 def summarize(paths: RunPaths) -> RunSummary:
-    """State and standing of one run."""
+    """Read the state of a run and derive its current status."""
     state = read_state(paths)
     alive = is_alive(state.pid, state.process_created)
-    return RunSummary(paths, state, standing(state, owner_alive=alive, now=time.time()))
+    return RunSummary(paths, state, observed_status(state, owner_alive=alive, now=time.time()))
 
 
 def list_runs() -> list[RunSummary]:
-    """All runs under the user's runs folder, newest first. Folders that cannot be read are left out."""
+    """List all runs under the user's runs folder, newest first, without folders that cannot be read."""
     found = []
     folder = runs_dir()
     for root in folder.iterdir() if folder.is_dir() else ():

@@ -1,4 +1,4 @@
-"""JSON files of a run folder that say their format's version: read, or what is wrong with one is said."""
+"""Read JSON files of a run folder that carry their format's version, with clear errors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _Content = TypeVar("_Content", bound=BaseModel)
 
 
 def read_versioned(path: Path, form: type[_Content], version: int, *, what: str, remedy: str) -> _Content:
-    """Read a file.
+    """Read a versioned file.
 
     Args:
-        path: JSON with its version under "v".
-        form: What its content is.
-        version: The one that this Burnish reads.
-        what: Names the file, as a sentence begins.
-        remedy: What to do where it is damaged.
+        path: JSON file with its version under "v".
+        form: type of its content.
+        version: number of the version that this Burnish reads.
+        what: name of the file, at the beginning of a sentence.
+        remedy: advice for a damaged file.
 
     Raises:
-        FileNotFoundError: There is none.
-        UsageError: It is damaged, cannot be read, or is of another version.
+        FileNotFoundError: The file does not exist.
+        UsageError: The file is damaged, cannot be read, or has another version.
     """
     try:
         raw = json.loads(read_with_retry(path))

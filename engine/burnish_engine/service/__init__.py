@@ -1,1 +1,1 @@
-"""`burnish serve`: live questions of the desktop app."""
+"""`burnish serve`: answers the desktop app's requests."""

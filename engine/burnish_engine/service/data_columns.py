@@ -1,4 +1,4 @@
-"""The columns of the first data file and every way to read them, for a person who has to say which is meant."""
+"""List the columns of the first data file and every way to read them, for a person who must choose."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from burnish_engine.contract.data_report import ColumnReading, FileColumns, Setting
 from burnish_engine.contract.errors import DataError, UsageError
-from burnish_engine.contract.recipe_data import DataSection
-from burnish_engine.data.formats import parsed
-from burnish_engine.data.places import find_parts
-from burnish_engine.data.problems import BrokenRowError, shorten
-from burnish_engine.data.read import Table, no_rows
-from burnish_engine.data.readings import Reading, columns_of, readings
-from burnish_engine.data.recognize import recognize
-from burnish_engine.data.shapes import MEANINGS, OPTIONAL_MEANINGS
+from burnish_engine.contract.facts.data_report import ColumnReading, FileColumns, Setting
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.data.files.discover import find_parts
+from burnish_engine.data.files.formats import parsed
+from burnish_engine.data.files.problems import BrokenRowError, shorten
+from burnish_engine.data.files.read import Table, no_rows
+from burnish_engine.data.rows.column_readings import CandidateReading, columns_of, find_readings
+from burnish_engine.data.rows.recognize import recognize
+from burnish_engine.data.rows.shapes import MEANINGS, OPTIONAL_MEANINGS
 
-_ROWS = 1000  # as many as a shape is recognized from
+_ROWS = 1000  # as many as the detection of a shape reads
 _LETTERS = 120
 
 
 def file_columns(data: DataSection) -> FileColumns:
-    """Look at the first file only, and at none of the recipe's settings but its encoding.
+    """Describe the first file only, with no setting of the recipe but its encoding.
 
     Raises:
         UsageError: The recipe names no files.
-        DataError: The first cannot be read.
+        DataError: The first file cannot be read.
     """
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
@@ -36,12 +36,12 @@ def file_columns(data: DataSection) -> FileColumns:
     rows = list(islice(_whole_rows(Table(parts[0], data.encoding)), _ROWS))
     if not rows:
         raise DataError(f"No row of {parts[0].name} can be read.", "Check the file and data.encoding.")
+    found = find_readings(rows)
     try:
-        recognize(rows, parts[0].name)
+        recognize(rows, parts[0].name, found=found)
         question = ""
     except DataError as error:
         question = error.what
-    found = readings(rows)
     return FileColumns(
         file=parts[0].name,
         columns={name: _shown(rows, name) for name in columns_of(rows)},
@@ -52,8 +52,8 @@ def file_columns(data: DataSection) -> FileColumns:
     )
 
 
-def _needs(shape: str, found: list[Reading]) -> list[str]:
-    """The meanings that a shape needs in this file, of the several sets that make it up."""
+def _needs(shape: str, found: list[CandidateReading]) -> list[str]:
+    """List the meanings that a shape needs in this file, of the several sets that make it up."""
     meanings = {meaning for reading in found for meaning in reading.layout.columns if reading.layout.shape == shape}
     chats = any("conversation" in reading.layout.columns for reading in found)
     ways = MEANINGS[shape]
@@ -63,7 +63,7 @@ def _needs(shape: str, found: list[Reading]) -> list[str]:
 
 
 def _whole_rows(table: Table) -> Iterator[dict[str, Any]]:
-    """Rows that can be read; broken ones are told of by the inspection."""
+    """Yield rows that can be read; the inspection reports the broken ones."""
     for number, text in islice(table.raw(), 2 * _ROWS):
         if isinstance(text, str):
             try:
@@ -76,7 +76,7 @@ def _shown(rows: list[dict[str, Any]], column: str) -> str:
     return next((shorten(row[column], _LETTERS) for row in rows if row.get(column) not in (None, "", [])), "")
 
 
-def _reading(reading: Reading, rows: list[dict[str, Any]]) -> ColumnReading:
+def _reading(reading: CandidateReading, rows: list[dict[str, Any]]) -> ColumnReading:
     shape, columns = reading.layout.shape, reading.layout.columns
     pairs = [f"{meaning}={name}" for meaning, name in columns.items()]
     return ColumnReading(

@@ -1,7 +1,7 @@
-"""The process that reads datasets and model folders: `python -m burnish_engine.service.data_worker`.
+"""Process that reads datasets and model folders: `python -m burnish_engine.service.data_worker`.
 
-Tokenizers come with transformers, and transformers loads torch; the server itself stays free of both. The dataset that
-was read last is kept, so that leafing through its rows costs nothing.
+Tokenizers come with transformers, and transformers loads torch; the server itself loads neither. The last dataset is
+kept in memory, so that browsing its rows costs nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from burnish_engine.advise.gather import plan_recipe
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.channel.job import Job
 from burnish_engine.channel.worker import work
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.protocol import (
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.serve.protocol import (
     ColumnsRequest,
     EstimateRequest,
     ForecastRequest,
@@ -24,35 +25,34 @@ from burnish_engine.contract.protocol import (
     PreviewRequest,
     Result,
 )
-from burnish_engine.contract.recipe import Recipe
 from burnish_engine.service.model_facts import model_facts
 from burnish_engine.service.recipes import data_key, read_recipe_text
 
 if TYPE_CHECKING:
-    from burnish_engine.data.prepare import Prepared
+    from burnish_engine.data.prepare import PreparedDataset
 
 _WAIT_S = 0.1
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _CachedDataset:
     exact_key: str
     loose_key: str
-    prepared: Prepared
+    prepared: PreparedDataset
     tokenizer: Any
 
     def key(self, *, packing: bool) -> str:
-        """What it was prepared from, with or without how rows are packed."""
+        """Key of its inputs, with or without how rows are packed."""
         return self.exact_key if packing else self.loose_key
 
 
-class _Data:
+class _DataRequests:
     def __init__(self) -> None:
         self._turn = threading.Lock()  # one dataset in memory at a time
-        self._kept: _Kept | None = None
+        self._kept: _CachedDataset | None = None
 
     def model(self, request: ModelRequest, _job: Job) -> Result:
-        """Look at a model folder; unpacks the embedded one."""
+        """Describe a model folder; unpacks the embedded one."""
         return Result(id=request.id, model=model_facts(request.path))
 
     def estimate(self, request: EstimateRequest, _job: Job) -> Result:
@@ -63,19 +63,19 @@ class _Data:
         return Result(id=request.id, plan=plan_recipe(recipe, dataset=kept.prepared.facts if kept and known else None))
 
     def inspect(self, request: InspectRequest, job: Job) -> Result:
-        """What is in a dataset."""
+        """Inspect a dataset."""
         recipe = read_recipe_text(request.recipe)
         return Result(id=request.id, dataset=self._prepared(recipe, job).prepared.facts)
 
     def columns(self, request: ColumnsRequest, _job: Job) -> Result:
-        """What the columns of the first file may mean."""
+        """List the meanings that the columns of the first file can have."""
         from burnish_engine.service.data_columns import file_columns
 
         return Result(id=request.id, columns=file_columns(read_recipe_text(request.recipe).data))
 
     def preview(self, request: PreviewRequest, job: Job) -> Result:
-        """One row as it would be trained on."""
-        from burnish_engine.data.describe import example_pieces
+        """Render one row as it would be trained on."""
+        from burnish_engine.data.report.describe import example_pieces
         from burnish_engine.service.token_pieces import token_pieces
 
         kept = self._prepared(read_recipe_text(request.recipe), job, packing=False)
@@ -93,15 +93,15 @@ class _Data:
         return Result(id=request.id, preview=preview)
 
     def forecast(self, request: ForecastRequest, _job: Job) -> Result:
-        """What an export would take."""
+        """Predict an export."""
         from burnish_engine.service.export_forecast import export_forecast
 
         return Result(id=request.id, forecast=export_forecast(request))
 
-    def _prepared(self, recipe: Recipe, job: Job, *, packing: bool = True) -> _Kept:
-        from burnish_engine.data.prepare import look
-        from burnish_engine.models.source import open_model
-        from burnish_engine.models.tokenizer import load_tokenizer
+    def _prepared(self, recipe: Recipe, job: Job, *, packing: bool = True) -> _CachedDataset:
+        from burnish_engine.data.prepare import inspect_dataset
+        from burnish_engine.models.checkpoint.source import open_model
+        from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
         while not self._turn.acquire(timeout=_WAIT_S):
             job.check()
@@ -111,15 +111,15 @@ class _Data:
                 self._kept = None
                 job.progress("Reading the model's tokenizer", 0, 0)
                 tokenizer = load_tokenizer(open_model(recipe.model.path))
-                prepared = look(recipe, tokenizer, progress=job.progress)
-                self._kept = _Kept(data_key(recipe), data_key(recipe, packing=False), prepared, tokenizer)
+                prepared = inspect_dataset(recipe, tokenizer, progress=job.progress)
+                self._kept = _CachedDataset(data_key(recipe), data_key(recipe, packing=False), prepared, tokenizer)
             return self._kept
         finally:
             self._turn.release()
 
 
 if __name__ == "__main__":
-    data = _Data()
+    data = _DataRequests()
     work(
         {
             "model": data.model,

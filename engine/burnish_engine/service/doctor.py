@@ -1,4 +1,4 @@
-"""The check-up in a process of its own: it can be ended at any moment, and a driver that hangs takes nothing along."""
+"""Run the check-up in a child process: it can be ended at any moment, and a driver that hangs affects nothing else."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pydantic import ValidationError
 
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.machine import Checkup
+from burnish_engine.contract.facts.machine import Checkup
 
 _POLL_S = 0.1
 
 
-def check_up_aside(job: Job, *, bandwidth: bool) -> Checkup:
+def check_up_in_child(job: Job, *, bandwidth: bool) -> Checkup:
     """Run `burnish doctor`.
 
     Args:
-        job: Canceling it ends the check-up.
-        bandwidth: Also measure copies between GPUs.
+        job: request; canceling it ends the check-up.
+        bandwidth: whether to measure copies between GPUs too.
 
     Raises:
-        SetupError: It ended without an answer.
+        SetupError: The check-up ended without an answer.
         StoppedError: Canceled.
     """
     command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "doctor", "--json"]
-    # Files, not pipes: nobody has to drain them, and what the child's own children still hold open does not matter.
+    # Files, not pipes: nobody must drain them, and handles that the child's own children keep open do not matter.
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             [*command, *(["--bandwidth"] if bandwidth else [])], stdin=subprocess.DEVNULL, stdout=said, stderr=errors
@@ -58,7 +58,7 @@ def _wait(child: subprocess.Popen[bytes], job: Job) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End it with the processes that it started."""
+    """End the child and the processes that it started."""
     if child.poll() is not None:
         return
     with suppress(psutil.Error):

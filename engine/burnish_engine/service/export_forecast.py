@@ -1,4 +1,4 @@
-"""What an export of a run would take. Needs the process that may load torch: sizes depend on the tokenizer."""
+"""Predict an export of a run, in a process that may load torch: sizes depend on the tokenizer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import shutil
 import psutil
 
 from burnish_engine.chat.run_model import trained_model
-from burnish_engine.contract.export_forecast import ExportForecast, ExportStage
-from burnish_engine.contract.protocol import ForecastRequest
+from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.serve.protocol import ForecastRequest
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 

@@ -1,18 +1,18 @@
-"""The machine's facts, probed again when they are old."""
+"""Cache the machine's facts, and probe again when they are old."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from burnish_engine.contract.machine import MachineFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.hardware.probe import probe
 
 _FRESH_S = 1.0
 
 
-class Machine:
-    """Any thread may ask; the probe runs once at a time."""
+class MachineCache:
+    """Cache the machine's facts. Any thread may ask; the probe runs once at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -20,10 +20,10 @@ class Machine:
         self._probed = 0.0
 
     def facts(self, *, fresh: bool = False) -> MachineFacts:
-        """The machine as it is now, or was a second ago.
+        """Return the machine's facts, at most a second old.
 
         Args:
-            fresh: Only as it is now: memory was freed a moment ago.
+            fresh: whether to probe now, because memory was freed a moment ago.
         """
         with self._lock:
             if fresh or self._facts is None or time.monotonic() - self._probed > _FRESH_S:

@@ -1,4 +1,4 @@
-"""What a person should know about a model folder."""
+"""Collect the facts on a model folder that a person needs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
-from burnish_engine.advise.catalog import EMBEDDED, catalog, find_model
-from burnish_engine.advise.gguf_rules import gguf_refusal
-from burnish_engine.advise.gguf_size import predicted_file_bytes
-from burnish_engine.contract.advice import ModelFacts
+from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
+from burnish_engine.advise.facts.gguf_rules import gguf_refusal
+from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.paths import is_model_name
-from burnish_engine.contract.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.hub.manifest import read_manifest
-from burnish_engine.models.source import ModelSource, open_model
-from burnish_engine.models.tokenizer_file import check_token_ids
+from burnish_engine.models.checkpoint.source import ModelSource, open_model
+from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
 _LONGEST_HEADER = 100_000_000  # safetensors' own limit, bytes
 _LICENSE = re.compile(r"^license:\s*['\"]?([\w.\-]+)", re.MULTILINE)
@@ -26,14 +26,14 @@ _FRONT_MATTER_BYTES = 20_000
 
 
 def model_facts(path: str) -> ModelFacts:
-    """Look at a model.
+    """Describe a model.
 
     Args:
         path: "embedded", a folder, or the name of a fetched model.
 
     Raises:
         UsageError: There is no such folder.
-        SetupError: It is no usable model.
+        SetupError: The folder holds no usable model.
     """
     source = open_model(path)
     check_token_ids(source)
@@ -62,7 +62,7 @@ def model_facts(path: str) -> ModelFacts:
 
 
 def count_parameters(folder: Path) -> int | None:
-    """Weights in a folder's safetensors files, from their headers; None where one cannot be read."""
+    """Count the weights in a folder's safetensors files from their headers; None where one cannot be read."""
     total = 0
     for file in folder.glob("*.safetensors"):
         try:

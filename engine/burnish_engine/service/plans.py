@@ -1,39 +1,39 @@
-"""Plans while a slider moves: torch-free where the model allows it, with what is known of the dataset."""
+"""Make plans while a slider moves: without torch where the model allows it, with the known facts on the dataset."""
 
 from __future__ import annotations
 
 import threading
 
-from burnish_engine.advise.fit import facts_for_recipe
-from burnish_engine.advise.gather import plan_recipe
-from burnish_engine.advise.plan import choose_target, refuse_unfit
+from burnish_engine.advise.plan.plan import planned_device, refuse_unfit
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.advise.plan.recipe_fit import facts_for_recipe
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
-from burnish_engine.contract.advice import Plan
 from burnish_engine.contract.errors import SetupError, StoppedError
-from burnish_engine.contract.facts import DatasetFacts
-from burnish_engine.contract.machine import MachineFacts
-from burnish_engine.contract.protocol import EstimateRequest, Result
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import dump_recipe
-from burnish_engine.hardware.visible import lease_name_of
-from burnish_engine.models.source import opens_without_torch
-from burnish_engine.runs import lease
-from burnish_engine.service.machine import Machine
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.serve.protocol import EstimateRequest, Result
+from burnish_engine.hardware.gpu.visible import lease_name_of
+from burnish_engine.models.checkpoint.source import opens_without_torch
+from burnish_engine.runs.jobs import lease
+from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.recipes import data_key, read_recipe_text
 
 _DATASETS_KEPT = 8
 
 
-class Plans:
-    """Makes plans and remembers datasets that were inspected.
+class PlanService:
+    """Make plans and remember facts on inspected datasets.
 
     Args:
-        machine: Probes the machine.
-        data: The worker that opens models which need transformers to be judged.
+        machine: source of the machine's facts.
+        data: process that opens models which need transformers to be judged.
     """
 
-    def __init__(self, machine: Machine, data: Child) -> None:
+    def __init__(self, machine: MachineCache, data: Child) -> None:
         self._machine = machine
         self._data = data
         self._datasets: dict[str, tuple[Recipe, DatasetFacts]] = {}
@@ -42,18 +42,18 @@ class Plans:
         self._newest: str = ""
 
     def remember(self, recipe: Recipe, facts: DatasetFacts) -> None:
-        """Use a dataset's facts in the plans that follow, as long as its files stay as they are."""
+        """Use a dataset's facts in the following plans, as long as its files do not change."""
         with self._kept:
             self._datasets[data_key(recipe, packing=False)] = recipe, facts
             while len(self._datasets) > _DATASETS_KEPT:
                 del self._datasets[next(iter(self._datasets))]
 
     def dataset_of(self, recipe: Recipe, *, any_model: bool = False) -> DatasetFacts | None:
-        """Facts of the recipe's files that are still true, found with whatever other settings; None: not known.
+        """Find still valid facts on the recipe's files, from inspections with any other settings; None: unknown.
 
         Args:
-            recipe: Its model and files count.
-            any_model: Any model's tokenizer will do.
+            recipe: recipe whose model and files count.
+            any_model: whether facts with any model's tokenizer will do.
         """
         files = recipe.data.files, recipe.data.validation_files
         with self._kept:
@@ -65,10 +65,10 @@ class Plans:
         return None
 
     def estimate(self, request: EstimateRequest, job: Job) -> Result:
-        """Plan a recipe. Of estimates that wait for their turn only the newest is worth making.
+        """Plan a recipe. Of estimates that wait for their turn only the newest is made.
 
         Raises:
-            StoppedError: A newer one came.
+            StoppedError: A newer request came.
         """
         self._newest = request.id
         with self._turn:
@@ -78,12 +78,12 @@ class Plans:
                 raise StoppedError("A newer estimate was asked for.")
             return Result(id=request.id, plan=self.plan(read_recipe_text(request.recipe), job))
 
-    def plan(self, recipe: Recipe, job: Job) -> Plan:
-        """Plan a recipe on this machine as it is now.
+    def plan(self, recipe: Recipe, job: Job) -> RunPlan:
+        """Plan a recipe for this machine's current state.
 
         Args:
-            recipe: With absolute paths.
-            job: Whom it is for.
+            recipe: recipe with absolute paths.
+            job: request that the plan is for.
 
         Raises:
             BurnishError: The model or the GPU cannot be used.
@@ -97,7 +97,7 @@ class Plans:
         return answer
 
     def _dataset(self, recipe: Recipe) -> DatasetFacts | None:
-        """Facts found with these very settings, or with others and scaled to these."""
+        """Find facts from an inspection with exactly these settings, or with others and scaled to these."""
         with self._kept:
             exact = self._datasets.get(data_key(recipe, packing=False))
         return exact[1] if exact else facts_for_recipe(recipe, self.dataset_of(recipe))
@@ -105,11 +105,11 @@ class Plans:
     def require_fit(self, recipe: Recipe, job: Job) -> None:
         """Check that a run can be started.
 
-        Where another run holds the device this one will wait for it, so only what the device has in all counts.
+        Where another run holds the device, this one will wait for it, so only the device's total memory counts.
 
         Raises:
-            DoesNotFitError: It does not fit.
-            NoSpaceError: Only the disk is too full.
+            DoesNotFitError: The run does not fit.
+            NoSpaceError: The disk is too full.
         """
         machine = self._machine.facts(fresh=True)
         plan = self.plan(recipe, job)
@@ -119,6 +119,6 @@ class Plans:
 
 
 def lease_of(recipe: Recipe, machine: MachineFacts) -> str:
-    """The name of the lease that the run will take, as `models.device.lease_name` gives it with torch."""
-    device = choose_target(recipe, machine)
+    """Name the lease that the run will take, as `models.device.device.lease_name` does with torch."""
+    device = planned_device(recipe, machine)
     return lease_name_of(device.index) if device.cuda else "cpu"

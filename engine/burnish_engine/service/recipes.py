@@ -1,4 +1,4 @@
-"""Recipes as they come over the line, and what of them a prepared dataset depends on."""
+"""Parse recipes from requests, and derive the key of the dataset that they prepare."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import json
 from pathlib import Path
 
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_file import parse_recipe, resolve_paths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import parse_recipe, resolve_paths
 
 
 def read_recipe_text(text: str) -> Recipe:
-    """A recipe, with relative paths taken from the server's working folder.
+    """Parse a recipe, resolving relative paths in the server's working folder.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is no valid recipe.
     """
     return resolve_paths(parse_recipe(text, source="The recipe"), Path.cwd())
 
 
 def data_key(recipe: Recipe, *, packing: bool = True) -> str:
-    """Equal for recipes with the same prepared dataset, as long as no file changes.
+    """Make a key that is equal for recipes with the same prepared dataset, as long as no file changes.
 
     Args:
-        recipe: With absolute paths.
-        packing: Whether the way rows are packed counts. It changes only what the facts say of passes, which a plan
+        recipe: recipe with absolute paths.
+        packing: whether the way rows are packed counts. It only changes what the facts say of passes, which a plan
             scales to other settings.
     """
     train = recipe.train

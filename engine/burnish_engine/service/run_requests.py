@@ -1,10 +1,10 @@
-"""Requests about runs. All are quick: what takes long happens in processes that outlive the server."""
+"""Answer requests about runs, all quickly: long work happens in processes that outlive the server."""
 
 from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
-from burnish_engine.contract.protocol import (
+from burnish_engine.contract.serve.protocol import (
     CancelExportRequest,
     CommandRequest,
     DeleteRequest,
@@ -15,11 +15,11 @@ from burnish_engine.contract.protocol import (
     RunsRequest,
     StartRequest,
 )
-from burnish_engine.runs import actions, lease
-from burnish_engine.runs.export_job import cancel_export, start_export
-from burnish_engine.runs.overview import overview
+from burnish_engine.runs.compare.overview import overview
+from burnish_engine.runs.jobs import actions, lease
+from burnish_engine.runs.jobs.export_job import cancel_export, start_export
 from burnish_engine.runs.store import open_run
-from burnish_engine.service.plans import Plans
+from burnish_engine.service.plans import PlanService
 from burnish_engine.service.recipes import read_recipe_text
 
 
@@ -27,24 +27,24 @@ class RunRequests:
     """Start, command and list runs.
 
     Args:
-        plans: Says whether a run fits.
-        chat: The chat process, which makes room for a run.
-        data: The data process, which does so as well.
+        plans: judge of whether a run fits.
+        chat: chat process, which frees memory for a run.
+        data: data process, which frees memory as well.
     """
 
-    def __init__(self, plans: Plans, chat: Child, data: Child) -> None:
+    def __init__(self, plans: PlanService, chat: Child, data: Child) -> None:
         self._plans = plans
         self._chat, self._data = chat, data
 
     def runs(self, request: RunsRequest, _job: Job) -> Result:
-        """All runs, after those that can start have been started."""
+        """Start the waiting runs that can start, then list all runs."""
         lease.start_waiting()
         return Result(id=request.id, runs=overview(request.folders))
 
     def start(self, request: StartRequest, job: Job) -> Result:
         """Start a run that fits."""
         recipe = read_recipe_text(request.recipe)
-        self._chat.end_if_idle()  # before the plan: what it holds is room for the run
+        self._chat.end_if_idle()  # before the plan: its memory is room for the run
         if not request.anyway:
             self._plans.require_fit(recipe, job)
         job.check()
@@ -53,7 +53,7 @@ class RunRequests:
         return Result(id=request.id, run=str(started.root))
 
     def resume(self, request: ResumeRequest, _job: Job) -> Result:
-        """Go on with a run."""
+        """Resume a run."""
         paths = open_run(request.run)
         self._chat.end_if_idle()
         self._data.end_if_idle()
@@ -61,7 +61,7 @@ class RunRequests:
         return Result(id=request.id, run=str(paths.root))
 
     def command(self, request: CommandRequest, _job: Job) -> Result:
-        """Send a run a command."""
+        """Send a command to a run."""
         sent = actions.command(open_run(request.run), request.command)
         return Result(id=request.id, detail=sent.id if sent else "")
 
@@ -73,7 +73,7 @@ class RunRequests:
         return Result(id=request.id)
 
     def forecast(self, request: ForecastRequest, job: Job) -> Result:
-        """What an export would take."""
+        """Predict an export."""
         return self._data.ask(request, job, about=f"the export of {request.run}")
 
     def export(self, request: ExportRequest, _job: Job) -> Result:

@@ -1,6 +1,6 @@
-"""`burnish serve`: one long-lived process for a window's questions. It loads no torch; its workers may.
+"""Run `burnish serve`: one long-lived process for a window's requests. It loads no torch; its workers may.
 
-Runs and exports are started apart from it and outlive it. When its client closes the line, or dies, it ends.
+Runs and exports are detached processes and outlive it. It ends when its client closes the stream, or dies.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from burnish_engine.channel.log import log
 from burnish_engine.channel.server import Handler, LineServer
 from burnish_engine.channel.stdio import take_stdio
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.protocol import Hello
+from burnish_engine.contract.serve.protocol import Hello
 from burnish_engine.contract.version import burnish_version
 
 
 def serve() -> None:
-    """Answer requests from standard input until it closes. Ends the process."""
+    """Answer requests from standard input until it closes, then end the process."""
     source, target = take_stdio()
     server = LineServer(target)
     server.send(Hello(burnish=burnish_version(), pid=os.getpid()))
     data = Child("burnish_engine.service.data_worker", "data process")
     chat = Child("burnish_engine.chat.worker", "chat process")
-    code, words = ExitCode.DONE, ""
+    code, text = ExitCode.DONE, ""
     try:
         server.serve(source, _handlers(data, chat))
     except KeyboardInterrupt:
-        words = "Stopped.\n"
+        text = "Stopped.\n"
     except BaseException:  # noqa: BLE001  below the process is ended at once: nobody else would tell it
-        code, words = ExitCode.BUG, traceback.format_exc()
-        log(words)
+        code, text = ExitCode.BUG, traceback.format_exc()
+        log(text)
     data.close()
     chat.close()
     if sys.stderr is not None:  # on Windows a program without a console may have none
-        sys.stderr.write(words)
+        sys.stderr.write(text)
         sys.stderr.flush()
-    os._exit(code)  # a handler that is inside a library must not hold the process up
+    os._exit(code)  # a handler that is inside a library must not keep the process alive
 
 
 def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
     from burnish_engine.service.advice_requests import AdviceRequests
     from burnish_engine.service.live_requests import LiveRequests
-    from burnish_engine.service.machine import Machine
-    from burnish_engine.service.plans import Plans
+    from burnish_engine.service.machine import MachineCache
+    from burnish_engine.service.plans import PlanService
     from burnish_engine.service.run_requests import RunRequests
 
-    machine = Machine()
-    plans = Plans(machine, data)
+    machine = MachineCache()
+    plans = PlanService(machine, data)
     live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat, data)
     advice = AdviceRequests(machine, plans, data)
     return {
@@ -58,7 +58,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "machine": live.machine,
         "model": live.model,
         "models": advice.models,
-        "what_fits": advice.what_fits,
+        "what_fits": advice.capacity,
         "suggest": advice.suggest,
         "fetch": live.fetch,
         "inspect": live.inspect,

@@ -1,4 +1,4 @@
-"""Which engine trains a run: ours wherever it knows the model and the adapter, else transformers and PEFT."""
+"""Choose the engine of a run: the fast one wherever it supports model and adapter, else transformers and PEFT."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from burnish_engine.advise.engine_choice import check_optimizer, check_plain, idle_pins, plain_note
+from burnish_engine.advise.facts.engine_choice import check_optimizer, check_plain_engine, plain_note, unused_pins_note
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.models.source import ModelSource
-from burnish_engine.train.engine import Engine
-from burnish_engine.train.fast_engine import FastEngine, why_not
-from burnish_engine.train.plain_engine import PlainEngine
-from burnish_engine.train.smaller_plan import read_plan
-from burnish_engine.train.stream import BatchStream
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.fast.fast_engine import FastEngine, why_not
+from burnish_engine.train.fast.smaller_plan import read_plan
+from burnish_engine.train.plain.plain_engine import PlainEngine
 
 
 def make_engine(
@@ -34,19 +34,19 @@ def make_engine(
     """Load the model into an engine.
 
     Args:
-        source: The base model.
-        recipe: The run.
-        stream: Its micro-batches.
-        tokenizer: For replies.
+        source: base model.
+        recipe: recipe of the run.
+        stream: micro-batches of the run.
+        tokenizer: tokenizer that decodes replies.
         precision: "fp32", "bf16" or "fp16".
-        device: Where to train.
-        adapter: Folder of what was trained so far (adapter or whole model), to go on with; None starts anew.
-        name: The engine of the run so far; None chooses.
-        layout: How rows were laid out so far.
-        plan: How to use memory, as `Engine.memory_plan` said it, or `SMALLEST`; empty for as the engine chooses.
+        device: device to train on.
+        adapter: folder of the weights trained so far (adapter or whole model); None starts anew.
+        name: engine of a resumed run; None chooses by the recipe.
+        layout: arrangement of rows in a resumed run; None chooses.
+        plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
 
     Raises:
-        UsageError: The recipe asks for what the engine that it asks for, or is left with, does not do.
+        UsageError: The recipe asks for something that its engine, named or left, does not support.
     """
     check_optimizer(recipe)
     asked = name or recipe.train.engine
@@ -55,7 +55,7 @@ def make_engine(
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if name else remedy)
     if asked == "plain" or reason:
-        check_plain(recipe, precision, reason)
+        check_plain_engine(recipe, precision, reason)
         plain = PlainEngine(
             source,
             recipe,
@@ -67,7 +67,7 @@ def make_engine(
             layout=layout,
             plan=plan,
         )
-        notes = [plain_note("" if name else reason), idle_pins(recipe)]
+        notes = [plain_note("" if name else reason), unused_pins_note(recipe)]
         plain.notes[:0] = [note for note in notes if note]
         return plain
     assert source.spec is not None

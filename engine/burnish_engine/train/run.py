@@ -1,4 +1,4 @@
-"""Carry a run out: take the device, load, train, save, and say how it ended."""
+"""Carry a run out: lease the device, load, train, save, and record how the run ended."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
-from burnish_engine.contract.events import RunEnded
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.models.device import choose_device, is_out_of_memory, lease_name
-from burnish_engine.runs import lease
+from burnish_engine.contract.run.events import RunEnded
+from burnish_engine.models.device.device import choose_device, is_out_of_memory, lease_name
+from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
-from burnish_engine.train.checkpoint import find_checkpoint, read_position
-from burnish_engine.train.commands import Ending
-from burnish_engine.train.recovery import in_short
+from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
+from burnish_engine.train.lifecycle.commands import Ending
+from burnish_engine.train.recovery.recovery import short_message
 from burnish_engine.train.session import Session
 
 HowEnded = Literal["finished", "stopped", "suspended", "failed"]
@@ -25,8 +25,8 @@ _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
+class RunOutcome:
+    """End of a run: exit code, last step and message."""
 
     exit_code: ExitCode
     step: int
@@ -40,16 +40,16 @@ def run_training(
     stopping: Callable[[], None] | None = None,
     force: bool = False,
     anyway: bool = False,
-) -> Outcome:
-    """Start a run, or go on with it from its newest whole checkpoint.
+) -> RunOutcome:
+    """Start a run, or resume it from its newest intact checkpoint.
 
     Args:
-        paths: The run folder.
-        listener: Gets every event as it is written.
-        stopping: Told at once, on a thread of its own, when a signal asks to stop; the step
-            is finished and saved first.
-        force: Use the device even where another run holds it.
-        anyway: Train although the plan says that it does not fit.
+        paths: run folder.
+        listener: function that receives every event as it is written.
+        stopping: function called at once, on a thread of its own, when a signal asks to stop; the step is finished
+            and saved first.
+        force: whether to use the device even where another run holds it.
+        anyway: whether to train although the plan says that the run does not fit.
 
     Raises:
         LeasedError: Another run holds the device.
@@ -62,22 +62,22 @@ def run_training(
             try:
                 session.device = choose_device(recipe.devices)
             except BurnishError as error:
-                return _carried_out(paths, session, listener, error)
+                return _run_and_record(paths, session, listener, error)
             lease.acquire(lease_name(session.device), paths, force=force)
-            return _carried_out(paths, session, listener)
+            return _run_and_record(paths, session, listener)
     finally:
         lease.release(paths)
         lease.start_waiting()
 
 
-def _carried_out(
+def _run_and_record(
     paths: RunPaths, session: Session, listener: Listener | None, refusal: BurnishError | None = None
-) -> Outcome:
+) -> RunOutcome:
     """Run the session and record how it ended; with a refusal, record only that."""
     began = time.perf_counter()
     recorder = Recorder(paths, listener)
 
-    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> Outcome:
+    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> RunOutcome:
         taken = session.measure.taken() if session.measure else None
         recorder.end(
             RunEnded(
@@ -91,7 +91,7 @@ def _carried_out(
         )
         if session.measure and taken and outcome != "failed":
             session.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
-        return Outcome(code, session.step, message)
+        return RunOutcome(code, session.step, message)
 
     try:
         if refusal:
@@ -101,7 +101,7 @@ def _carried_out(
         _log_traceback(paths)
         return end("failed", error.exit_code, str(error))
     except KeyboardInterrupt:
-        return end("stopped", ExitCode.STOPPED, f"Stopped at once; {_kept(paths)}")
+        return end("stopped", ExitCode.STOPPED, f"Stopped at once; {_what_is_kept(paths)}")
     except BaseException as error:
         _log_traceback(paths)
         if is_out_of_memory(error):
@@ -109,18 +109,18 @@ def _carried_out(
         end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
         raise
     if ending is None:
-        return end("finished", ExitCode.DONE, session.words)
-    return end(_OUTCOMES[ending], ExitCode.STOPPED, _ended_words(ending, session.step, paths))
+        return end("finished", ExitCode.DONE, session.ending_text)
+    return end(_OUTCOMES[ending], ExitCode.STOPPED, _ending_text(ending, session.step, paths))
 
 
-def _ended_words(ending: Ending, step: int, paths: RunPaths) -> str:
+def _ending_text(ending: Ending, step: int, paths: RunPaths) -> str:
     if ending == "stop_now":
-        return f"Stopped at once as asked; {_kept(paths)}"
+        return f"Stopped at once as asked; {_what_is_kept(paths)}"
     done = "Suspended" if ending == "suspend" else "Stopped"
     return f"{done} as asked; everything up to step {step} is saved." if step else f"{done} before the first step."
 
 
-def _kept(paths: RunPaths) -> str:
+def _what_is_kept(paths: RunPaths) -> str:
     newest, _ = find_checkpoint(paths.checkpoints)
     if newest is None:
         return "there was no checkpoint yet, so nothing is kept."
@@ -130,7 +130,7 @@ def _kept(paths: RunPaths) -> str:
 def _does_not_fit(session: Session, error: BaseException) -> DoesNotFitError:
     tokens = session.recipe.train.micro_batch_tokens
     return DoesNotFitError(
-        f"Out of memory at step {session.step} with {tokens} tokens a pass ({in_short(error)}), and there is no "
+        f"Out of memory at step {session.step} with {tokens} tokens a pass ({short_message(error)}), and there is no "
         "smaller plan left.",
         "Lower train.micro_batch_tokens (and data.max_length); then start again.",
     )
@@ -141,4 +141,4 @@ def _log_traceback(paths: RunPaths) -> None:
         with paths.stderr_log.open("a", encoding="utf-8") as log:
             log.write(traceback.format_exc())
     except OSError:
-        return  # a full disk: the error itself is still told
+        return  # a full disk: the error itself is still reported

@@ -1,4 +1,4 @@
-"""What flat buffers, arena and small tensors of an optimizer step must be like."""
+"""Validate the flat buffers, the compute buffer and the small tensors of an optimizer step."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 
 from burnish_kernels.adamw.layout import FlatLayout
 
-ARENA_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+COPY_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def validate_flat(layout: FlatLayout, *buffers: torch.Tensor) -> None:
-    """Raise ValueError unless they are `[layout.total]` fp32 where the layout is."""
+    """Raise ValueError unless the buffers are `[layout.total]` fp32 on the layout's device."""
     for buffer in buffers:
         if buffer.shape != (layout.total,) or buffer.dtype != torch.float32 or not buffer.is_contiguous():
             raise ValueError(
@@ -22,18 +22,23 @@ def validate_flat(layout: FlatLayout, *buffers: torch.Tensor) -> None:
             )
 
 
-def validate_arena(layout: FlatLayout, arena: torch.Tensor, param: torch.Tensor) -> None:
-    """Raise ValueError unless every shadow has its place in it."""
-    if arena.ndim != 1 or arena.dtype not in ARENA_DTYPES or not arena.is_contiguous():
-        raise ValueError(f"the arena must be one-dimensional fp32, fp16 or bf16, not {arena.ndim}-d {arena.dtype}")
-    if arena.numel() < layout.shadow_end:
-        raise ValueError(f"the arena has {arena.numel()} elements; the shadows end at {layout.shadow_end}")
-    if arena.device != param.device:
-        raise ValueError(f"the arena is on {arena.device}, the flat buffer on {param.device}")
+def validate_compute_buffer(layout: FlatLayout, compute_buffer: torch.Tensor, param: torch.Tensor) -> None:
+    """Raise ValueError unless every compute copy fits into the compute buffer."""
+    if compute_buffer.ndim != 1 or compute_buffer.dtype not in COPY_DTYPES or not compute_buffer.is_contiguous():
+        raise ValueError(
+            f"the compute buffer must be one-dimensional fp32, fp16 or bf16, "
+            f"not {compute_buffer.ndim}-d {compute_buffer.dtype}"
+        )
+    if compute_buffer.numel() < layout.copy_end:
+        raise ValueError(
+            f"the compute buffer has {compute_buffer.numel()} elements; the compute copies end at {layout.copy_end}"
+        )
+    if compute_buffer.device != param.device:
+        raise ValueError(f"the compute buffer is on {compute_buffer.device}, the flat buffer on {param.device}")
 
 
 def validate_small(like: torch.Tensor, *buffers: tuple[torch.Tensor, int, torch.dtype]) -> None:
-    """Raise ValueError unless each has its number of elements and dtype, on the device of `like`."""
+    """Raise ValueError unless each buffer has its number of elements and dtype, on the device of `like`."""
     for buffer, elements, dtype in buffers:
         if buffer.shape != (elements,) or buffer.dtype != dtype or not buffer.is_contiguous():
             raise ValueError(f"expected [{elements}] {dtype}, contiguous, not {tuple(buffer.shape)} {buffer.dtype}")

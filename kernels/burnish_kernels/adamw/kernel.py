@@ -2,9 +2,9 @@
 
 Every sum has a fixed order, and nothing depends on the GPU: the same gradient gives the same bits. The decision is one
 program that computes in double precision, for there are a dozen numbers and 1 - beta2^t cancels. The update reads and
-writes everything once, 34 bytes an element with a 16-bit shadow.
+writes everything once, 34 bytes an element with a 16-bit compute copy.
 
-Launchers assert and never allocate. Offsets into flat buffers and arena are int64.
+Launchers assert and never allocate. Offsets into flat buffers and compute buffer are int64.
 """
 
 from __future__ import annotations
@@ -98,8 +98,11 @@ def _prepare(
 
 
 @triton.jit
-def _places(segments_ptr, geometry_ptr, BLOCK: tl.constexpr, VECTOR: tl.constexpr):
-    """Where this program's elements are: segment, decay, place in the flat buffer, whether real, place in the arena.
+def _copy_indices(segments_ptr, geometry_ptr, BLOCK: tl.constexpr, VECTOR: tl.constexpr):
+    """Locate this program's elements.
+
+    Returns the segment, whether it decays, indices into the flat buffer, which of them are real, and indices into the
+    compute buffer.
 
     Groups of VECTOR neighbors (E in a block, V in a group) share a row of their matrix: one division a group.
     """
@@ -118,10 +121,10 @@ def _places(segments_ptr, geometry_ptr, BLOCK: tl.constexpr, VECTOR: tl.constexp
     element_E = (first - start).to(tl.int32) + lanes_E
     row_E = element_E // columns
     column_E = element_E - row_E * columns
-    shadow_E = tl.multiple_of(offset + row_E.to(tl.int64) * stride + column_E, VECTOR)
+    copy_E = tl.multiple_of(offset + row_E.to(tl.int64) * stride + column_E, VECTOR)
     inside_EV = (element_E < elements)[:, None] & (within_V >= 0)[None, :]
     flat_EV = first + (lanes_E[:, None] + within_V[None, :])
-    return segment, decay, flat_EV, inside_EV, shadow_E[:, None] + within_V[None, :]
+    return segment, decay, flat_EV, inside_EV, copy_E[:, None] + within_V[None, :]
 
 
 @triton.jit
@@ -131,16 +134,16 @@ def _step(
     exp_avg_ptr,  # [blocks * BLOCK] fp32
     exp_avg_sq_ptr,  # [blocks * BLOCK] fp32
     factors_ptr,  # [9] fp32
-    arena_ptr,  # one-dimensional, of the compute dtype
+    copies_ptr,  # one-dimensional, of the compute dtype
     segments_ptr,  # [blocks] int32
     geometry_ptr,  # [S, 6] int64
     scales_ptr,  # [S] fp32
-    displacement_ptr,  # [S] fp32; not read unless SCALED
+    step_scale_ptr,  # [S] fp32; not read unless SCALED
     BLOCK: tl.constexpr,
     VECTOR: tl.constexpr,
     SCALED: tl.constexpr,
 ):
-    segment, decay, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
+    segment, decay, flat_EV, inside_EV, copy_EV = _copy_indices(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     # A skipped step does not even read the gradient: NaN times 0 would be NaN.
     if tl.load(factors_ptr) != 0.0:
         gradient_factor = tl.load(factors_ptr + 1)
@@ -151,9 +154,9 @@ def _step(
         step_size = tl.load(factors_ptr + 6)
         root_correction2 = tl.load(factors_ptr + 7)
         eps = tl.load(factors_ptr + 8)
-        shadow_scale = tl.load(scales_ptr + segment)
+        copy_scale = tl.load(scales_ptr + segment)
         if SCALED:
-            length = tl.load(displacement_ptr + segment)
+            length = tl.load(step_scale_ptr + segment)
             keep = 1.0 - length * (1.0 - keep)  # with 1 the very same number, as 1 - keep is exact near 1
             step_size *= length
         param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
@@ -169,53 +172,53 @@ def _step(
         tl.store(param_ptr + flat_EV, param, mask=inside_EV)
         tl.store(exp_avg_ptr + flat_EV, exp_avg, mask=inside_EV)
         tl.store(exp_avg_sq_ptr + flat_EV, exp_avg_sq, mask=inside_EV)
-        tl.store(arena_ptr + shadow_EV, (param * shadow_scale).to(arena_ptr.dtype.element_ty), mask=inside_EV)
+        tl.store(copies_ptr + copy_EV, (param * copy_scale).to(copies_ptr.dtype.element_ty), mask=inside_EV)
     tl.store(grad_ptr + flat_EV, tl.zeros((BLOCK // VECTOR, VECTOR), dtype=tl.float32), mask=inside_EV)
 
 
 @triton.jit
-def _displace(
+def _apply_update(
     param_ptr,  # [blocks * BLOCK] fp32
     grad_ptr,  # [blocks * BLOCK] fp32
-    way_ptr,  # [blocks * BLOCK] fp32
+    update_ptr,  # [blocks * BLOCK] fp32
     factors_ptr,  # [9] fp32
-    arena_ptr,  # one-dimensional, of the compute dtype
+    copies_ptr,  # one-dimensional, of the compute dtype
     segments_ptr,  # [blocks] int32
     geometry_ptr,  # [S, 6] int64
     scales_ptr,  # [S] fp32
-    displacement_ptr,  # [S] fp32
+    step_scale_ptr,  # [S] fp32
     BLOCK: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
-    segment, decay, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
+    segment, decay, flat_EV, inside_EV, copy_EV = _copy_indices(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     if tl.load(factors_ptr) != 0.0:
-        length = tl.load(displacement_ptr + segment)
+        length = tl.load(step_scale_ptr + segment)
         keep = 1.0 - length * (1.0 - tl.load(factors_ptr + 2))  # with 1 the very same number
-        shadow_scale = tl.load(scales_ptr + segment)
+        copy_scale = tl.load(scales_ptr + segment)
         param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
         param *= tl.where(decay != 0, keep, 1.0)
-        param += length * tl.load(way_ptr + flat_EV, mask=inside_EV, other=0.0)
+        param += length * tl.load(update_ptr + flat_EV, mask=inside_EV, other=0.0)
         tl.store(param_ptr + flat_EV, param, mask=inside_EV)
-        tl.store(arena_ptr + shadow_EV, (param * shadow_scale).to(arena_ptr.dtype.element_ty), mask=inside_EV)
+        tl.store(copies_ptr + copy_EV, (param * copy_scale).to(copies_ptr.dtype.element_ty), mask=inside_EV)
     zeros = tl.zeros((BLOCK // VECTOR, VECTOR), dtype=tl.float32)
     tl.store(grad_ptr + flat_EV, zeros, mask=inside_EV)
-    tl.store(way_ptr + flat_EV, zeros, mask=inside_EV)
+    tl.store(update_ptr + flat_EV, zeros, mask=inside_EV)
 
 
 @triton.jit
-def _shadows(
+def _write_compute_copies(
     param_ptr,  # [blocks * BLOCK] fp32
-    arena_ptr,  # one-dimensional, of the compute dtype
+    copies_ptr,  # one-dimensional, of the compute dtype
     segments_ptr,  # [blocks] int32
     geometry_ptr,  # [S, 6] int64
     scales_ptr,  # [S] fp32
     BLOCK: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
-    segment, _, flat_EV, inside_EV, shadow_EV = _places(segments_ptr, geometry_ptr, BLOCK, VECTOR)
+    segment, _, flat_EV, inside_EV, copy_EV = _copy_indices(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
-    shadow = (param * tl.load(scales_ptr + segment)).to(arena_ptr.dtype.element_ty)
-    tl.store(arena_ptr + shadow_EV, shadow, mask=inside_EV)
+    compute_copy = (param * tl.load(scales_ptr + segment)).to(copies_ptr.dtype.element_ty)
+    tl.store(copies_ptr + copy_EV, compute_copy, mask=inside_EV)
 
 
 def launch_norm(grad: torch.Tensor, partials: torch.Tensor) -> None:
@@ -260,12 +263,12 @@ def launch_step(
     exp_avg: torch.Tensor,
     exp_avg_sq: torch.Tensor,
     factors: torch.Tensor,
-    arena: torch.Tensor,
-    displacement_S: torch.Tensor | None = None,
+    compute_buffer: torch.Tensor,
+    step_scale_S: torch.Tensor | None = None,
 ) -> None:
     """Update everything, one program a block."""
     assert param.shape == grad.shape == exp_avg.shape == exp_avg_sq.shape == (layout.total,)
-    assert displacement_S is None or displacement_S.dtype == torch.float32
+    assert step_scale_S is None or step_scale_S.dtype == torch.float32
     tables = layout.tables
     _step[(layout.blocks,)](
         param,
@@ -273,54 +276,54 @@ def launch_step(
         exp_avg,
         exp_avg_sq,
         factors,
-        arena,
+        compute_buffer,
         tables.block_segments,
         tables.geometry,
         tables.scales,
-        tables.scales if displacement_S is None else displacement_S,
+        tables.scales if step_scale_S is None else step_scale_S,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
-        SCALED=displacement_S is not None,
+        SCALED=step_scale_S is not None,
         num_warps=WARPS,
     )
 
 
-def launch_displace(
+def launch_apply_update(
     layout: FlatLayout,
     param: torch.Tensor,
     grad: torch.Tensor,
-    way: torch.Tensor,
+    update: torch.Tensor,
     factors: torch.Tensor,
-    arena: torch.Tensor,
-    displacement_S: torch.Tensor,
+    compute_buffer: torch.Tensor,
+    step_scale_S: torch.Tensor,
 ) -> None:
     """Move and decay everything, one program a block."""
-    assert param.shape == grad.shape == way.shape == (layout.total,)
-    assert displacement_S.dtype == torch.float32
+    assert param.shape == grad.shape == update.shape == (layout.total,)
+    assert step_scale_S.dtype == torch.float32
     tables = layout.tables
-    _displace[(layout.blocks,)](
+    _apply_update[(layout.blocks,)](
         param,
         grad,
-        way,
+        update,
         factors,
-        arena,
+        compute_buffer,
         tables.block_segments,
         tables.geometry,
         tables.scales,
-        displacement_S,
+        step_scale_S,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
         num_warps=WARPS,
     )
 
 
-def launch_shadows(layout: FlatLayout, param: torch.Tensor, arena: torch.Tensor) -> None:
-    """Write every shadow, one program a block."""
+def launch_compute_copies(layout: FlatLayout, param: torch.Tensor, compute_buffer: torch.Tensor) -> None:
+    """Write every compute copy, one program a block."""
     assert param.shape == (layout.total,)
     tables = layout.tables
-    _shadows[(layout.blocks,)](
+    _write_compute_copies[(layout.blocks,)](
         param,
-        arena,
+        compute_buffer,
         tables.block_segments,
         tables.geometry,
         tables.scales,

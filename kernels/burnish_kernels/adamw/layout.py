@@ -1,4 +1,4 @@
-"""Where each adapter matrix lives in the flat buffer, and where its copy in the compute dtype goes.
+"""The layout of adapter matrices in the flat buffer, and of their copies in the compute buffer.
 
 A segment is one matrix, row-major in the flat buffer. Segments start at multiples of `BLOCK`, so that one program never
 meets two of them; the elements between are padding and stay 0 in every buffer.
@@ -28,36 +28,36 @@ MAX_SEGMENT = 2**31 - BLOCK
 
 @dataclass(frozen=True)
 class Segment:
-    """One matrix and its shadow, the scaled copy in the compute dtype that the matrix products read.
+    """One matrix and its compute copy, the scaled copy in the compute dtype that the matrix products read.
 
     Attributes:
-        rows: Rows of the matrix.
-        columns: Columns of the matrix.
-        shadow_offset: Element of the arena where the shadow's first row starts.
-        shadow_row_stride: Elements of the arena from one of its rows to the next.
-        shadow_scale: Factor of the shadow (LoRA's alpha / rank, or 1).
-        decay: Whether weight decay applies.
+        rows: number of rows of the matrix.
+        columns: number of columns of the matrix.
+        copy_offset: element of the compute buffer where the copy's first row starts.
+        copy_row_stride: elements of the compute buffer from one of its rows to the next.
+        copy_scale: factor of the copy (LoRA's alpha / rank, or 1).
+        decay: whether weight decay applies.
     """
 
     rows: int
     columns: int
-    shadow_offset: int
-    shadow_row_stride: int
-    shadow_scale: float = 1.0
+    copy_offset: int
+    copy_row_stride: int
+    copy_scale: float = 1.0
     decay: bool = True
 
     @property
     def elements(self) -> int:
-        """Elements of the matrix."""
+        """Number of elements of the matrix."""
         return self.rows * self.columns
 
     @property
-    def shadow_end(self) -> int:
-        """One past the last element of the arena that the shadow takes."""
-        return self.shadow_offset + (self.rows - 1) * self.shadow_row_stride + self.columns
+    def copy_end(self) -> int:
+        """One past the last element of the compute buffer that the copy takes."""
+        return self.copy_offset + (self.rows - 1) * self.copy_row_stride + self.columns
 
 
-START, ELEMENTS, COLUMNS, SHADOW_OFFSET, SHADOW_ROW_STRIDE, DECAY = range(6)
+START, ELEMENTS, COLUMNS, COPY_OFFSET, COPY_ROW_STRIDE, DECAY = range(6)
 """Columns of `Tables.geometry`."""
 
 
@@ -67,8 +67,8 @@ class Tables:
 
     Attributes:
         block_segments: [N] int32, the segment that each block belongs to.
-        geometry: [S, 6] int64: START, ELEMENTS, COLUMNS, SHADOW_OFFSET, SHADOW_ROW_STRIDE, DECAY.
-        scales: [S] fp32, `Segment.shadow_scale`.
+        geometry: [S, 6] int64: START, ELEMENTS, COLUMNS, COPY_OFFSET, COPY_ROW_STRIDE, DECAY.
+        scales: [S] fp32, `Segment.copy_scale`.
     """
 
     block_segments: torch.Tensor
@@ -77,17 +77,17 @@ class Tables:
 
 
 class FlatLayout:
-    """Places of all segments.
+    """The positions of all segments in flat buffers.
 
     Attributes:
-        segments: In the order given.
-        starts: Element of the flat buffer where each segment starts.
-        total: Elements of the flat buffer, padding included.
-        blocks: `total` / `BLOCK`.
-        partials: Partial sums of squares of the gradient.
-        vector: Elements that always lie together in a matrix row and in its shadow: 1, 2 or 4.
-        shadow_end: Fewest elements the arena must have.
-        tables: The same on the device, for the kernels.
+        segments: matrices in the order given.
+        starts: element of the flat buffer where each segment starts.
+        total: elements of the flat buffer, padding included.
+        blocks: number of blocks, `total` / `BLOCK`.
+        partials: number of partial sums of squares of the gradient.
+        vector: number of elements that always lie together in a matrix row and in its copy: 1, 2 or 4.
+        copy_end: fewest elements the compute buffer must have.
+        tables: the same layout on the device, for the kernels.
 
     Raises:
         ValueError: There is no segment, or one has an impossible size.
@@ -104,14 +104,14 @@ class FlatLayout:
         self.total = self.blocks * BLOCK
         self.partials = min(self.blocks, MAX_PARTIALS)
         self.starts = tuple(BLOCK * before for before in accumulate(blocks_S[:-1], initial=0))
-        self.shadow_end = max(segment.shadow_end for segment in self.segments)
+        self.copy_end = max(segment.copy_end for segment in self.segments)
         self.vector = math.gcd(
-            MAX_VECTOR, *(n for s in self.segments for n in (s.columns, s.shadow_offset, s.shadow_row_stride))
+            MAX_VECTOR, *(n for s in self.segments for n in (s.columns, s.copy_offset, s.copy_row_stride))
         )
         self.tables = self._tables(blocks_S, device)
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Each segment's `[rows, columns]` in a flat buffer, sharing its memory."""
+        """Return each segment's `[rows, columns]` in a flat buffer, sharing its memory."""
         if flat.shape != (self.total,):
             raise ValueError(f"the flat buffer must be [{self.total}], not {tuple(flat.shape)}")
         return [
@@ -119,31 +119,33 @@ class FlatLayout:
             for start, segment in zip(self.starts, self.segments, strict=True)
         ]
 
-    def shadows(self, arena: torch.Tensor) -> list[torch.Tensor]:
-        """Each segment's `[rows, columns]` shadow in the arena, sharing its memory."""
+    def compute_copies(self, compute_buffer: torch.Tensor) -> list[torch.Tensor]:
+        """Return each segment's `[rows, columns]` copy in the compute buffer, sharing its memory."""
         return [
-            arena.as_strided((s.rows, s.columns), (s.shadow_row_stride, 1), arena.storage_offset() + s.shadow_offset)
+            compute_buffer.as_strided(
+                (s.rows, s.columns), (s.copy_row_stride, 1), compute_buffer.storage_offset() + s.copy_offset
+            )
             for s in self.segments
         ]
 
     def _tables(self, blocks_S: list[int], device: torch.device | str) -> Tables:
         geometry = [
-            (start, s.elements, s.columns, s.shadow_offset, s.shadow_row_stride, int(s.decay))
+            (start, s.elements, s.columns, s.copy_offset, s.copy_row_stride, int(s.decay))
             for start, s in zip(self.starts, self.segments, strict=True)
         ]
         return Tables(
             block_segments=torch.repeat_interleave(torch.tensor(blocks_S)).to(device, torch.int32),
             geometry=torch.tensor(geometry, dtype=torch.int64).to(device),
-            scales=torch.tensor([s.shadow_scale for s in self.segments], dtype=torch.float32).to(device),
+            scales=torch.tensor([s.copy_scale for s in self.segments], dtype=torch.float32).to(device),
         )
 
 
 def own_segments(shapes: Iterable[tuple[int, int]], decays: Iterable[bool]) -> list[Segment]:
-    """Segments that are their own shadows, for an optimizer without an arena.
+    """Make segments that are their own compute copies, for an optimizer without a compute buffer.
 
     Args:
-        shapes: Rows and columns of each.
-        decays: Whether weight decay applies to each.
+        shapes: rows and columns of each segment.
+        decays: whether weight decay applies, per segment.
     """
     found, start = [], 0
     for (rows, columns), decay in zip(shapes, decays, strict=True):
@@ -157,8 +159,8 @@ def _validate(segment: Segment) -> None:
         raise ValueError(
             f"a segment must have from 1 to {MAX_SEGMENT} elements, not {segment.rows} x {segment.columns}"
         )
-    if segment.shadow_offset < 0 or (segment.rows > 1 and segment.shadow_row_stride < segment.columns):
+    if segment.copy_offset < 0 or (segment.rows > 1 and segment.copy_row_stride < segment.columns):
         raise ValueError(
-            f"a shadow of {segment.columns} columns cannot start at {segment.shadow_offset} "
-            f"with a row every {segment.shadow_row_stride} elements"
+            f"a compute copy of {segment.columns} columns cannot start at {segment.copy_offset} "
+            f"with a row every {segment.copy_row_stride} elements"
         )

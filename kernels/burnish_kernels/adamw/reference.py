@@ -37,17 +37,17 @@ SMALLEST_EPS = torch.finfo(torch.float32).tiny  # with 0, whatever never had a g
 
 
 @dataclass(frozen=True)
-class Control:
-    """What the host decides about one step, in the order of the `control` tensor (double precision).
+class StepSettings:
+    """Settings of one step from the host, in the order of the `control` tensor (double precision).
 
     Attributes:
-        learning_rate: Of this step.
-        beta1: Decay of the mean of the gradient.
-        beta2: Decay of the mean of its square.
-        eps: Added to the root of the mean square.
-        weight_decay: Decoupled; times the learning rate.
-        max_grad_norm: Bound of the global norm; 0: no clipping.
-        growth_interval: Good steps after which the loss scale doubles; 0: the loss scale is constant.
+        learning_rate: learning rate of this step.
+        beta1: decay of the mean of the gradient.
+        beta2: decay of the mean of its square.
+        eps: number added to the root of the mean square.
+        weight_decay: decoupled weight decay, multiplied by the learning rate.
+        max_grad_norm: bound of the global norm; 0: no clipping.
+        growth_interval: number of good steps after which the loss scale doubles; 0: the loss scale is constant.
     """
 
     learning_rate: float
@@ -78,7 +78,7 @@ def prepare(
     factors: torch.Tensor,
 ) -> None:
     """Decide about the step; advance `counters` and `loss_scale`; fill `status` and `factors`."""
-    settings = Control(*control.tolist())
+    settings = StepSettings(*control.tolist())
     step, good_steps, skipped = counters.tolist()
     scale = float(loss_scale)
     norm = math.sqrt(total) / scale if (total := float(partials.double().sum())) >= 0.0 else math.nan
@@ -119,12 +119,12 @@ def step_(
     exp_avg: torch.Tensor,
     exp_avg_sq: torch.Tensor,
     factors: torch.Tensor,
-    arena: torch.Tensor,
-    displacement_S: torch.Tensor | None = None,
+    compute_buffer: torch.Tensor,
+    step_scale_S: torch.Tensor | None = None,
 ) -> None:
-    """Update parameters and moments, write the shadows, zero the gradient; a step not taken only zeroes.
+    """Update parameters and moments, write the compute copies, zero the gradient; a step not taken only zeroes.
 
-    With `displacement_S` each segment's way, weight decay included, is so many times as long.
+    With `step_scale_S` each segment's step, weight decay included, is multiplied by its factor.
     """
     values = factors.tolist()
     if values[TAKE]:
@@ -132,42 +132,44 @@ def step_(
         exp_avg.lerp_(grad, values[NEW1])
         exp_avg_sq.mul_(values[KEEP2]).addcmul_(grad, grad, value=values[NEW2])
         denominator = exp_avg_sq.sqrt().div_(values[ROOT_CORRECTION2]).add_(values[EPS])
-        lengths = [1.0] * len(layout.segments) if displacement_S is None else displacement_S.tolist()
+        lengths = [1.0] * len(layout.segments) if step_scale_S is None else step_scale_S.tolist()
         parts = (layout.segments, lengths, *(layout.views(flat) for flat in (param, exp_avg, denominator)))
         for segment, length, part, mean, below in zip(*parts, strict=True):
             if segment.decay:
                 part.mul_(1.0 - length * (1.0 - values[KEEP]))
             part.addcdiv_(mean, below, value=-values[STEP_SIZE] * length)
-        write_shadows(layout, param, arena)
+        write_compute_copies(layout, param, compute_buffer)
     grad.zero_()
 
 
-def displace_(
+def apply_update_(
     layout: FlatLayout,
     param: torch.Tensor,
     grad: torch.Tensor,
-    way: torch.Tensor,
+    update: torch.Tensor,
     factors: torch.Tensor,
-    arena: torch.Tensor,
-    displacement_S: torch.Tensor,
+    compute_buffer: torch.Tensor,
+    step_scale_S: torch.Tensor,
 ) -> None:
-    """Move parameters by `way`, decayed before as in AdamW; write the shadows, zero gradient and way.
+    """Add `update` to the parameters, decayed before as in AdamW; write the compute copies, zero gradient and update.
 
-    Each segment goes `displacement_S` times as far, weight decay included; a step not taken only zeroes.
+    Each segment's step, weight decay included, is multiplied by `step_scale_S`; a step not taken only zeroes.
     """
     values = factors.tolist()
     if values[TAKE]:
-        parts = (layout.segments, displacement_S.tolist(), layout.views(param), layout.views(way))
+        parts = (layout.segments, step_scale_S.tolist(), layout.views(param), layout.views(update))
         for segment, length, part, moved in zip(*parts, strict=True):
             if segment.decay:
                 part.mul_(1.0 - length * (1.0 - values[KEEP]))
             part.add_(moved, alpha=length)
-        write_shadows(layout, param, arena)
+        write_compute_copies(layout, param, compute_buffer)
     grad.zero_()
-    way.zero_()
+    update.zero_()
 
 
-def write_shadows(layout: FlatLayout, param: torch.Tensor, arena: torch.Tensor) -> None:
-    """Write each segment times its scale into the arena, rounded to the arena's dtype."""
-    for segment, part, shadow in zip(layout.segments, layout.views(param), layout.shadows(arena), strict=True):
-        shadow.copy_(part if segment.shadow_scale == 1.0 else part * segment.shadow_scale)
+def write_compute_copies(layout: FlatLayout, param: torch.Tensor, compute_buffer: torch.Tensor) -> None:
+    """Write each segment times its scale into the compute buffer, rounded to its dtype."""
+    for segment, part, compute_copy in zip(
+        layout.segments, layout.views(param), layout.compute_copies(compute_buffer), strict=True
+    ):
+        compute_copy.copy_(part if segment.copy_scale == 1.0 else part * segment.copy_scale)

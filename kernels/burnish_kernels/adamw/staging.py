@@ -1,4 +1,4 @@
-"""Settings on their way from the host to the device, without a wait."""
+"""Upload settings from the host to the device without waiting."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 _POLL_S = 0.0002  # while the device still has to read what the host wants to overwrite
 
 
-class Staging:
-    """Pinned memory in turns: the host may be several steps ahead, and must not overwrite what is still to be read."""
+class PinnedStaging:
+    """A ring of pinned buffers, because the host may be steps ahead and must not overwrite unread settings."""
 
     TURNS = 8
 

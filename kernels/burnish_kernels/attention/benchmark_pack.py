@@ -1,4 +1,4 @@
-"""One attention layer on a pack of documents, to time it: as a whole, one kernel alone, and by FlashAttention-2."""
+"""Time one attention layer on a pack of documents: whole, one kernel alone, and with FlashAttention-2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from burnish_kernels.attention import op
-from burnish_kernels.attention.config import Config, KernelConfig
+from burnish_kernels.attention.config import AttentionConfig, KernelConfig
+from burnish_kernels.attention.documents import Documents
 
 BENCHMARKED = {  # query heads, key heads, head size
     "qwen3-0.6b": (16, 8, 128),
@@ -21,15 +22,15 @@ BENCHMARKED_ROWS = 16384
 
 
 def lognormal_lengths(rows: int, seed: int) -> list[int]:
-    """Lengths of documents as people fine-tune on: median 181, of 16 to 2,048 rows, the last one cut to fit."""
+    """Draw lengths of typical documents: median 181, from 16 to 2,048 rows, the last one cut to fit."""
     rng, lengths = np.random.default_rng(seed), [0]
     while sum(lengths) < rows:
         lengths.append(int(np.clip(rng.lognormal(5.2, 0.9), 16, 2048)))
     return [*lengths[1:-1], rows - sum(lengths[:-1])]
 
 
-class Pack:
-    """Tensors of one benchmark: a pack of documents and one attention layer's queries, keys, values and gradients."""
+class BenchmarkPack:
+    """The tensors of one benchmark: a pack of documents and one attention layer's inputs and gradients."""
 
     def __init__(self, heads: int, kv_heads: int, width: int, device: str, *, seed: int, dtype: torch.dtype) -> None:
         self.scale = width**-0.5
@@ -52,23 +53,23 @@ class Pack:
         self.dv = torch.empty_like(self.dk)
 
     def documents(self, tile_rows: int) -> Any:
-        """The documents, cut into tiles of this height."""
+        """Return the documents, cut into tiles of this height."""
         if tile_rows not in self.documents_of:
-            docs = op.documents(self.boundaries, BENCHMARKED_ROWS, tile_rows, self.device)
+            docs = Documents.from_boundaries(self.boundaries, BENCHMARKED_ROWS, tile_rows, self.device)
             self.documents_of[tile_rows] = docs
         return self.documents_of[tile_rows]
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, of all heads."""
+        """Count the pairs of a query and a visible key, of all heads."""
         return self.heads * sum(length * (length + 1) // 2 for length in self.lengths)
 
     def forward(self) -> object:
-        """The forward pass."""
+        """Run the forward pass."""
         return op.forward(self.q, self.k, self.v, self.docs, scale=self.scale, out=self.o)
 
     def backward(self) -> object:
-        """The backward pass."""
+        """Run the backward pass."""
         return op.backward(
             *(self.do, self.q, self.k, self.v, self.o, self.lse, self.docs),
             scale=self.scale,
@@ -78,12 +79,12 @@ class Pack:
         )
 
     def launch(self, kernel: str, tile_rows: int, chosen: KernelConfig) -> None:
-        """One kernel in a configuration of its own."""
+        """Launch one kernel in a given configuration."""
         from burnish_kernels.attention import launch_kernels as launch
 
         docs, inputs = self.documents(tile_rows), (self.q, self.k, self.v)
         options: dict[str, Any] = {"scale": self.scale, "window": None, "softcap": None}
-        options["config"] = Config(tile_rows, chosen, chosen, chosen)
+        options["config"] = AttentionConfig(tile_rows, chosen, chosen, chosen)
         if kernel == "forward":
             launch.launch_forward(*inputs, self.o, self.lse, docs, **options)
         elif kernel == "dq":
@@ -92,11 +93,11 @@ class Pack:
             launch.launch_dkdv(self.do, *inputs, self.lse, self.delta, self.dk, self.dv, docs, **options)
 
     def results(self, kernel: str) -> list[torch.Tensor]:
-        """What a kernel writes."""
+        """Return the tensors that a kernel writes."""
         return {"forward": [self.o, self.lse], "dq": [self.dq, self.delta], "dkdv": [self.dk, self.dv]}[kernel]
 
     def flash(self) -> tuple[Callable[[], object], Callable[[], object]] | None:
-        """The same forward pass, and forward and backward, by PyTorch's FlashAttention-2; None where it has none."""
+        """Return the forward pass, and both passes, by PyTorch's FlashAttention-2; None where it has none."""
         try:
             from torch.nn.attention.varlen import varlen_attn
         except ImportError:

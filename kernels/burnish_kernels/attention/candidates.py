@@ -1,4 +1,4 @@
-"""What may run in place of the configurations in `config.py`, and how the fastest on a device is looked up."""
+"""Alternatives to the configurations in `config.py`, and the lookup of the fastest one on a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from burnish_kernels import tuning
-from burnish_kernels.attention.config import Config, KernelConfig, choose_config, padded
+from burnish_kernels.attention.config import AttentionConfig, KernelConfig, choose_config, padded
 
 KERNELS = ("forward", "dq", "dkdv")
 
@@ -95,12 +95,12 @@ instructions are serialized"), which no spill shows: two waits a product in the 
 
 
 def tuning_key(kernel: str, head_dim: int, dtype: torch.dtype, group: int) -> str:
-    """Name of a kernel's choice in the tables of `tuning`."""
+    """Return the name of a kernel's choice in the tables of `tuning`."""
     return f"{kernel}-{str(dtype).removeprefix('torch.')}-{padded(head_dim)}-group{math.gcd(group, 4)}"
 
 
 def candidates(kernel: str, head_dim: int, dtype: torch.dtype, capability: int, group: int) -> list[KernelConfig]:
-    """What may run in place of the chosen configuration, that one first; tiles are as high."""
+    """List the configurations that may replace the chosen one, that one first; all have tiles of its height."""
     config = choose_config(head_dim, dtype, capability, group)
     default = getattr(config, kernel)
     fields = CANDIDATES.get((padded(head_dim), kernel), ()) if config.tile_rows == 64 else ()
@@ -112,8 +112,10 @@ def candidates(kernel: str, head_dim: int, dtype: torch.dtype, capability: int, 
 
 
 @functools.cache
-def tuned_config(head_dim: int, dtype: torch.dtype, capability: int | None, group: int, device: torch.device) -> Config:
-    """The configuration that was found fastest on the device, where it was tuned."""
+def tuned_config(
+    head_dim: int, dtype: torch.dtype, capability: int | None, group: int, device: torch.device
+) -> AttentionConfig:
+    """Return the configuration that was found fastest on the device, where it was tuned."""
     config = choose_config(head_dim, dtype, capability, group)
     if capability is None:
         return config

@@ -16,7 +16,7 @@ import torch
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """How one kernel runs.
+    """The configuration of one kernel.
 
     Attributes:
         heads: Most query heads of one group that a program takes together; a group that this does not divide uses the
@@ -37,14 +37,14 @@ class KernelConfig:
 
 
 @dataclass(frozen=True)
-class Config:
-    """How the three kernels run.
+class AttentionConfig:
+    """The configurations of the three kernels.
 
     Attributes:
-        tile_rows: Rows of a tile: queries in `forward` and `dq`, keys in `dkdv`.
-        forward: Output and sums.
-        dq: Gradient of the queries.
-        dkdv: Gradients of keys and values.
+        tile_rows: rows of a tile: queries in `forward` and `dq`, keys in `dkdv`.
+        forward: configuration of the kernel for output and sums.
+        dq: configuration of the kernel for the queries' gradient.
+        dkdv: configuration of the kernel for the keys' and values' gradients.
     """
 
     tile_rows: int
@@ -53,53 +53,55 @@ class Config:
     dkdv: KernelConfig
 
 
-INTERPRETED = Config(32, KernelConfig(2, 32, 4, 1), KernelConfig(2, 32, 4, 1, 0, 1), KernelConfig(2, 32, 4, 1))
+INTERPRETED = AttentionConfig(32, KernelConfig(2, 32, 4, 1), KernelConfig(2, 32, 4, 1, 0, 1), KernelConfig(2, 32, 4, 1))
 """For Triton's interpreter: small, so that small tests have several tiles and blocks; with and without a branch."""
 
 HOPPER = {
-    (64, 1): Config(
+    (64, 1): AttentionConfig(
         64, KernelConfig(1, 64, 4, 3, 128, 1), KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(1, 64, 4, 3, 168)
     ),
-    (64, 2): Config(
+    (64, 2): AttentionConfig(
         64, KernelConfig(2, 64, 8, 3, 128, 1), KernelConfig(1, 64, 4, 2, 128, 1), KernelConfig(4, 64, 4, 3, 168)
     ),
-    (128, 1): Config(
+    (128, 1): AttentionConfig(
         64, KernelConfig(1, 32, 4, 3, 128, 1), KernelConfig(1, 32, 4, 2, 168, 1), KernelConfig(1, 32, 4, 3)
     ),
-    (128, 2): Config(
+    (128, 2): AttentionConfig(
         64, KernelConfig(2, 32, 8, 3, 128, 1), KernelConfig(2, 32, 8, 2, 128, 1), KernelConfig(4, 32, 4, 3)
     ),
-    (256, 1): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 16, 8, 2)),
-    (256, 2): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(2, 16, 8, 2)),
+    (256, 1): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 16, 8, 2)),
+    (256, 2): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(2, 16, 8, 2)),
 }
 """16-bit types on compute capability 9.0, by padded head size and by whether groups are even (2) or odd (1)."""
 
 OTHERS = {
-    (64, 1): Config(64, KernelConfig(1, 64, 4, 2), KernelConfig(1, 32, 4, 2, 168), KernelConfig(1, 32, 4, 2)),
-    (64, 2): Config(64, KernelConfig(2, 32, 8, 3, 128), KernelConfig(1, 32, 4, 2, 168), KernelConfig(4, 32, 4, 2)),
-    (128, 1): Config(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(1, 64, 8, 2)),
-    (128, 2): Config(64, KernelConfig(2, 32, 8, 3), KernelConfig(2, 32, 8, 2), KernelConfig(4, 64, 8, 2)),
-    (256, 1): Config(32, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2)),
-    (256, 2): Config(32, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(2, 32, 4, 2)),
+    (64, 1): AttentionConfig(64, KernelConfig(1, 64, 4, 2), KernelConfig(1, 32, 4, 2, 168), KernelConfig(1, 32, 4, 2)),
+    (64, 2): AttentionConfig(
+        64, KernelConfig(2, 32, 8, 3, 128), KernelConfig(1, 32, 4, 2, 168), KernelConfig(4, 32, 4, 2)
+    ),
+    (128, 1): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(1, 64, 8, 2)),
+    (128, 2): AttentionConfig(64, KernelConfig(2, 32, 8, 3), KernelConfig(2, 32, 8, 2), KernelConfig(4, 64, 8, 2)),
+    (256, 1): AttentionConfig(32, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2)),
+    (256, 2): AttentionConfig(32, KernelConfig(1, 32, 4, 2), KernelConfig(1, 32, 4, 2), KernelConfig(2, 32, 4, 2)),
 }
 """16-bit types on other GPUs."""
 
 FULL = {
-    64: Config(32, KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 4, 1)),
-    128: Config(16, KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 4, 1)),
-    256: Config(16, KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1)),
+    64: AttentionConfig(32, KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 4, 1)),
+    128: AttentionConfig(16, KernelConfig(1, 16, 4, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 4, 1)),
+    256: AttentionConfig(16, KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1)),
 }
 """fp32, without tensor cores."""
 
 
-def choose_config(head_dim: int, dtype: torch.dtype, capability: int | None, group: int = 1) -> Config:
-    """The configuration before tuning.
+def choose_config(head_dim: int, dtype: torch.dtype, capability: int | None, group: int = 1) -> AttentionConfig:
+    """Return the configuration before tuning.
 
     Args:
-        head_dim: Size of a head.
-        dtype: Of queries, keys and values.
-        capability: Compute capability, such as 89; None: Triton's interpreter.
-        group: Query heads that share a key head. The height of the tiles does not depend on it.
+        head_dim: size of a head.
+        dtype: dtype of queries, keys and values.
+        capability: compute capability, such as 89; None: Triton's interpreter.
+        group: number of query heads that share a key head. The height of the tiles does not depend on it.
     """
     if capability is None:
         return INTERPRETED
@@ -112,5 +114,5 @@ def choose_config(head_dim: int, dtype: torch.dtype, capability: int | None, gro
 
 
 def padded(head_dim: int) -> int:
-    """The head size that configurations are listed under."""
+    """Return the head size that configurations are listed under."""
     return next(width for width in (64, 128, 256) if head_dim <= width)

@@ -1,4 +1,4 @@
-"""Launches the attention kernels: asserts, never allocates."""
+"""Launch the attention kernels; launchers assert and never allocate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from burnish_kernels.attention import kernel
 from burnish_kernels.dispatch import interpreted
 
 if TYPE_CHECKING:
-    from burnish_kernels.attention.config import Config, KernelConfig
-    from burnish_kernels.attention.op import Documents
+    from burnish_kernels.attention.config import AttentionConfig, KernelConfig
+    from burnish_kernels.attention.documents import Documents
 
 LOG2_E = math.log2(math.e)
 MOST_TILES = 65535
@@ -35,7 +35,7 @@ def launch_forward(
     scale: float,
     window: int | None,
     softcap: float | None,
-    config: Config,
+    config: AttentionConfig,
 ) -> None:
     """Fill `o_TND` and `lse_NT`."""
     rows, heads, _ = q_TND.shape
@@ -76,7 +76,7 @@ def launch_dq(
     scale: float,
     window: int | None,
     softcap: float | None,
-    config: Config,
+    config: AttentionConfig,
 ) -> None:
     """Fill `dq_TND` and `delta_NT`."""
     rows, heads, _ = q_TND.shape
@@ -121,7 +121,7 @@ def launch_dkdv(
     scale: float,
     window: int | None,
     softcap: float | None,
-    config: Config,
+    config: AttentionConfig,
 ) -> None:
     """Fill `dk_TMD` and `dv_TMD`; `launch_dq` must have filled `delta_NT`."""
     rows, heads, _ = q_TND.shape
@@ -156,14 +156,14 @@ def launch_dkdv(
 def parts(
     tiles_G4: torch.Tensor, rows: int, q_TND: torch.Tensor, window: int | None, *, products: int
 ) -> Iterator[torch.Tensor]:
-    """The tiles of one kernel in as many launches as keep each short, whatever documents the rows hold.
+    """Split the tiles of one kernel into launches that are all short, whatever documents the rows hold.
 
     Args:
-        tiles_G4: Heaviest first: a share of them takes at most twice its share of the time.
-        rows: T.
-        q_TND: Queries.
-        window: As in `forward`.
-        products: Matrix products that the kernel makes of a pair of blocks.
+        tiles_G4: tiles, heaviest first: a share of them takes at most twice its share of the time.
+        rows: number of rows T.
+        q_TND: queries.
+        window: same as in `forward`.
+        products: number of matrix products that the kernel makes of a pair of blocks.
     """
     visible = rows * min(rows, window or rows) / 2
     operations = 2.0 * products * visible * q_TND.shape[1] * q_TND.shape[2]
@@ -180,7 +180,7 @@ def compiled_in(
     tile_rows: int,
     chosen: KernelConfig,
 ) -> dict[str, Any]:
-    """Constants of a kernel, strides aside."""
+    """Return the constants of a kernel, strides aside."""
     group = q_TND.shape[1] // k_TMD.shape[1]
     return {
         "GROUP": group,
@@ -197,14 +197,14 @@ def compiled_in(
 
 
 def _precision(dtype: torch.dtype) -> str:
-    """How matrices are multiplied: fp32 never in TF32; 16-bit types know one way only."""
+    """Return how matrices are multiplied: fp32 never in TF32; 16-bit types have only one way."""
     if interpreted():
         return "interpreted"
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
 def _factors(scale: float, softcap: float | None) -> tuple[float, float, float]:
-    """The kernels' `factor`, `cap` and `cap_factor`."""
+    """Return the kernels' `factor`, `cap` and `cap_factor`."""
     if softcap is None:
         return scale * LOG2_E, 0.0, 0.0
     return 1.0, softcap * LOG2_E, 2.0 * LOG2_E * scale / softcap

@@ -1,22 +1,20 @@
-"""Attention within packed documents: validate, allocate, choose. CUDA tensors use the kernels, others `processor`.
+"""Attention within packed documents: validate, allocate, choose. CUDA tensors use the kernels, others `cpu`.
 
-`forward` and `backward` are the plain steps, for those who write their own backward pass; `attention` is the two as one
-autograd operation.
+`forward` and `backward` are the plain steps, for callers that write their own backward pass; `attention` is the two as
+one autograd operation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from burnish_kernels.attention import processor
+from burnish_kernels.attention import cpu
 from burnish_kernels.attention.candidates import tuned_config
-from burnish_kernels.attention.config import Config, choose_config
-from burnish_kernels.attention.tiles import document_rows, document_tiles, tile_capacity
+from burnish_kernels.attention.config import AttentionConfig, choose_config
+from burnish_kernels.attention.documents import Documents
+from burnish_kernels.attention.tiles import tile_capacity
 from burnish_kernels.dispatch import interpreted, use_kernels
 
 HEAD_DIMS = (16, 256)
@@ -25,55 +23,18 @@ HEAD_DIMS = (16, 256)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
-class Documents:
-    """Where the documents of a pack lie, on the device of the tensors.
-
-    Attributes:
-        start_T: int32 `[T]`, first row of each row's document.
-        end_T: int32 `[T]`, one past the last row of each row's document.
-        tiles_G4: int32 `[tile_capacity(T, tile_rows), 4]`, from `tiles.document_tiles`.
-        tile_rows: Most rows of a tile.
-    """
-
-    start_T: torch.Tensor
-    end_T: torch.Tensor
-    tiles_G4: torch.Tensor
-    tile_rows: int
-
-
 def tile_rows(head_dim: int, dtype: torch.dtype, device: torch.device | str) -> int:
-    """Rows of a tile that the kernels want for this head size, dtype and device."""
+    """Return the rows of a tile that the kernels want for this head size, dtype and device."""
     return choose_config(head_dim, dtype, capability(device)).tile_rows
 
 
 def capability(device: torch.device | str) -> int | None:
-    """Compute capability as one number, such as 89; None where kernels are interpreted or not used."""
+    """Return the compute capability as one number, such as 89; None where kernels are interpreted or not used."""
     device = torch.device(device)
     if device.type != "cuda" or interpreted():
         return None
     major, minor = torch.cuda.get_device_capability(device)
     return 10 * major + minor
-
-
-def documents(
-    boundaries: NDArray[np.integer], total_rows: int, tile_rows: int, device: torch.device | str
-) -> Documents:
-    """Describe documents on the device.
-
-    Args:
-        boundaries: First row of each document, then `total_rows`.
-        total_rows: Rows of the pack, padding included.
-        tile_rows: Most rows of a tile, usually `tile_rows(head_dim, dtype, device)`.
-        device: Where the tensors are put.
-
-    Raises:
-        ValueError: The boundaries do not rise from 0 to `total_rows`.
-    """
-    start_T, end_T = document_rows(boundaries, total_rows)
-    tiles_G4 = document_tiles(boundaries, tile_rows, total_rows)
-    on_device = [torch.from_numpy(array).to(device) for array in (start_T, end_T, tiles_G4)]
-    return Documents(on_device[0], on_device[1], on_device[2], tile_rows)
 
 
 def forward(
@@ -87,23 +48,23 @@ def forward(
     softcap: float | None = None,
     out: torch.Tensor | None = None,
     lse_out: torch.Tensor | None = None,
-    config: Config | None = None,
+    config: AttentionConfig | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Causal attention within documents.
+    """Compute causal attention within documents.
 
     Key j is visible to query i if it is a row of the same document, j <= i and, with a window, i - j < window.
 
     Args:
-        q_TND: `[T, N, D]` queries; any row stride, heads next to each other.
-        k_TMD: `[T, M, D]` keys; M divides N.
-        v_TMD: `[T, M, D]` values.
-        docs: The documents of the T rows.
-        scale: Factor of the scores, above zero.
-        window: Keys that a query sees, itself included; None: all before it.
-        softcap: Scores become `softcap * tanh(score / softcap)`.
-        out: `[T, N, D]` to write the output to; may be a view with another row stride.
-        lse_out: `[N, T]` to write the second result to, contiguous.
-        config: Block sizes other than the chosen ones.
+        q_TND: queries `[T, N, D]`; any row stride, heads next to each other.
+        k_TMD: keys `[T, M, D]`; M divides N.
+        v_TMD: values `[T, M, D]`.
+        docs: documents of the T rows.
+        scale: factor of the scores, above zero.
+        window: number of keys that a query sees, itself included; None: all before it.
+        softcap: bound of the scores, which become `softcap * tanh(score / softcap)`.
+        out: tensor `[T, N, D]` to write the output to; may be a view with another row stride.
+        lse_out: tensor `[N, T]` to write the second result to, contiguous.
+        config: block sizes that replace the chosen ones.
 
     Returns:
         `o_TND`, and `lse_NT`: the natural logarithm of the sum of exponentials of each row's scores, fp32.
@@ -120,7 +81,7 @@ def forward(
         lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=wide, device=q_TND.device)
     _validate_lse(lse_NT, q_TND)
     if not use_kernels(q_TND):
-        processor.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, scale=scale, window=window, softcap=softcap)
+        cpu.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, scale=scale, window=window, softcap=softcap)
         return o_TND, lse_NT
     from burnish_kernels.attention.launch_kernels import launch_forward
 
@@ -150,25 +111,25 @@ def backward(
     dq_out: torch.Tensor | None = None,
     dk_out: torch.Tensor | None = None,
     dv_out: torch.Tensor | None = None,
-    config: Config | None = None,
+    config: AttentionConfig | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of queries, keys and values.
+    """Compute the gradients of queries, keys and values.
 
     Args:
-        do_TND: `[T, N, D]`, gradient of the output.
-        q_TND: As for `forward`.
-        k_TMD: As for `forward`.
-        v_TMD: As for `forward`.
-        o_TND: What `forward` returned.
-        lse_NT: What `forward` returned.
-        docs: As for `forward`.
-        scale: As for `forward`.
-        window: As for `forward`.
-        softcap: As for `forward`.
-        dq_out: `[T, N, D]` to write dQ to; may be a view with another row stride, but must not overlap an input.
-        dk_out: `[T, M, D]` likewise for dK.
-        dv_out: `[T, M, D]` likewise for dV.
-        config: Block sizes other than the chosen ones.
+        do_TND: gradient `[T, N, D]` of the output.
+        q_TND: same as in `forward`.
+        k_TMD: same as in `forward`.
+        v_TMD: same as in `forward`.
+        o_TND: output of `forward`.
+        lse_NT: log-sum-exp that `forward` returned.
+        docs: same as in `forward`.
+        scale: same as in `forward`.
+        window: same as in `forward`.
+        softcap: same as in `forward`.
+        dq_out: tensor `[T, N, D]` to write dQ to; may be a view with another row stride, but must not overlap an input.
+        dk_out: tensor `[T, M, D]` to write dK to, under the same conditions.
+        dv_out: tensor `[T, M, D]` to write dV to, under the same conditions.
+        config: block sizes that replace the chosen ones.
 
     Returns:
         dQ, dK and dV. The same inputs give the same bits.
@@ -193,7 +154,7 @@ def backward(
     if not q_TND.shape[0]:
         return dq_TND, dk_TMD, dv_TMD
     if not use_kernels(q_TND):
-        processor.backward(
+        cpu.backward(
             *(do_TND, q_TND, k_TMD, v_TMD, o_TND, lse_NT, dq_TND, dk_TMD, dv_TMD, docs.start_T),
             scale=scale,
             window=window,
@@ -220,9 +181,9 @@ def attention(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
-    config: Config | None = None,
+    config: AttentionConfig | None = None,
 ) -> torch.Tensor:
-    """Causal attention within documents as one autograd operation; see `forward`."""
+    """Compute causal attention within documents as one autograd operation; see `forward`."""
     return _Attention.apply(q_TND, k_TMD, v_TMD, docs, scale, window, softcap, config)
 
 
@@ -237,7 +198,7 @@ class _Attention(torch.autograd.Function):
         scale: float,
         window: int | None,
         softcap: float | None,
-        config: Config | None,
+        config: AttentionConfig | None,
     ) -> torch.Tensor:
         ctx.options = {"scale": scale, "window": window, "softcap": softcap, "config": config}
         o_TND, lse_NT = forward(q_TND, k_TMD, v_TMD, docs, **ctx.options)
@@ -252,7 +213,9 @@ class _Attention(torch.autograd.Function):
         return *gradients, None, None, None, None, None
 
 
-def _config(given: Config | None, q_TND: torch.Tensor, k_TMD: torch.Tensor, docs: Documents) -> Config:
+def _config(
+    given: AttentionConfig | None, q_TND: torch.Tensor, k_TMD: torch.Tensor, docs: Documents
+) -> AttentionConfig:
     group, device = q_TND.shape[1] // k_TMD.shape[1], q_TND.device
     config = given or tuned_config(q_TND.shape[2], q_TND.dtype, capability(device), group, device)
     if config.tile_rows != docs.tile_rows:

@@ -1,4 +1,4 @@
-"""Attention within documents in plain PyTorch: the definition that the kernels are held to.
+"""Attention within documents in plain PyTorch: the definition that the kernels are compared with.
 
 Scaled dot-product attention (Vaswani et al. 2017, arXiv 1706.03762) with grouped queries (Ainslie et al. 2023, arXiv
 2305.13245), a sliding window (Beltagy et al. 2020, arXiv 2004.05150) and soft-capped scores (Gemma 2, arXiv
@@ -28,16 +28,16 @@ def attention(
     window: int | None = None,
     softcap: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention and the logarithm of each row's sum of exponentials; see `op.forward`.
+    """Compute attention and the logarithm of each row's sum of exponentials; see `op.forward`.
 
     Args:
-        q_TND: `[T, N, D]` queries.
-        k_TMD: `[T, M, D]` keys.
-        v_TMD: `[T, M, D]` values.
-        start_T: First row of each row's document.
-        scale: Factor of the scores.
-        window: Keys that a query sees, itself included; None: all before it.
-        softcap: Scores become `softcap * tanh(score / softcap)`.
+        q_TND: queries `[T, N, D]`.
+        k_TMD: keys `[T, M, D]`.
+        v_TMD: values `[T, M, D]`.
+        start_T: first row of each row's document.
+        scale: factor of the scores.
+        window: number of keys that a query sees, itself included; None: all before it.
+        softcap: bound of the scores, which become `softcap * tanh(score / softcap)`.
 
     Returns:
         `o_TND` in the dtype of `q_TND`, and `lse_NT` in at least single precision.
@@ -65,7 +65,7 @@ def _block(
     window: int | None,
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of the last Q rows of a run of K rows of one document."""
+    """Compute attention of the last Q rows of a run of K rows of one document."""
     queries, heads, width = q_QND.shape
     keys, kv_heads = k_KMD.shape[:2]
     q_MGQD = q_QND.reshape(queries, kv_heads, heads // kv_heads, width).permute(1, 2, 0, 3)

@@ -1,4 +1,4 @@
-"""Which rows each program works on, computed on the CPU once a batch and shared by all layers.
+"""Assign rows to programs, computed on the CPU once a batch and shared by all layers.
 
 A tile is a run of rows: queries in the forward pass and in dQ, keys in dK/dV. A fixed grid over (longest document) x
 (documents) would be mostly empty programs; a list of tiles has none but its padding, and its length depends on the
@@ -15,21 +15,21 @@ COLUMNS = 4
 
 
 def tiles_per_pass(total_rows: int, tile_rows: int) -> int:
-    """Most tiles that any documents can need: two neighbors together always exceed `tile_rows`."""
+    """Return the most tiles that any documents can need: two neighbors together always exceed `tile_rows`."""
     return 2 * -(-total_rows // tile_rows) + 1
 
 
 def tile_capacity(total_rows: int, tile_rows: int) -> int:
-    """Rows of the list that `document_tiles` returns: one part in the order of queries' work, one in that of keys'."""
+    """Return the rows of `document_tiles`' list: one part in the order of queries' work, one in that of keys'."""
     return 2 * tiles_per_pass(total_rows, tile_rows)
 
 
 def document_rows(boundaries: NDArray[np.integer], total_rows: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """First row of each row's document and one past its last.
+    """Return the first row of each row's document and one past its last.
 
     Args:
-        boundaries: First row of each document, then `total_rows`.
-        total_rows: Rows of the pack, padding included.
+        boundaries: first row of each document, then `total_rows`.
+        total_rows: rows of the pack, padding included.
 
     Returns:
         `start_T` and `end_T`, both `[total_rows]`.
@@ -46,9 +46,9 @@ def document_tiles(boundaries: NDArray[np.integer], tile_rows: int, total_rows: 
     takes `tile_rows` of it. So short documents share a tile, and long ones leave at most one tile partly filled.
 
     Args:
-        boundaries: First row of each document, then `total_rows`.
-        tile_rows: Most rows of a tile.
-        total_rows: Rows of the pack, padding included.
+        boundaries: first row of each document, then `total_rows`.
+        tile_rows: most rows of a tile.
+        total_rows: rows of the pack, padding included.
 
     Returns:
         int32 `[tile_capacity(total_rows, tile_rows), 4]`. Its first half lists the tiles by the number of keys that

@@ -1,4 +1,4 @@
-"""Time many configurations of each kernel on a GPU: where the numbers in `config.py` come from.
+"""Time many configurations of each kernel on a GPU; the numbers in `config.py` come from it.
 
 Unlike `burnish bench kernels --tune`, which chooses for tiles of one height, this tries other heights as well, shows
 everything it timed, and ends with FlashAttention-2's times on the same packs.
@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from burnish_kernels.attention import op
-from burnish_kernels.attention.benchmark_pack import BENCHMARKED, BENCHMARKED_ROWS, Pack
+from burnish_kernels.attention.benchmark_pack import BENCHMARKED, BENCHMARKED_ROWS, BenchmarkPack
 from burnish_kernels.attention.candidates import KERNELS
 from burnish_kernels.attention.candidates import candidates as listed
-from burnish_kernels.attention.config import Config, KernelConfig, choose_config, padded
+from burnish_kernels.attention.config import AttentionConfig, KernelConfig, choose_config, padded
 from burnish_kernels.timer import why_not
 
 SEEDS = (2, 5)  # packs that every candidate is timed on: sums of squared lengths of 8.7 and 7.7 million
@@ -44,15 +44,15 @@ _WRONG = 0.02  # relative difference of two results in bf16 that rounding does n
 
 @dataclass(frozen=True)
 class Timed:
-    """One configuration of one kernel.
+    """One timed configuration of one kernel.
 
     Attributes:
-        kernel: Its name.
-        tile_rows: Height of the tiles.
-        config: The rest.
-        ms: Mean over the packs of the median time.
-        tflops: Operations on visible pairs, in 10^12 per second.
-        problem: Why it was not timed; empty where it was.
+        kernel: name of the kernel.
+        tile_rows: height of the tiles.
+        config: other settings of the kernel.
+        ms: mean over the packs of the median time.
+        tflops: operations on visible pairs, in 10^12 per second.
+        problem: reason why it was not timed; empty where it was.
     """
 
     kernel: str
@@ -64,7 +64,7 @@ class Timed:
 
 
 def candidates(head_dim: int, dtype: torch.dtype, *, capability: int, group: int) -> list[Timed]:
-    """What is timed, nothing timed yet; of each kernel the chosen configuration first."""
+    """List the configurations to time, untimed; of each kernel the chosen one first."""
     height = choose_config(head_dim, dtype, capability, group).tile_rows
     found = []
     for kernel in KERNELS:
@@ -84,19 +84,19 @@ def tune(
     device: str = "cuda",
     workers: int = 12,
 ) -> list[Timed]:
-    """Time all candidates, fastest first within each kernel; those that cannot run come last, with the reason.
+    """Time all candidates, fastest first within each kernel; failing ones come last, with the reason.
 
     Args:
-        heads: Query heads.
-        kv_heads: Key heads.
-        head_dim: Size of a head.
-        dtype: Of queries, keys and values.
-        device: A CUDA device.
-        workers: Threads that compile.
+        heads: number of query heads.
+        kv_heads: number of key heads.
+        head_dim: size of a head.
+        dtype: dtype of queries, keys and values.
+        device: CUDA device.
+        workers: number of threads that compile.
     """
     capability = op.capability(device)
     assert capability is not None
-    packs = [Pack(heads, kv_heads, head_dim, device, seed=seed, dtype=dtype) for seed in SEEDS]
+    packs = [BenchmarkPack(heads, kv_heads, head_dim, device, seed=seed, dtype=dtype) for seed in SEEDS]
     chosen = choose_config(head_dim, dtype, capability, heads // kv_heads)
     for pack in packs:
         pack.launch("dq", chosen.tile_rows, chosen.dq)  # makes delta, which dK/dV reads
@@ -113,8 +113,8 @@ def tune(
     return sorted(timed, key=lambda one: (KERNELS.index(one.kernel), one.ms))
 
 
-def _problem(one: Timed, pack: Pack) -> str:
-    """Compile and run once; what went wrong, as a line."""
+def _problem(one: Timed, pack: BenchmarkPack) -> str:
+    """Compile and run once; return the error as a line, or an empty text."""
     try:
         pack.launch(one.kernel, one.tile_rows, one.config)
     except Exception as error:  # noqa: BLE001  too much shared memory, a compiler's bug: this one is out
@@ -122,7 +122,7 @@ def _problem(one: Timed, pack: Pack) -> str:
     return ""
 
 
-def _timed(one: Timed, packs: list[Pack], expected: dict[str, list[torch.Tensor]]) -> Timed:
+def _timed(one: Timed, packs: list[BenchmarkPack], expected: dict[str, list[torch.Tensor]]) -> Timed:
     from triton.testing import do_bench
 
     problem = _problem(one, packs[0])
@@ -140,16 +140,16 @@ def _timed(one: Timed, packs: list[Pack], expected: dict[str, list[torch.Tensor]
     return replace(one, ms=sum(times) / len(times), tflops=flops / sum(times) * 1e-9)
 
 
-def fastest(timed: list[Timed], tile_rows: int) -> Config:
-    """The fastest of each kernel at one height."""
+def fastest(timed: list[Timed], tile_rows: int) -> AttentionConfig:
+    """Return the fastest configuration of each kernel at one height."""
     best = {}
     for kernel in KERNELS:
         best[kernel] = next(one.config for one in timed if (one.kernel, one.tile_rows) == (kernel, tile_rows))
-    return Config(tile_rows, **best)
+    return AttentionConfig(tile_rows, **best)
 
 
-def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: Config, packs: int = 6) -> str:
-    """Both passes with a configuration, and FlashAttention-2's, as means over more packs."""
+def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: AttentionConfig, packs: int = 6) -> str:
+    """Time both passes with a configuration and with FlashAttention-2, as means over more packs."""
     from triton.testing import do_bench
 
     def ms(run: Callable[[], Any]) -> float:
@@ -157,7 +157,7 @@ def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: Config, p
 
     ours, theirs, visible = [], [], 0
     for seed in range(packs):
-        pack = Pack(heads, kv_heads, head_dim, "cuda", seed=seed, dtype=torch.bfloat16)
+        pack = BenchmarkPack(heads, kv_heads, head_dim, "cuda", seed=seed, dtype=torch.bfloat16)
         visible += pack.pairs
         launches = [partial(pack.launch, kernel, config.tile_rows, getattr(config, kernel)) for kernel in KERNELS]
         ours.append([ms(launch) for launch in launches])
@@ -177,7 +177,7 @@ def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: Config, p
 
 
 def line(one: Timed) -> str:
-    """One row of the table."""
+    """Format one row of the table."""
     fields = one.config
     text = f"{one.kernel:<8} tile {one.tile_rows:>3} heads {fields.heads} block {fields.block:>3} warps {fields.warps}"
     text += f" stages {fields.stages} registers {fields.registers or '-':>3} branch {fields.branch}"
@@ -185,7 +185,7 @@ def line(one: Timed) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tune for the models named, all by default; 1 where there is no GPU."""
+    """Tune for the models named, all by default; return 1 where there is no GPU."""
     parser = argparse.ArgumentParser(prog="burnish_kernels.attention.tune", description=main.__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(BENCHMARKED)}")
     options = parser.parse_args(arguments)

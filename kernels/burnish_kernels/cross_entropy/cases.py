@@ -1,4 +1,4 @@
-"""What cross entropy is tested and timed on."""
+"""Test cases, compilations, benchmarks and tunings of cross entropy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.cross_entropy.config import CONFIGS, Config, default_config, tuning_key
+from burnish_kernels.cross_entropy.config import CONFIGS, CrossEntropyConfig, default_config, tuning_key
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.tuning import Tuning
 
@@ -26,17 +26,20 @@ SHAPES = ((1, 3), (7, 131), (2, 8192), (3, 16411), (2, 70001))
 
 
 def cases() -> list[Case]:
-    """Shapes, dtypes, every term of the loss alone and together; rows apart; far offsets; the linear layer before."""
+    """List shapes, dtypes, every loss term alone and together, strided rows, far offsets, and a linear layer before."""
     found = []
     for dtype in TOLERANCE:
         found += [_case(rows, size, dtype, **terms) for rows, size in SHAPES for terms in (PLAIN, ALL)]
         found += [_case(5, 1000, dtype, **PLAIN | {term: ALL[term]}) for term in ALL]
-        found += [_case(6, 1000, dtype, apart=24, targets=torch.int32, **ALL), _case(4, 1001, dtype, apart=15, **PLAIN)]
+        found += [
+            _case(6, 1000, dtype, padding=24, targets=torch.int32, **ALL),
+            _case(4, 1001, dtype, padding=15, **PLAIN),
+        ]
         found += [_case(13, 300, dtype, hidden=32, **terms) for terms in (PLAIN, ALL)]
     found.append(_case(300, 151936, torch.bfloat16, gpu_only=True, **PLAIN))
     found.append(_case(64, 262208, torch.float16, gpu_only=True, **ALL))
     # The last row begins 2^31 elements and more behind the first.
-    found.append(_case(3, 4099, torch.bfloat16, apart=(1 << 30) - 3, gpu_only=True, **PLAIN))
+    found.append(_case(3, 4099, torch.bfloat16, padding=(1 << 30) - 3, gpu_only=True, **PLAIN))
     return found
 
 
@@ -48,31 +51,31 @@ def _case(
     softcap: float | None,
     label_smoothing: float,
     z_loss: float,
-    apart: int = 0,
+    padding: int = 0,
     targets: torch.dtype = torch.int64,
     hidden: int = 0,
     gpu_only: bool = False,
 ) -> Case:
     terms = {"softcap": softcap, "label_smoothing": label_smoothing, "z_loss": z_loss}
-    words = {**terms, f"apart{apart}": apart, f"hidden{hidden}": hidden}
+    words = {**terms, f"padding{padding}": padding, f"hidden{hidden}": hidden}
     name = "-".join(
         [f"{rows}x{vocabulary}", str(dtype).removeprefix("torch."), *(word for word in words if words[word])]
     )
-    options = {"rows": rows, "vocabulary": vocabulary, "dtype": dtype, "terms": terms, "apart": apart}
+    options = {"rows": rows, "vocabulary": vocabulary, "dtype": dtype, "terms": terms, "padding": padding}
     return Case(name, TOLERANCE[dtype], options | {"targets": targets, "hidden": hidden}, gpu_only)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of losses and gradient against the reference's, differentiated, on upcast inputs.
+    """Return the worst relative L2 error of losses and gradient against the reference, on upcast inputs.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernel runs.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernel runs on.
+        seed: seed of the random inputs.
 
     Returns:
-        The error; infinite where a row that is not supervised got a gradient, something beside the logits was written,
-        or a target was wrongly called the largest logit or not.
+        The error; infinite where a row without a label got a gradient, something beside the logits was written, or a
+        target was wrongly called the largest logit or not.
     """
     generator = torch.Generator().manual_seed(seed)
     rows, vocabulary = case.options["rows"], case.options["vocabulary"]
@@ -100,10 +103,10 @@ def _compare_logits(case: Case, targets: torch.Tensor, device: str, generator: t
     (exact_gradient,) = torch.autograd.grad(exact_loss.sum() * SCALE, wide)
     logits[targets == -100] = torch.tensor([math.nan, math.inf, -math.inf]).to(dtype).repeat(vocabulary)[:vocabulary]
 
-    stride = vocabulary + options["apart"]
+    stride = vocabulary + options["padding"]
     storage = torch.empty(rows * stride, dtype=dtype, device=device)
     within = storage.as_strided((rows, vocabulary), (stride, 1))
-    near = options["apart"] < 1 << 20
+    near = options["padding"] < 1 << 20
     if near:
         storage.fill_(math.nan)
     within.copy_(logits)
@@ -120,7 +123,7 @@ def _compare_logits(case: Case, targets: torch.Tensor, device: str, generator: t
     expected = reference.correct(logits, targets).int()
     wrong = not torch.equal(correct.cpu(), expected) or not torch.equal(correct_again.cpu().int(), expected)
     leaked = bool((within.cpu()[targets == -100] != 0).any())
-    spoiled = near and options["apart"] and not bool(storage.view(rows, stride)[:, vocabulary:].isnan().all())
+    spoiled = near and options["padding"] and not bool(storage.view(rows, stride)[:, vocabulary:].isnan().all())
     if wrong or leaked or spoiled:
         return math.inf
     return max(_error(loss, exact_loss), _error(loss_again, exact_loss), _error(within, exact_gradient))
@@ -137,7 +140,7 @@ def _compare_linear(case: Case, targets: torch.Tensor, device: str, generator: t
     exact = reference.losses(wide @ weight.double().t(), targets, **terms).sum() / (targets != -100).sum()
     (exact_gradient,) = torch.autograd.grad(exact * SCALE, wide)
     ours = h.to(device).requires_grad_()
-    mean = op.mean_loss(ours, weight.to(device), targets.to(device), chunk_rows=5, **terms)
+    mean = op.mean_loss(ours, weight.to(device), targets.to(device), chunk_tokens=5, **terms)
     (gradient,) = torch.autograd.grad(mean, ours, torch.tensor(SCALE, device=device))
     # Logits and their gradient are rounded to the dtype on the way: three roundings.
     return max(_error(mean, exact), _error(gradient, exact_gradient)) / 3.0
@@ -149,7 +152,7 @@ def _error(ours: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """Every way to spread a row; every dtype with all terms and with none."""
+    """List every way to spread a row; every dtype with all terms and with none."""
     found = [_compilation(torch.bfloat16, config, gradient=True, terms=False) for config in CONFIGS]
     for dtype in TYPES:
         for vocabulary in (32000, 151936) if dtype is torch.bfloat16 else (151936,):
@@ -159,7 +162,7 @@ def compilations() -> list[Compilation]:
     return found
 
 
-def _compilation(dtype: torch.dtype, config: Config, *, gradient: bool, terms: bool) -> Compilation:
+def _compilation(dtype: torch.dtype, config: CrossEntropyConfig, *, gradient: bool, terms: bool) -> Compilation:
     from burnish_kernels.cross_entropy import kernel
 
     pointers = {"logits_ptr": TYPES[dtype], "targets_ptr": "*i64", "correct_ptr": "*i32"}
@@ -173,7 +176,7 @@ def _compilation(dtype: torch.dtype, config: Config, *, gradient: bool, terms: b
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Chunks of common vocabularies, few rows, the losses alone, and a whole step's head."""
+    """List chunks of common vocabularies, few rows, the losses alone, and a whole step's head."""
     for rows, vocabulary in ((4096, 32000), (4096, 128256), (4096, 151936), (2048, 262144), (128, 151936)):
         for gradient in (True, False):
             yield _benchmark(rows, vocabulary, device, gradient=gradient)
@@ -221,7 +224,7 @@ def _linear_benchmark(rows: int, hidden: int, vocabulary: int, device: str) -> B
 
 
 def tunings(device: str) -> Iterator[Tuning]:
-    """How to spread the rows of common vocabularies."""
+    """List the tunings of how to spread the rows of common vocabularies."""
     for vocabulary in (32000, 65536, 128256, 262144):
         yield _tuning(2048, vocabulary, device)
 
@@ -233,7 +236,7 @@ def _tuning(rows: int, vocabulary: int, device: str) -> Tuning:
     targets = torch.randint(0, vocabulary, (rows,), device=device)
     loss, scale = torch.empty(rows, device=device), torch.ones(1, device=device)
 
-    def run(config: Config) -> None:
+    def run(config: CrossEntropyConfig) -> None:
         launch(logits, targets, loss, scale, None, 0.0, 0.0, None, config)
 
     default = default_config(vocabulary, 2)

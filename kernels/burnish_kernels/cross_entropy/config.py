@@ -1,4 +1,4 @@
-"""How a row is spread over threads.
+"""Configurations that spread a row of logits over threads.
 
 Each thread holds a few 16-byte accesses of a block, and as many of the next one: with the warps of one SM enough to
 hide the memory's latency. A large vocabulary gets one program of 32 warps an SM: all rows in flight (132 of 304 KB on
@@ -13,37 +13,38 @@ LARGE_VOCABULARY = 65536
 
 
 @dataclass(frozen=True)
-class Config:
+class CrossEntropyConfig:
     """One way to spread a row.
 
     Attributes:
-        warps: Warps a program.
-        accesses: 16-byte accesses of a thread in a block.
+        warps: warps of a program.
+        accesses: number of 16-byte accesses of a thread in a block.
     """
 
     warps: int
     accesses: int
 
     def groups(self) -> int:
-        """Accesses of all threads in a block."""
+        """Number of accesses of all threads in a block."""
         return 32 * self.warps * self.accesses
 
 
 CONFIGS = tuple(
-    Config(warps, accesses) for warps, accesses in ((4, 2), (8, 1), (8, 2), (16, 1), (16, 2), (32, 1), (32, 2))
+    CrossEntropyConfig(warps, accesses)
+    for warps, accesses in ((4, 2), (8, 1), (8, 2), (16, 1), (16, 2), (32, 1), (32, 2))
 )
 """All that may be launched."""
 
 
-def default_config(vocabulary: int, element_bytes: int) -> Config:
-    """A configuration for rows of this size, where nothing was measured."""
+def default_config(vocabulary: int, element_bytes: int) -> CrossEntropyConfig:
+    """Return a configuration for rows of this size, for devices where nothing was measured."""
     width = 16 // element_bytes
     warps = 32 if vocabulary > LARGE_VOCABULARY else 16
     while warps > 4 and 32 * warps * width >= vocabulary:
         warps //= 2
-    return Config(warps, 2)
+    return CrossEntropyConfig(warps, 2)
 
 
 def tuning_key(vocabulary: int, element_bytes: int) -> str:
-    """Name of the choice: vocabularies up to the same power of two share one."""
+    """Return the name of the choice: vocabularies up to the same power of two share one."""
     return f"{1 << (vocabulary - 1).bit_length()}-{element_bytes}"

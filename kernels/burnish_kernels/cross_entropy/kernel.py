@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from burnish_kernels.cross_entropy.config import CONFIGS, Config
+from burnish_kernels.cross_entropy.config import CONFIGS, CrossEntropyConfig
 from burnish_kernels.cross_entropy.reference import IGNORED
 
 _IGNORED = tl.constexpr(IGNORED)
@@ -23,7 +23,7 @@ _LOWEST = tl.constexpr(-3.0e38)  # finite: the difference of two infinities is n
 
 @triton.jit
 def _capped(raw, softcap, HAS_SOFTCAP: tl.constexpr):
-    """The logit after the soft cap, and its derivative by the logit before."""
+    """Return the logit after the soft cap, and its derivative by the logit before."""
     z = raw.to(tl.float32)
     slope = 1.0
     if HAS_SOFTCAP:
@@ -181,7 +181,7 @@ def launch(
     label_smoothing: float,
     z_loss: float,
     correct_R: torch.Tensor | None,
-    config: Config,
+    config: CrossEntropyConfig,
 ) -> None:
     """Fill `loss_R` and `correct_R`; with a scale, replace the logits by their gradient."""
     rows, vocabulary = logits_RV.shape

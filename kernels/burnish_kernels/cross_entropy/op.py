@@ -18,12 +18,12 @@ from burnish_kernels.cross_entropy.reference import IGNORED
 from burnish_kernels.dispatch import use_kernels
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK_ROWS = 2048  # of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
+CHUNK_TOKENS = 2048  # of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
 ROW_ALIGNMENT = 16  # elements; what Triton must know of a stride to use 16-byte accesses
 
 
 def new_logits_buffer(rows: int, vocabulary: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
-    """An uninitialized `[rows, vocabulary]` whose rows start at 16-byte multiples, whatever the vocabulary."""
+    """Allocate an uninitialized `[rows, vocabulary]` whose rows start at 16-byte multiples for any vocabulary."""
     padded = -(-vocabulary // ROW_ALIGNMENT) * ROW_ALIGNMENT
     return torch.empty(rows, padded, dtype=dtype, device=device)[:, :vocabulary]
 
@@ -42,14 +42,14 @@ def loss_and_gradient_(
     """Compute each row's loss and replace the logits by scale · dloss / dlogits.
 
     Args:
-        logits_RV: `[R, V]`, fp32, fp16 or bf16, before any soft cap; rows may be strided. Overwritten.
-        targets_R: `[R]` int32 or int64; -100 where a row is not supervised: its loss and gradient are 0.
-        loss_R: `[R]` fp32, filled with the losses in nats, not multiplied by `scale`.
-        scale: One fp32 element on the logits' device; carries the loss scale with fp16.
-        softcap: Bound of the logits, c·tanh(z / c).
-        label_smoothing: Share of the target spread evenly over the vocabulary.
-        z_loss: Weight of the squared log-partition.
-        correct_R: `[R]` int32 or bool, filled with whether the target is the (first) largest logit.
+        logits_RV: logits `[R, V]`, fp32, fp16 or bf16, before any soft cap; rows may be strided. Overwritten.
+        targets_R: labels `[R]` int32 or int64; -100 where a row is not supervised: its loss and gradient are 0.
+        loss_R: losses `[R]` fp32 in nats, filled, not multiplied by `scale`.
+        scale: one fp32 element on the logits' device; carries the loss scale with fp16.
+        softcap: bound c of the logits, c·tanh(z / c).
+        label_smoothing: share of the target spread evenly over the vocabulary.
+        z_loss: weight of the squared log-partition.
+        correct_R: int32 or bool `[R]`, filled with whether the target is the (first) largest logit.
 
     Raises:
         ValueError: Shapes, dtypes or layout do not fit.
@@ -91,20 +91,20 @@ def linear_cross_entropy(
     z_loss: float = 0.0,
     correct_R: torch.Tensor | None = None,
 ) -> None:
-    """Loss of h·Wᵀ and its gradient by h, a chunk of rows at a time; nothing is allocated.
+    """Compute the loss of h·Wᵀ and its gradient by h, one chunk of rows at a time; nothing is allocated.
 
     Args:
-        h_RH: `[R, H]` hidden states; rows may be strided.
-        weight_VH: `[V, H]`, the same dtype; frozen.
-        targets_R: As in `loss_and_gradient_`.
-        scale: As in `loss_and_gradient_`.
-        dh_out: `[R, H]`, filled with scale · dloss / dh; may be `h_RH` itself. None: the losses only.
-        loss_R: As in `loss_and_gradient_`.
-        logits_buffer: `[chunk, V]`, scratch; `new_logits_buffer` makes one that is fast for any V.
-        softcap: As in `loss_and_gradient_`.
-        label_smoothing: As in `loss_and_gradient_`.
-        z_loss: As in `loss_and_gradient_`.
-        correct_R: As in `loss_and_gradient_`.
+        h_RH: hidden states `[R, H]`; rows may be strided.
+        weight_VH: frozen weight `[V, H]` in the same dtype.
+        targets_R: same as in `loss_and_gradient_`.
+        scale: same as in `loss_and_gradient_`.
+        dh_out: gradient `[R, H]`, filled with scale · dloss / dh; may be `h_RH` itself. None: the losses only.
+        loss_R: same as in `loss_and_gradient_`.
+        logits_buffer: scratch `[chunk, V]`; `new_logits_buffer` makes one that is fast for any V.
+        softcap: same as in `loss_and_gradient_`.
+        label_smoothing: same as in `loss_and_gradient_`.
+        z_loss: same as in `loss_and_gradient_`.
+        correct_R: same as in `loss_and_gradient_`.
 
     Raises:
         ValueError: Shapes, dtypes or layout do not fit.
@@ -135,9 +135,9 @@ def mean_loss(
     softcap: float | None = None,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    chunk_rows: int = CHUNK_ROWS,
+    chunk_tokens: int = CHUNK_TOKENS,
 ) -> torch.Tensor:
-    """Mean loss over the supervised rows, a 0-dim fp32 tensor that autograd can differentiate by `h_RH`.
+    """Compute the mean loss over the supervised rows, a 0-dim fp32 tensor that autograd can differentiate by `h_RH`.
 
     The gradient is computed with the loss, so nothing of size V is kept for the backward pass.
 
@@ -146,7 +146,7 @@ def mean_loss(
     """
     if weight_VH.requires_grad:
         raise ValueError("the weight is frozen here; it must not ask for a gradient")
-    options = (softcap, label_smoothing, z_loss, chunk_rows)
+    options = (softcap, label_smoothing, z_loss, chunk_tokens)
     mean: torch.Tensor = _MeanLoss.apply(h_RH, weight_VH, targets_R, options)
     return mean
 
@@ -160,7 +160,7 @@ class _MeanLoss(torch.autograd.Function):
         targets_R: torch.Tensor,
         options: tuple[float | None, float, float, int],
     ) -> torch.Tensor:
-        softcap, label_smoothing, z_loss, chunk_rows = options
+        softcap, label_smoothing, z_loss, chunk_tokens = options
         scale = 1.0 / (targets_R != IGNORED).sum().clamp(min=1).to(torch.float32)
         loss_R = torch.empty(h_RH.shape[0], dtype=torch.float32, device=h_RH.device)
         dh_RH = torch.empty_like(h_RH) if ctx.needs_input_grad[0] else None
@@ -172,7 +172,7 @@ class _MeanLoss(torch.autograd.Function):
             dh_out=dh_RH,
             loss_R=loss_R,
             logits_buffer=new_logits_buffer(
-                max(1, min(chunk_rows, h_RH.shape[0])), weight_VH.shape[0], h_RH.dtype, h_RH.device
+                max(1, min(chunk_tokens, h_RH.shape[0])), weight_VH.shape[0], h_RH.dtype, h_RH.device
             ),
             softcap=softcap,
             label_smoothing=label_smoothing,

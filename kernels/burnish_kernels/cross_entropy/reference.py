@@ -1,4 +1,4 @@
-"""Cross entropy in plain PyTorch: the definition that the kernel is held to.
+"""Cross entropy in plain PyTorch: the definition that the kernel is compared with.
 
 With logits z (after softcap·tanh(z / softcap) as in Gemma 2, arXiv 2408.00118, section 2), lse = logsumexp(z) and
 target t:
@@ -28,7 +28,7 @@ def losses(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> torch.Tensor:
-    """Loss of each row in nats, `[R]`, at least in single precision; differentiable."""
+    """Return the loss of each row in nats, `[R]`, at least in single precision; differentiable."""
     ignored_R = targets_R == IGNORED
     z_RV = _capped(_wide(logits_RV.masked_fill(ignored_R[:, None], 0.0)), softcap)
     lse_R = torch.logsumexp(z_RV, dim=-1)
@@ -40,7 +40,7 @@ def losses(
 
 
 def correct(logits_RV: torch.Tensor, targets_R: torch.Tensor) -> torch.Tensor:
-    """Whether the target is the first of the largest logits, `[R]` bool; False where ignored."""
+    """Return whether the target is the first of the largest logits, `[R]` bool; False where ignored."""
     return logits_RV.argmax(dim=-1) == targets_R
 
 
@@ -53,7 +53,7 @@ def gradient(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> torch.Tensor:
-    """Gradient of scale · loss by the logits, `[R, V]`, at least in single precision.
+    """Return the gradient of scale · loss by the logits, `[R, V]`, at least in single precision.
 
     Written out, because autograd would keep several copies of `[R, V]`:
     scale · (softmax(z)·(1 + 2·z_loss·lse) - e / V - (1 - e)·[column = t]) · (1 - (z / softcap)²).

@@ -1,4 +1,4 @@
-"""What gathering rows is tested and timed on."""
+"""Test cases, compilations and benchmarks of gathering rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHAPES = ((1, 1, 16), (7, 5, 576), (13, 31, 1000), (320, 64, 96), (5, 9, 5120))
 
 
 def cases() -> list[Case]:
-    """Shapes, dtypes, both kinds of ids, rows apart, a table on the host, far offsets. Copies are exact."""
+    """List shapes, dtypes, both kinds of ids, strided rows, a table on the host, far offsets. Copies are exact."""
     found = [_case(*shape, dtype) for shape in SHAPES for dtype in TYPES]
-    found += [_case(40, 17, 320, dtype, ids=torch.int64, apart=24) for dtype in TYPES]
+    found += [_case(40, 17, 320, dtype, ids=torch.int64, padding=24) for dtype in TYPES]
     found += [_case(300, 70, 2560, dtype, host=True, gpu_only=True) for dtype in TYPES]
     # The last row begins 2^31 elements behind the first.
-    far = {"ids": torch.int32, "apart": (1 << 30) - 96}
+    far = {"ids": torch.int32, "padding": (1 << 30) - 96}
     return [*found, _case(3, 4, 96, torch.bfloat16, **far, gpu_only=True)]
 
 
@@ -30,27 +30,27 @@ def _case(
     dtype: torch.dtype,
     *,
     ids: torch.dtype = torch.int32,
-    apart: int = 0,
+    padding: int = 0,
     host: bool = False,
     gpu_only: bool = False,
 ) -> Case:
-    words = {"int64": ids == torch.int64, f"apart{apart}": apart, "host": host}
+    words = {"int64": ids == torch.int64, f"padding{padding}": padding, "host": host}
     parts = [
         f"{vocabulary}x{columns}x{rows}",
         str(dtype).removeprefix("torch."),
         *(word for word in words if words[word]),
     ]
     options = {"vocabulary": vocabulary, "rows": rows, "columns": columns, "dtype": dtype, "ids": ids}
-    return Case("-".join(parts), 0.0, options | {"apart": apart, "host": host}, gpu_only=gpu_only)
+    return Case("-".join(parts), 0.0, options | {"padding": padding, "host": host}, gpu_only=gpu_only)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """The worst difference between kernel and reference, which is 0: nothing is computed.
+    """Return the worst difference between kernel and reference, which is 0: nothing is computed.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernel runs.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernel runs on.
+        seed: seed of the random inputs.
 
     Returns:
         The error; infinite where something beside the output was written.
@@ -59,27 +59,27 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
     options = case.options
     generator = torch.Generator().manual_seed(seed)
-    vocabulary, rows, columns, apart = (options[name] for name in ("vocabulary", "rows", "columns", "apart"))
+    vocabulary, rows, columns, padding = (options[name] for name in ("vocabulary", "rows", "columns", "padding"))
     values = torch.randn(vocabulary, columns, generator=generator).to(options["dtype"])
     ids = torch.randint(vocabulary, (rows,), generator=generator, dtype=options["ids"])
     ids[-1] = vocabulary - 1
     if options["host"]:
         table = values.pin_memory()
     else:
-        size = (vocabulary - 1) * (columns + apart) + columns
+        size = (vocabulary - 1) * (columns + padding) + columns
         table = torch.empty(size, dtype=options["dtype"], device=device)
-        table = table.as_strided((vocabulary, columns), (columns + apart, 1)).copy_(values)
-    beside = min(apart, 24)
+        table = table.as_strided((vocabulary, columns), (columns + padding, 1)).copy_(values)
+    beside = min(padding, 24)
     whole = torch.full((rows, columns + beside), math.nan, dtype=options["dtype"], device=device)
-    found = op.gather(table, ids.to(device), out=whole[:, :columns])
+    found = op.gather_rows(table, ids.to(device), out=whole[:, :columns])
     if bool(whole[:, columns:].isfinite().any()):
         return math.inf
-    error = float((found.cpu().double() - reference.gather(values.double(), ids)).abs().max())
+    error = float((found.cpu().double() - reference.gather_rows(values.double(), ids)).abs().max())
     return math.inf if math.isnan(error) else error
 
 
 def compilations() -> list[Compilation]:
-    """Blocks of every size in use, both kinds of ids."""
+    """List blocks of every size in use, with both kinds of ids."""
     from burnish_kernels.gather import kernel
 
     found = []
@@ -95,7 +95,7 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Embeddings of a pass, from the device's memory and from the host's."""
+    """List the embeddings of a micro-batch, from the device's memory and from the host's."""
     rows, vocabulary, columns = 16384, 128256, 4096
     ids = torch.randint(vocabulary, (rows,), device=device, dtype=torch.int32)
     moved = 2 * rows * columns * 2
@@ -111,9 +111,9 @@ def _benchmark(name: str, table: torch.Tensor, ids: torch.Tensor, out: torch.Ten
     from burnish_kernels.gather import op, reference
 
     def run() -> object:
-        return op.gather(table, ids, out)
+        return op.gather_rows(table, ids, out)
 
     def plain() -> object:
-        return reference.gather(table, ids)
+        return reference.gather_rows(table, ids)
 
     return Benchmark(name, run, plain if table.device == ids.device else None, bytes=moved)

@@ -31,7 +31,7 @@ def _gather(
 
 
 def block_columns(columns: int) -> int:
-    """Columns that one program copies: a power of two."""
+    """Return the columns that one program copies: a power of two."""
     return min(MOST_COLUMNS, triton.next_power_of_2(columns))
 
 

@@ -1,4 +1,4 @@
-"""Rows of a table: validate, allocate, choose. Triton on CUDA (or in its interpreter), the reference elsewhere.
+"""Gather rows of a table: validate, allocate, choose. Triton on CUDA (or in its interpreter), else the reference.
 
 The table may stand in page-locked host memory while everything else is on the GPU: the kernel then reads only the rows
 that are asked for over the link, as part of a captured graph, and no copy of the table is ever made.
@@ -14,19 +14,19 @@ from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.gather import reference
 
 
-def gather(table_VH: torch.Tensor, ids_T: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The table's rows `ids_T`, in that order.
+def gather_rows(table_VH: torch.Tensor, ids_T: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the table's rows `ids_T`, in that order.
 
     Args:
-        table_VH: `[V, H]`, rows may be apart, on the device of the ids or in page-locked host memory.
-        ids_T: `[T]` int32 or int64, each at least 0 and under V; not checked on a GPU.
-        out: `[T, H]` of the table's type, rows may be apart. Allocated if None.
+        table_VH: table `[V, H]`, rows may be strided, on the device of the ids or in page-locked host memory.
+        ids_T: row numbers `[T]` int32 or int64, each at least 0 and under V; not checked on a GPU.
+        out: tensor `[T, H]` of the table's type to write to, rows may be strided. Allocated if None.
 
     Returns:
-        `[T, H]`.
+        The rows `[T, H]`.
 
     Raises:
-        ValueError: Shapes, types or places do not fit.
+        ValueError: Shapes, types or devices do not fit.
     """
     if table_VH.ndim != 2 or table_VH.stride(1) != 1:
         raise ValueError(f"the table must be [V, H] with its columns side by side, not {tuple(table_VH.shape)}")
@@ -40,7 +40,7 @@ def gather(table_VH: torch.Tensor, ids_T: torch.Tensor, out: torch.Tensor | None
     if out.shape != shape or out.dtype != table_VH.dtype or out.device != ids_T.device or out.stride(1) != 1:
         raise ValueError(f"out must be {shape} {table_VH.dtype} on {ids_T.device}, not {tuple(out.shape)} {out.dtype}")
     if not use_kernels(ids_T):
-        return out.copy_(reference.gather(table_VH, ids_T))
+        return out.copy_(reference.gather_rows(table_VH, ids_T))
     from burnish_kernels.gather.kernel import launch_gather
 
     if len(ids_T):

@@ -1,4 +1,4 @@
-"""What the LoRA projection is tested, compiled and timed on."""
+"""Test cases, compilations and benchmarks of the LoRA projection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKENS = 16384
 
 
 def cases() -> list[Case]:
-    """Every stack and dtype; bias, dropout and a gradient that is not needed on some."""
+    """List every stack and dtype; some with bias, dropout, or a gradient that is not needed."""
     found = [_case(name, dtype) for name in STACKS for dtype in TOLERANCE]
     for dtype in TOLERANCE:
         found += [
@@ -71,12 +71,12 @@ def _case(
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of output and gradients; the adapters' gradients are added to ones that are there.
+    """Return the worst relative L2 error of output and gradients; adapter gradients are added to existing ones.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernels run.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernels run on.
+        seed: seed of the random inputs.
     """
     from burnish_kernels.lora_linear import op
 
@@ -118,7 +118,7 @@ class _Inputs:
         self.tokens, self.dtype, self.device, self.dropout = tokens, options["dtype"], device, options["dropout"]
         self._generator = torch.Generator(device).manual_seed(seed)
         self.stack = op.Stack(
-            N, K, tuple(op.Adapter(*where, scale=0.5 + index) for index, where in enumerate(adapters))
+            N, K, tuple(op.StackedAdapter(*where, scale=0.5 + index) for index, where in enumerate(adapters))
         )
         self.x, self.dy = self._draw(tokens, K), self._draw(tokens, N)
         self.weight = self._draw(N, K) * K**-0.5
@@ -134,17 +134,17 @@ class _Inputs:
         return torch.randn(*shape, generator=self._generator, device=self.device).to(self.dtype)
 
     def empty(self, columns: int) -> torch.Tensor:
-        """`[T, columns]` of NaN with room between the rows."""
+        """Allocate `[T, columns]` of NaN with room between the rows."""
         return torch.full((self.tokens, columns + 8), torch.nan, dtype=self.dtype, device=self.device)[:, :columns]
 
     def extended(self, x_TC: torch.Tensor) -> torch.Tensor:
-        """`[T, C + R]`, the last R columns NaN."""
+        """Return `[T, C + R]` with NaN in the last R columns."""
         found = self.empty(x_TC.shape[1] + self.stack.R)
         found[:, : x_TC.shape[1]] = x_TC
         return found
 
     def exact(self) -> list[torch.Tensor]:
-        """Output, gradients of A and B, gradient of x: autograd on the reference in double precision."""
+        """Return output, gradients of A and B, and gradient of x, by autograd on the reference in double precision."""
         from burnish_kernels.lora_linear import reference
 
         def wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -163,7 +163,7 @@ class _Inputs:
 
 
 def compilations() -> list[Compilation]:
-    """Each product with each block of ranks, but only the smallest and largest in fp16; sums of parts; dropout."""
+    """List each product with each block of ranks, but only the smallest and largest in fp16; sums of parts; dropout."""
     found = []
     for dtype, kind, blocks in (
         (torch.float32, "fp32", (16, 64)),
@@ -181,7 +181,7 @@ _NUMBERS = {f"{field}_{index}": "i32" for field in ("first", "columns", "rank", 
 
 
 def _project_compilations(dtype: torch.dtype, kind: str, ranks: int) -> list[Compilation]:
-    """A by rows (xAᵀ) and by columns (dy sB), and parts in fp32."""
+    """List A by rows (xAᵀ) and by columns (dy sB), and parts in fp32."""
     from burnish_kernels.lora_linear import kernel, tiles
 
     tile = tiles.project_tile(dtype, ranks)
@@ -234,10 +234,10 @@ def _small_compilations(kind: str) -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Each skinny product by kernel and by cuBLAS, and the whole, fused and with the adapters' products apart.
+    """List each skinny product by kernel and by cuBLAS, and the whole, fused and with separate adapter products.
 
     Args:
-        device: Where to make the tensors.
+        device: device to make the tensors on.
     """
     for name, (hidden, rows) in BENCHMARKS.items():
         for rank in (16, 64):
@@ -246,10 +246,10 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
 
 def _benchmarks(name: str, hidden: int, rows: Sequence[int], rank: int, device: str) -> Iterator[Benchmark]:
     from burnish_kernels.lora_linear import op
-    from burnish_kernels.lora_linear.tiles import Segment
+    from burnish_kernels.lora_linear.tiles import RankSegment
 
     starts = [sum(rows[:index]) for index in range(len(rows))]
-    adapters = tuple(op.Adapter(start, count, rank, 1.0) for start, count in zip(starts, rows, strict=True))
+    adapters = tuple(op.StackedAdapter(start, count, rank, 1.0) for start, count in zip(starts, rows, strict=True))
     stack = op.Stack(sum(rows), hidden, adapters)
 
     def draw(*shape: int) -> torch.Tensor:
@@ -261,8 +261,8 @@ def _benchmarks(name: str, hidden: int, rows: Sequence[int], rank: int, device: 
     grad_b = [torch.zeros(count, rank, device=device) for count in rows]
     x, xa, dy, dxa = x_ext[:, :hidden], x_ext[:, hidden:], dy_ext[:, : stack.N], dy_ext[:, stack.N :]
     weight, a, sb = buffer[: stack.N, :hidden], buffer[stack.N :, :hidden], buffer[: stack.N, hidden:]
-    own = [Segment(one.first_row, one.rows, first, rank) for one, first in zip(adapters, stack.firsts, strict=True)]
-    same = [Segment(0, hidden, first, rank) for first in stack.firsts]
+    own = [RankSegment(one.first_row, one.rows, first, rank) for one, first in zip(adapters, stack.firsts, strict=True)]
+    same = [RankSegment(0, hidden, first, rank) for first in stack.firsts]
     ones, turned = [1.0] * len(rows), [grad.t() for grad in grad_b]
     products: dict[str, tuple[Callable[..., object], tuple[Any, ...], int]] = {
         "xa": (op.project, (x, a, xa), x.nbytes),
@@ -275,14 +275,14 @@ def _benchmarks(name: str, hidden: int, rows: Sequence[int], rank: int, device: 
         yield Benchmark(f"{product}-{name}", kernel, partial(function, *operands, method="cublas"), size)
     y, dx = torch.empty_like(dy), torch.empty_like(x)
 
-    def forward_apart() -> None:
+    def forward_separate() -> None:
         torch.mm(x, weight.t(), out=y)
         torch.mm(x, a.t(), out=xa)
         for adapter, one in zip(adapters, own, strict=True):
             ranks = slice(one.first_rank, one.first_rank + rank)
             y[:, adapter.span].addmm_(xa[:, ranks], sb[adapter.span, ranks].t())
 
-    def backward_apart() -> None:
+    def backward_separate() -> None:
         for function, operands, _ in list(products.values())[1:]:
             function(*operands, method="cublas")
         torch.mm(dy, weight, out=dx).addmm_(dxa, a)
@@ -291,5 +291,5 @@ def _benchmarks(name: str, hidden: int, rows: Sequence[int], rank: int, device: 
     flops = 2 * TOKENS * stack.N * hidden
     forward = partial(op.forward, x_ext, buffer, stack, out=y)
     backward = partial(op.backward, dy_ext, x_ext, buffer, stack, grad_a=grad_a, grad_b=grad_b, dx_out=dx)
-    yield Benchmark(f"forward-{name}", forward, forward_apart, size, flops)
-    yield Benchmark(f"backward-{name}", backward, backward_apart, size, flops)
+    yield Benchmark(f"forward-{name}", forward, forward_separate, size, flops)
+    yield Benchmark(f"backward-{name}", backward, backward_separate, size, flops)

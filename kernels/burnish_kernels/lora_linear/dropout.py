@@ -1,4 +1,4 @@
-"""Dropout on the adapters' input, made again from its seed wherever it is needed: no mask is ever stored."""
+"""Dropout on the adapters' input, recomputed from its seed wherever it is needed: no mask is ever stored."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from burnish_kernels.lora_linear import reference
 def dropout(
     x_TK: torch.Tensor, seed: torch.Tensor, stream: int, probability: float, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Input over 1 - p where it is kept, 0 elsewhere.
+    """Return the input over 1 - p where it is kept, 0 elsewhere.
 
     Args:
-        x_TK: `[T, K]`, rows may be apart.
-        seed: One int64 on the same device.
-        stream: Makes masks of the same seed independent.
-        probability: That an element is dropped.
-        out: `[T, K]`, rows may be apart. Allocated if None.
+        x_TK: input `[T, K]`, rows may be strided.
+        seed: one int64 on the same device.
+        stream: number that makes masks of the same seed independent.
+        probability: probability that an element is dropped.
+        out: tensor `[T, K]` to write to, rows may be strided. Allocated if None.
     """
     _validate(x_TK, seed, stream, probability)
     if out is None:
@@ -38,11 +38,11 @@ def add_dropped_(
     """Add g over 1 - p to dx where `dropout` of the same seed and stream kept the element.
 
     Args:
-        dx_TK: `[T, K]`, rows may be apart; changed in place.
-        g_TK: `[T, K]`, rows may be apart.
-        seed: As in `dropout`.
-        stream: As in `dropout`.
-        probability: As in `dropout`.
+        dx_TK: gradient `[T, K]`, rows may be strided; changed in place.
+        g_TK: addend `[T, K]`, rows may be strided.
+        seed: same as in `dropout`.
+        stream: same as in `dropout`.
+        probability: same as in `dropout`.
     """
     _validate(g_TK, seed, stream, probability)
     if dx_TK.shape != g_TK.shape or dx_TK.dtype != g_TK.dtype or dx_TK.stride(1) != 1:

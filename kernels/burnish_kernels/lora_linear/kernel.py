@@ -2,7 +2,7 @@
 
 Where the grid would be too small the reduction is split; the parts go to a workspace in fp32 and a second kernel adds
 them up in a fixed order: no atomics, so the same inputs give the same bits. A launch serves up to three segments, the
-adapters of a stack. They are launched by `launch_kernels`.
+adapters of a stack. `launch_kernels` launches them.
 
 Shapes: T tokens, C columns of the large operand, R columns of ranks, S parts of the reduction.
 """
@@ -113,7 +113,7 @@ def _join_projections(
 
 @triton.jit
 def _add_parts(parts_ptr, offsets, inside, part_size, splits, SUM_S: tl.constexpr):
-    """Sum over the parts of a tile, several loads in flight."""
+    """Sum the parts of a tile, with several loads in flight."""
     part = tl.arange(0, SUM_S)
     sums = tl.zeros(offsets.shape, tl.float32)
     for begin in range(0, splits, SUM_S):

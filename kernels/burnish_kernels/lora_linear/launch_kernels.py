@@ -1,6 +1,6 @@
-"""Launches the kernels of LoRA's skinny products and of dropout: asserts, never allocates; `tiles` says what they need.
+"""Launch the kernels of LoRA's skinny products and of dropout; launchers assert and never allocate.
 
-Shapes as in `kernel`.
+`tiles` computes the workspaces they need. Shapes as in `kernel`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import triton
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.lora_linear import kernel
 from burnish_kernels.lora_linear.kernel import DROP_C, DROP_T, SUM_C, SUM_R, SUM_S
-from burnish_kernels.lora_linear.tiles import BLOCK_T, MAX_SEGMENTS, OuterPlan, Segment, outer_tile, project_tile
+from burnish_kernels.lora_linear.tiles import BLOCK_T, MAX_SEGMENTS, OuterPlan, RankSegment, outer_tile, project_tile
 
 
 def launch_project(
     x_TC: torch.Tensor,
     a_RC: torch.Tensor,
     out_TR: torch.Tensor,
-    segments: Sequence[Segment],
+    segments: Sequence[RankSegment],
     parts_STR: torch.Tensor | None,
 ) -> None:
-    """Fill `out_TR`, whose columns the segments share out; `parts_STR` is the workspace if the columns are split."""
+    """Fill `out_TR`, whose columns the segments divide; `parts_STR` is the workspace if the columns are split."""
     assert 1 <= len(segments) <= MAX_SEGMENTS
     assert sum(segment.ranks for segment in segments) == out_TR.shape[1] == a_RC.shape[0]
     assert x_TC.stride(1) == out_TR.stride(1) == 1
@@ -73,13 +73,13 @@ def launch_project(
 def launch_outer(
     p_TR: torch.Tensor,
     q_TC: torch.Tensor,
-    segments: Sequence[Segment],
+    segments: Sequence[RankSegment],
     plan: OuterPlan,
     parts: torch.Tensor,
     out: Sequence[torch.Tensor],
     scales: Sequence[float],
 ) -> None:
-    """Add to each segment's `out`, by way of the workspace `parts` of `[splits, rows, C]`."""
+    """Add to each segment's `out` through the workspace `parts` of `[splits, rows, C]`."""
     assert 1 <= len(segments) == len(out) == len(scales) <= MAX_SEGMENTS
     assert p_TR.stride(1) == q_TC.stride(1) == 1
     assert parts.shape == (plan.splits, plan.rows, q_TC.shape[1])
@@ -130,7 +130,7 @@ def launch_outer(
 def launch_dropout(
     x_TK: torch.Tensor, seed: torch.Tensor, stream: int, threshold: int, scale: float, out_TK: torch.Tensor, add: bool
 ) -> None:
-    """Fill `out_TK` or add to it: what draws 31 bits below `threshold` drops out, `scale` multiplies the rest."""
+    """Fill `out_TK` or add to it: elements that draw 31 bits below `threshold` drop out, others are scaled."""
     tokens, columns = x_TK.shape
     assert out_TK.shape == x_TK.shape
     assert x_TK.stride(1) == out_TK.stride(1) == 1
@@ -154,11 +154,11 @@ def launch_dropout(
     )
 
 
-def _by_field(segments: Sequence[Segment]) -> list[int]:
-    """First columns of all segments, then columns, first ranks and ranks."""
+def _by_field(segments: Sequence[RankSegment]) -> list[int]:
+    """Return the first columns of all segments, then columns, first ranks and ranks."""
     return [value for field in zip(*segments, strict=True) for value in _filled(field, 0)]
 
 
 def _filled(values: Sequence[Any], filling: Any) -> list[Any]:
-    """As many values as there may be segments."""
+    """Pad values to the largest possible number of segments."""
     return [*values, *[filling] * (MAX_SEGMENTS - len(values))]

@@ -1,6 +1,6 @@
 """A frozen projection with LoRA adapters: raw forward and backward, and the autograd operation built upon them.
 
-The adapters ride in the frozen product. With the buffer M = [[W, sB], [A, 0]] of `[N + R, K + R]`, an input
+The adapters are computed within the frozen product. With the buffer M = [[W, sB], [A, 0]] of `[N + R, K + R]`, an input
 `[x | xAᵀ]` and an output gradient `[dy | dy sB]`:
 
     y  = [x | xAᵀ] M[:N]ᵀ        dx = [dy | dy sB] M[:, :K]
@@ -21,14 +21,14 @@ import torch
 
 from burnish_kernels.lora_linear.dropout import add_dropped_, dropout
 from burnish_kernels.lora_linear.skinny import outer_accumulate, project
-from burnish_kernels.lora_linear.stack import Adapter, Dropout, Stack
-from burnish_kernels.lora_linear.tiles import Segment
+from burnish_kernels.lora_linear.stack import Dropout, Stack, StackedAdapter
+from burnish_kernels.lora_linear.tiles import RankSegment
 
 __all__ = [
-    "Adapter",
     "Dropout",
-    "Segment",
+    "RankSegment",
     "Stack",
+    "StackedAdapter",
     "accumulate",
     "add_dropped_",
     "backward",
@@ -50,18 +50,18 @@ def forward(
     out: torch.Tensor | None = None,
     drop: Dropout | None = None,
 ) -> torch.Tensor:
-    """The output x Wᵀ + bias + what the adapters add; fills the last R columns of `x_ext_TE` with xAᵀ.
+    """Compute x Wᵀ + bias + the adapters' output; fill the last R columns of `x_ext_TE` with xAᵀ.
 
     Args:
-        x_ext_TE: `[T, K + R]`, rows may be apart; the first K columns hold x.
-        buffer: `[N + R, K + R]`, `[[W, sB], [A, 0]]`.
-        stack: Where the adapters lie.
-        bias_N: `[N]`, frozen.
-        out: `[T, N]`, rows may be apart. Allocated if None.
-        drop: Dropout on the adapters' input.
+        x_ext_TE: input `[T, K + R]`, rows may be strided; the first K columns hold x.
+        buffer: matrix `[N + R, K + R]`, `[[W, sB], [A, 0]]`.
+        stack: layout of the adapters in the buffer.
+        bias_N: frozen bias `[N]`.
+        out: tensor `[T, N]` to write to, rows may be strided. Allocated if None.
+        drop: dropout on the adapters' input.
 
     Returns:
-        `[T, N]`.
+        The output `[T, N]`.
 
     Raises:
         ValueError: Shapes do not fit.
@@ -97,21 +97,21 @@ def backward(
     needs_dx: bool = True,
     drop: Dropout | None = None,
 ) -> torch.Tensor | None:
-    """Gradient of x, and of A and B added to what is there; fills the last R columns of `dy_ext_TF` with dy sB.
+    """Return x's gradient, add those of A and B to existing ones; fill the last R columns of `dy_ext_TF` with dy sB.
 
     Args:
-        dy_ext_TF: `[T, N + R]`, rows may be apart; the first N columns hold dy.
-        x_ext_TE: `[T, K + R]` as `forward` left it.
-        buffer: `[N + R, K + R]`, `[[W, sB], [A, 0]]`.
-        stack: Where the adapters lie.
-        grad_a: Of each adapter, `[r_i, K]` fp32; any strides.
-        grad_b: Of each adapter, `[rows_i, r_i]` fp32; any strides.
-        dx_out: `[T, K]`, rows may be apart. Allocated if None.
-        needs_dx: False below the lowest adapter.
-        drop: As in `forward`.
+        dy_ext_TF: gradient `[T, N + R]`, rows may be strided; the first N columns hold dy.
+        x_ext_TE: input `[T, K + R]` as `forward` left it.
+        buffer: matrix `[N + R, K + R]`, `[[W, sB], [A, 0]]`.
+        stack: layout of the adapters in the buffer.
+        grad_a: gradient of each adapter's A, `[r_i, K]` fp32; any strides.
+        grad_b: gradient of each adapter's B, `[rows_i, r_i]` fp32; any strides.
+        dx_out: tensor `[T, K]` to write to, rows may be strided. Allocated if None.
+        needs_dx: whether x's gradient is needed; False below the lowest adapter.
+        drop: same as in `forward`.
 
     Returns:
-        `[T, K]`, or None if not needed.
+        The gradient `[T, K]`, or None if not needed.
 
     Raises:
         ValueError: Shapes do not fit.
@@ -132,7 +132,7 @@ def input_gradient(
     needs_dx: bool = True,
     drop: Dropout | None = None,
 ) -> torch.Tensor | None:
-    """First half of `backward`: fill the last R columns of `dy_ext_TF` with dy sB, and return the gradient of x.
+    """Do the first half of `backward`: fill the last R columns of `dy_ext_TF` with dy sB, return the gradient of x.
 
     Raises:
         ValueError: Shapes do not fit.
@@ -170,16 +170,16 @@ def accumulate(
     grad_b: Sequence[torch.Tensor],
     drop: Dropout | None = None,
 ) -> None:
-    """Second half of `backward`: add the gradients of A and B to what is there.
+    """Do the second half of `backward`: add the gradients of A and B to existing ones.
 
     Args:
-        dy_ext_TF: As `input_gradient` left it.
-        x_TK: The input, which may have been computed again.
-        xa_TR: xAᵀ as `forward` left it, or a copy.
-        stack: Where the adapters lie.
-        grad_a: As in `backward`.
-        grad_b: As in `backward`.
-        drop: As in `forward`.
+        dy_ext_TF: gradient as `input_gradient` left it.
+        x_TK: input, which may have been recomputed.
+        xa_TR: product xAᵀ as `forward` left it, or a copy.
+        stack: layout of the adapters in the buffer.
+        grad_a: same as in `backward`.
+        grad_b: same as in `backward`.
+        drop: same as in `forward`.
 
     Raises:
         ValueError: Shapes do not fit.
@@ -192,9 +192,9 @@ def accumulate(
     _accumulate_a(dy_ext_TF[:, stack.N :], x_TK, stack, grad_a, _active(drop))
 
 
-def _output_segments(stack: Stack) -> list[Segment]:
-    """Which of the N columns of dy belong to which of the R."""
-    return [Segment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
+def _output_segments(stack: Stack) -> list[RankSegment]:
+    """Return which of the N columns of dy belong to which of the R ranks."""
+    return [RankSegment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
 
 
 def lora_linear(
@@ -207,19 +207,19 @@ def lora_linear(
     *,
     drop: Dropout | None = None,
 ) -> torch.Tensor:
-    """The projection with gradients of x and of every A and B; makes the buffer each time it is called.
+    """Compute the projection with gradients of x and of every A and B; makes the buffer at every call.
 
     Args:
-        x_TK: `[T, K]`.
-        weight_NK: `[N, K]`, frozen.
-        bias_N: `[N]`, frozen.
+        x_TK: input `[T, K]`.
+        weight_NK: frozen weight `[N, K]`.
+        bias_N: frozen bias `[N]`.
         a_rK: A of each adapter, `[r_i, K]`.
         b_Nr: B of each adapter, `[rows_i, r_i]`.
-        stack: Where the adapters lie.
-        drop: Dropout on the adapters' input.
+        stack: layout of the adapters in the buffer.
+        drop: dropout on the adapters' input.
 
     Returns:
-        `[T, N]`.
+        The output `[T, N]`.
 
     Raises:
         ValueError: Shapes do not fit, or the weight or bias asks for a gradient.
@@ -283,12 +283,12 @@ def _project_input(
         return
     a_RK = buffer[stack.N :, : stack.K]
     if drop is None:
-        project(x_TK, a_RK, xa_TR, [Segment(0, stack.K, 0, stack.R)])
+        project(x_TK, a_RK, xa_TR, [RankSegment(0, stack.K, 0, stack.R)])
         return
     dropped_TK = x_TK.new_empty(x_TK.shape)
     for index, (adapter, first) in enumerate(_placed(stack)):
         dropout(x_TK, drop.seed, drop.stream + index, drop.probability, dropped_TK)
-        project(dropped_TK, a_RK, xa_TR, [Segment(0, stack.K, first, adapter.padded)])
+        project(dropped_TK, a_RK, xa_TR, [RankSegment(0, stack.K, first, adapter.padded)])
 
 
 def _accumulate_a(
@@ -296,13 +296,13 @@ def _accumulate_a(
 ) -> None:
     """Add (dy sB)ᵀ x to dA: the scale is in sB already."""
     if drop is None:
-        segments = [Segment(0, stack.K, first, adapter.padded) for adapter, first in _placed(stack)]
+        segments = [RankSegment(0, stack.K, first, adapter.padded) for adapter, first in _placed(stack)]
         outer_accumulate(dxa_TR, x_TK, grad_a, [1.0] * len(segments), segments)
         return
     dropped_TK = x_TK.new_empty(x_TK.shape)
     for index, (adapter, first) in enumerate(_placed(stack)):
         dropout(x_TK, drop.seed, drop.stream + index, drop.probability, dropped_TK)
-        outer_accumulate(dxa_TR, dropped_TK, [grad_a[index]], [1.0], [Segment(0, stack.K, first, adapter.padded)])
+        outer_accumulate(dxa_TR, dropped_TK, [grad_a[index]], [1.0], [RankSegment(0, stack.K, first, adapter.padded)])
 
 
 def _linear(
@@ -313,7 +313,7 @@ def _linear(
     return torch.addmm(bias_N, x_TK, weight_NK.t(), out=out)
 
 
-def _placed(stack: Stack) -> list[tuple[Adapter, int]]:
+def _placed(stack: Stack) -> list[tuple[StackedAdapter, int]]:
     return list(zip(stack.adapters, stack.firsts, strict=True))
 
 

@@ -1,6 +1,6 @@
 """Products with one small side: `project` (tall times narrow) and `outer_accumulate` (reduction over the tokens).
 
-Both work on segments, so that the adapters of a stack share a launch. Memory is what bounds them while the ranks are
+Both work on segments, so that the adapters of a stack share a launch. Memory bandwidth bounds them while the ranks are
 small: the kernels read the large operand once. From `CUBLAS_RANK` on they are ordinary matrix products.
 
 Shapes: T tokens, C columns of the large operand, R ranks.
@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.lora_linear.tiles import MAX_SEGMENTS, Segment, merged, outer_plan, project_splits
+from burnish_kernels.lora_linear.tiles import MAX_SEGMENTS, RankSegment, merged, outer_plan, project_splits
 
 Method = Literal["auto", "triton", "cublas"]
 
@@ -25,18 +25,19 @@ def project(
     x_TC: torch.Tensor,
     a_RC: torch.Tensor,
     out_TR: torch.Tensor,
-    segments: Sequence[Segment] | None = None,
+    segments: Sequence[RankSegment] | None = None,
     *,
     method: Method = "auto",
 ) -> None:
     """Write out[:, ranks] = x[:, columns] @ a[ranks, columns]ᵀ for each segment.
 
     Args:
-        x_TC: `[T, C]`, rows may be apart.
-        a_RC: `[R, C]`, any strides.
-        out_TR: `[T, R]`, rows may be apart.
-        segments: In the order of their ranks, which lie side by side. Ranks of none are left as they are. None: all.
-        method: Who does it; "auto" chooses by the ranks.
+        x_TC: large operand `[T, C]`, rows may be strided.
+        a_RC: narrow operand `[R, C]`, any strides.
+        out_TR: output `[T, R]`, rows may be strided.
+        segments: segments in the order of their ranks, which lie side by side. Ranks outside all segments stay as they
+            are. None: one segment of all.
+        method: implementation; "auto" chooses by the ranks.
 
     Raises:
         ValueError: Shapes or segments do not fit.
@@ -45,7 +46,7 @@ def project(
     if a_RC.shape != (ranks, width) or out_TR.shape != (tokens, ranks):
         raise ValueError(f"{tuple(x_TC.shape)} by {tuple(a_RC.shape)} transposed is not {tuple(out_TR.shape)}")
     if segments is None:
-        segments = [Segment(0, width, 0, ranks)]
+        segments = [RankSegment(0, width, 0, ranks)]
     _validate(segments, width, ranks, x_TC, out_TR)
     if not (tokens and segments):
         return
@@ -71,26 +72,26 @@ def outer_accumulate(
     q_TC: torch.Tensor,
     out: Sequence[torch.Tensor],
     scales: Sequence[float],
-    segments: Sequence[Segment] | None = None,
+    segments: Sequence[RankSegment] | None = None,
     *,
     method: Method = "auto",
 ) -> None:
     """Add scale · p[:, ranks]ᵀ q[:, columns] to each segment's out, summed over the tokens in a fixed order.
 
     Args:
-        p_TR: `[T, R]`, rows may be apart.
-        q_TC: `[T, C]`, rows may be apart.
-        out: For each segment `[r <= ranks, columns]` fp32, any strides.
-        scales: For each segment.
-        segments: As in `project`; the ranks past an out's rows are padding and left out. None: one of all.
-        method: Who does it; "auto" chooses by the ranks.
+        p_TR: narrow operand `[T, R]`, rows may be strided.
+        q_TC: large operand `[T, C]`, rows may be strided.
+        out: output `[r <= ranks, columns]` fp32 of each segment, any strides.
+        scales: scale of each segment.
+        segments: same as in `project`; the ranks past an out's rows are padding and left out. None: one segment of all.
+        method: implementation; "auto" chooses by the ranks.
 
     Raises:
         ValueError: Shapes or segments do not fit.
     """
     (tokens, width), ranks = q_TC.shape, p_TR.shape[1]
     if segments is None:
-        segments = [Segment(0, width, 0, ranks)]
+        segments = [RankSegment(0, width, 0, ranks)]
     _validate(segments, width, ranks, p_TR, q_TC)
     if p_TR.shape[0] != tokens or not len(out) == len(scales) == len(segments):
         raise ValueError(f"{tuple(p_TR.shape)} and {tuple(q_TC.shape)} with {len(out)} results, {len(scales)} scales")
@@ -116,9 +117,9 @@ def _outer_plain(
     q_TC: torch.Tensor,
     out: Sequence[torch.Tensor],
     scales: Sequence[float],
-    segments: Sequence[Segment],
+    segments: Sequence[RankSegment],
 ) -> None:
-    """Segments of the same columns in one matrix product, which then is shared out."""
+    """Compute segments of the same columns in one matrix product, then split it."""
     work = merged(segments)
     products = [_product(p_TR, q_TC, one, out[0].dtype) for one in work]
     if len(work) < len(segments):
@@ -127,7 +128,7 @@ def _outer_plain(
         sums.add_(product[: sums.shape[0]], alpha=scale)
 
 
-def _product(p_TR: torch.Tensor, q_TC: torch.Tensor, segment: Segment, dtype: torch.dtype) -> torch.Tensor:
+def _product(p_TR: torch.Tensor, q_TC: torch.Tensor, segment: RankSegment, dtype: torch.dtype) -> torch.Tensor:
     p_Tr = p_TR[:, segment.first_rank : segment.first_rank + segment.ranks]
     q_Tc = q_TC[:, segment.first : segment.first + segment.columns]
     if p_TR.is_cuda and p_TR.dtype != dtype:
@@ -136,13 +137,13 @@ def _product(p_TR: torch.Tensor, q_TC: torch.Tensor, segment: Segment, dtype: to
     return torch.mm(p_Tr.t().to(dtype), q_Tc.to(dtype))
 
 
-def _by_cublas(method: Method, segments: Sequence[Segment]) -> bool:
+def _by_cublas(method: Method, segments: Sequence[RankSegment]) -> bool:
     return method == "cublas" or (
         method == "auto" and max(segment.ranks for segment in merged(segments)) >= CUBLAS_RANK
     )
 
 
-def _validate(segments: Sequence[Segment], width: int, ranks: int, *operands: torch.Tensor) -> None:
+def _validate(segments: Sequence[RankSegment], width: int, ranks: int, *operands: torch.Tensor) -> None:
     ends = [segment.first_rank + segment.ranks for segment in segments]
     if any(segment.first + segment.columns > width for segment in segments) or max(ends, default=0) > ranks:
         raise ValueError(f"segments {list(segments)} leave the {width} columns or {ranks} ranks")

@@ -1,4 +1,4 @@
-"""Where the adapters of a stack of projections lie: in its rows, and in the buffer `[[W, sB], [A, 0]]`.
+"""The layout of a stack's adapters: in its rows, and in the buffer `[[W, sB], [A, 0]]`.
 
 Shapes: N output features, K input features, R = sum of the ranks, each padded to a multiple of 16.
 """
@@ -18,14 +18,14 @@ MAX_FUSED = 448
 
 
 @dataclass(frozen=True)
-class Adapter:
+class StackedAdapter:
     """One low-rank adapter of a stack.
 
     Attributes:
-        first_row: First output feature of the stack that it adds to.
-        rows: How many it adds to.
-        rank: Its true rank.
-        scale: alpha / r, or alpha / √r.
+        first_row: first output feature of the stack that it adds to.
+        rows: number of output features that it adds to.
+        rank: true rank, without padding.
+        scale: factor alpha / r, or alpha / √r.
     """
 
     first_row: int
@@ -35,12 +35,12 @@ class Adapter:
 
     @property
     def padded(self) -> int:
-        """Columns it takes in the buffer; those past the rank hold zeros."""
+        """Number of columns it takes in the buffer; those past the rank hold zeros."""
         return -(self.rank // -RANK_UNIT) * RANK_UNIT
 
     @property
     def span(self) -> slice:
-        """Its output features."""
+        """Range of the output features that it adds to."""
         return slice(self.first_row, self.first_row + self.rows)
 
 
@@ -49,14 +49,14 @@ class Stack:
     """Projections one under another that read the same input, with the adapters of some of them.
 
     Attributes:
-        N: Output features of all.
-        K: Input features.
-        adapters: Top first, ranges do not overlap.
+        N: number of output features of all.
+        K: number of input features.
+        adapters: adapters, top first; their ranges do not overlap.
     """
 
     N: int
     K: int
-    adapters: tuple[Adapter, ...] = ()
+    adapters: tuple[StackedAdapter, ...] = ()
 
     def __post_init__(self) -> None:
         if self.N < 1 or self.K < 1:
@@ -71,7 +71,7 @@ class Stack:
 
     @cached_property
     def R(self) -> int:
-        """Padded ranks of all adapters."""
+        """Sum of the padded ranks of all adapters."""
         return sum(adapter.padded for adapter in self.adapters)
 
     @property
@@ -90,14 +90,14 @@ class Stack:
 
     @property
     def fused(self) -> bool:
-        """Whether the adapters ride in the frozen product (unless there is dropout)."""
+        """Whether the adapters are computed within the frozen product (unless there is dropout)."""
         return self.R <= MAX_FUSED
 
     def fill(self, buffer: torch.Tensor, a_rK: Sequence[torch.Tensor], b_Nr: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Write the adapters into the buffer, B times its scale; everything else right of and under W becomes zero.
+        """Write the adapters into the buffer, B times its scale; all else right of and under W becomes zero.
 
         Args:
-            buffer: `[N + R, K + R]`; W stays as it is.
+            buffer: matrix `[N + R, K + R]`; W stays as it is.
             a_rK: A of each adapter, `[r_i, K]`.
             b_Nr: B of each adapter, `[rows_i, r_i]`.
         """
@@ -112,12 +112,12 @@ class Stack:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Dropout on the input of the adapters alone, an own mask for each.
+    """Dropout on the input of the adapters alone, with a separate mask for each.
 
     Attributes:
-        probability: That an input is dropped.
-        seed: One int64 on the device; change it every step.
-        stream: The first adapter's stream; the others' follow. Distinct for each stack of the model.
+        probability: probability that an input is dropped.
+        seed: one int64 on the device; change it every step.
+        stream: stream of the first adapter; the others' follow. Distinct for each stack of the model.
     """
 
     probability: float

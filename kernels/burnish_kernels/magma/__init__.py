@@ -1,1 +1,1 @@
-"""Magma and SkipUpdate: how far each matrix goes in a step, by chance and by how momentum and gradient agree."""
+"""Magma and SkipUpdate: scale each matrix's step, by chance and by how momentum and gradient agree."""

@@ -1,4 +1,4 @@
-"""What the masking is tested and timed on."""
+"""Test cases, compilations and benchmarks of gradient masking."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from burnish_kernels.adamw import reference as adamw
 from burnish_kernels.adamw.cases import CONTROL, SEGMENTS, adapters, segments_of
 from burnish_kernels.adamw.layout import BLOCK, FlatLayout
 from burnish_kernels.magma import reference
-from burnish_kernels.magma.reference import NEVER, Options
+from burnish_kernels.magma.reference import NEVER, MagmaOptions
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 TOLERANCE = 1e-5
 OPTIONS = {
-    "usual": Options(),
-    "after": Options(momentum_after=True, temperature=0.3, decay=0.5),
-    "skip": Options(probability=0.25, skip=True, rate=2.0),
-    "always": Options(probability=1.0, start=1.0, decay=1.0),
+    "usual": MagmaOptions(),
+    "after": MagmaOptions(momentum_after=True, temperature=0.3, decay=0.5),
+    "skip": MagmaOptions(probability=0.25, skip=True, rate=2.0),
+    "always": MagmaOptions(probability=1.0, start=1.0, decay=1.0),
 }
 
 
 def cases() -> list[Case]:
-    """Arrangements of the flat buffer and variants; the third of six steps is skipped."""
+    """List arrangements of the flat buffer and variants; the third of six steps is skipped."""
     found = [_case(segments, options) for segments in ("fours", "odd", "single") for options in OPTIONS]
     return [*found, replace(_case("many", "after"), gpu_only=True)]
 
@@ -36,18 +36,18 @@ def _case(segments: str, options: str) -> Case:
 
 
 def draws_of(count: int) -> list[int]:
-    """Every fourth segment is not masked, and the others go in pairs."""
+    """Return draws where every fourth segment is not masked, and the others are paired."""
     return [NEVER if index % 4 == 3 else index // 2 for index in range(count)]
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative error of alignments and displacements over six steps; infinite where another block goes."""
+    """Return the worst relative error of alignments and step scales over six steps; infinite where the masks differ."""
     from burnish_kernels.adamw import op as optimizer_op
     from burnish_kernels.magma import op
 
     generator, options = torch.Generator().manual_seed(seed), OPTIONS[case.options["options"]]
     layout = FlatLayout(segments_of(SEGMENTS[case.options["segments"]], 0), device)
-    optimizer = optimizer_op.AdamW(layout, torch.zeros(layout.shadow_end, device=device))
+    optimizer = optimizer_op.AdamW(layout, torch.zeros(layout.copy_end, device=device))
     optimizer.set_control(CONTROL)
     draws = draws_of(len(layout.segments))
     ours = optimizer.modifier = op.Magma(layout, draws, seed=seed + (1 << 40), options=options)
@@ -77,11 +77,11 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """The sums, and the decision in all variants."""
+    """List the sums, and the decision in all variants."""
     from burnish_kernels.magma import kernel
 
     sums = dict.fromkeys(["grad_ptr", "exp_avg_ptr", "partials_ptr"], "*fp32")
-    decide = dict.fromkeys(["partials_ptr", "factors_ptr", "alignment_ptr", "displacement_ptr"], "*fp32")
+    decide = dict.fromkeys(["partials_ptr", "factors_ptr", "alignment_ptr", "step_scale_ptr"], "*fp32")
     decide |= {"blocks_ptr": "*i32", "draws_ptr": "*i32", "seed_ptr": "*i64", "step_ptr": "*i64", "threshold": "i64"}
     decide |= dict.fromkeys(["inverse_temperature", "decay", "skip_length", "rate"], "fp32")
     found = [Compilation("sums", kernel._sums, sums, {"BLOCK": BLOCK}, kernel.WARPS)]
@@ -93,18 +93,18 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """What masking adds to the steps of rank-16 adapters."""
+    """List the cost of masking in steps of rank-16 adapters."""
     from burnish_kernels.adamw import op as optimizer_op
     from burnish_kernels.magma import op
 
     for name, segments in adapters():
         layout = FlatLayout(segments, device)
-        arena = torch.zeros(layout.shadow_end, dtype=torch.bfloat16, device=device)
-        optimizer = optimizer_op.AdamW(layout, arena)
+        compute_buffer = torch.zeros(layout.copy_end, dtype=torch.bfloat16, device=device)
+        optimizer = optimizer_op.AdamW(layout, compute_buffer)
         factors = torch.ones(adamw.FACTORS, device=device)
         magma = op.Magma(layout, list(range(len(layout.segments))), 0)
 
         def run(magma: Any = magma, optimizer: Any = optimizer, factors: torch.Tensor = factors) -> None:
-            magma.displacement(optimizer, factors)
+            magma.step_scale(optimizer, factors)
 
         yield Benchmark(f"{name}-r16", run, None, bytes=8 * layout.total)

@@ -1,4 +1,4 @@
-"""The decision in Triton: sums over every block of the flat buffers, then one program for each matrix.
+"""The masking decision in Triton: sums over every block of the flat buffers, then one program for each matrix.
 
 Every sum has a fixed order. Momentum and gradient are read once, 8 bytes an element.
 """
@@ -11,7 +11,7 @@ import triton.language as tl
 
 from burnish_kernels.adamw import reference as adamw
 from burnish_kernels.adamw.layout import BLOCK
-from burnish_kernels.magma.reference import DOMAIN, NEVER, Options
+from burnish_kernels.magma.reference import DOMAIN, NEVER, MagmaOptions
 
 WARPS = 4
 LANES = 512
@@ -45,7 +45,7 @@ def _decide(
     step_ptr,  # [1] int64
     factors_ptr,  # [9] fp32
     alignment_ptr,  # [S] fp32
-    displacement_ptr,  # [S] fp32
+    step_scale_ptr,  # [S] fp32
     threshold,
     inverse_temperature,
     decay,
@@ -59,7 +59,7 @@ def _decide(
     if tl.load(factors_ptr + _TAKE) != 0.0:
         draw = tl.load(draws_ptr + segment)
         if draw == _NEVER:
-            tl.store(displacement_ptr + segment, 1.0)
+            tl.store(step_scale_ptr + segment, 1.0)
         else:
             first = tl.load(blocks_ptr + 2 * segment).to(tl.int64)
             count = tl.load(blocks_ptr + 2 * segment + 1)
@@ -94,7 +94,7 @@ def _decide(
             length = alignment.to(tl.float32)
             if SKIP:
                 length = skip_length
-            tl.store(displacement_ptr + segment, rate * length * goes.to(tl.float32))
+            tl.store(step_scale_ptr + segment, rate * length * goes.to(tl.float32))
 
 
 def launch_sums(grad: torch.Tensor, exp_avg: torch.Tensor, partials_N3: torch.Tensor) -> None:
@@ -112,10 +112,10 @@ def launch_decide(
     step: torch.Tensor,
     factors: torch.Tensor,
     alignment_S: torch.Tensor,
-    displacement_S: torch.Tensor,
-    options: Options,
+    step_scale_S: torch.Tensor,
+    options: MagmaOptions,
 ) -> None:
-    """Update alignments, fill displacements; one program a segment."""
+    """Update alignments and fill the step scales; one program a segment."""
     assert blocks_S2.dtype == draws_S.dtype == torch.int32
     assert seed.dtype == step.dtype == torch.int64
     _decide[(len(draws_S),)](
@@ -126,7 +126,7 @@ def launch_decide(
         step,
         factors,
         alignment_S,
-        displacement_S,
+        step_scale_S,
         options.threshold,
         1.0 / options.temperature,
         options.decay,

@@ -1,6 +1,6 @@
-"""How far each matrix goes: validate, allocate, launch. CUDA tensors use the kernels, others the reference.
+"""Compute the step scale of each matrix: validate, allocate, launch. CUDA tensors use the kernels, else the reference.
 
-Two launches before the update and no word from the host, so the whole step can be captured.
+Two launches before the update need nothing from the host, so the whole step can be captured.
 """
 
 from __future__ import annotations
@@ -10,38 +10,43 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from typing_extensions import override
 
 from burnish_kernels.adamw.layout import FlatLayout
-from burnish_kernels.adamw.op import FlatOptimizer
+from burnish_kernels.adamw.op import FlatOptimizer, StepModifier
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.magma import reference
-from burnish_kernels.magma.reference import NEVER, Options
+from burnish_kernels.magma.reference import NEVER, MagmaOptions
 
-__all__ = ["NEVER", "Magma", "Options"]
+__all__ = ["NEVER", "Magma", "MagmaOptions"]
 
 LEAST = 1e-6
 """Of probability and temperature: the kernel divides by them in fp32, and draws have 31 bits."""
 
 
-class Magma:
+class Magma(StepModifier):
     """A modifier of an `adamw.op.FlatOptimizer`: set it as the optimizer's `modifier`.
 
     Attributes:
-        alignment: `[S]` fp32 on the device: s of each block. With the optimizer's counters it is all of the state.
-        last: `[S]` fp32 on the device: how far each block went in the last step that was taken.
+        alignment: running mean s `[S]` fp32 of each block, on the device. With the optimizer's counters it is all of
+            the state.
+        last: step scale `[S]` fp32 of each block in the last step that was taken, on the device.
 
     Args:
-        layout: Of the optimizer.
-        draws: For each segment which draw it follows, from 0; equal numbers go together. `NEVER`: it is not masked.
-        seed: Of all draws.
-        options: Variants.
+        layout: layout of the optimizer.
+        draws: number of the draw that each segment follows, from 0; equal numbers are masked together. `NEVER`: it is
+            not masked.
+        seed: seed of all draws.
+        options: variant of the method.
 
     Raises:
         ValueError: An option or a draw is impossible.
     """
 
-    def __init__(self, layout: FlatLayout, draws: Sequence[int], seed: int, options: Options | None = None) -> None:
-        options = options or Options()
+    def __init__(
+        self, layout: FlatLayout, draws: Sequence[int], seed: int, options: MagmaOptions | None = None
+    ) -> None:
+        options = options or MagmaOptions()
         _validate(options)
         if len(draws) != len(layout.segments) or min(draws) < NEVER:
             raise ValueError(f"there must be a draw of {NEVER} or more for each of {len(layout.segments)} segments")
@@ -56,12 +61,12 @@ class Magma:
         self._sums = torch.zeros(sums, dtype=torch.float32, device=device)
 
     @property
+    @override
     def momentum_after(self) -> bool:
-        """See `adamw.op.Modifier`."""
         return self.options.momentum_after
 
-    def displacement(self, optimizer: FlatOptimizer, factors: torch.Tensor) -> torch.Tensor:
-        """See `adamw.op.Modifier`."""
+    @override
+    def step_scale(self, optimizer: FlatOptimizer, factors: torch.Tensor) -> torch.Tensor:
         step, momentum = optimizer.counters[:1], optimizer.momentum
         # Where the momentum has advanced already, it is taken as it is.
         options = replace(self.options, momentum_after=False) if optimizer.advanced else self.options
@@ -77,7 +82,7 @@ class Magma:
         return self.last
 
 
-def _validate(options: Options) -> None:
+def _validate(options: MagmaOptions) -> None:
     if not LEAST <= options.probability <= 1.0:
         raise ValueError(f"the probability must be from {LEAST} to 1, not {options.probability}")
     if not LEAST <= options.temperature < math.inf:

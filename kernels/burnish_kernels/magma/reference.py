@@ -1,4 +1,4 @@
-"""Momentum-aligned gradient masking in plain PyTorch: the definition that the kernels are held to.
+"""Momentum-aligned gradient masking in plain PyTorch: the definition that the kernels are compared with.
 
 Joo et al. 2026 (Magma, arXiv 2602.15322, algorithm 1): every block's moments are updated, and its whole displacement
 D, learning rate and weight decay included, is taken times s z. z is drawn from Bernoulli(p), for each block and step;
@@ -32,17 +32,17 @@ _DRAW_BITS = 31
 
 
 @dataclass(frozen=True)
-class Options:
-    """Variants.
+class MagmaOptions:
+    """The variants that the paper leaves open.
 
     Attributes:
-        probability: p, that a block goes at all.
-        temperature: tau.
-        decay: Of the running mean of s.
-        start: s to begin with.
-        momentum_after: The cosine is taken with the momentum after the step, not before it.
-        skip: SkipUpdate: s is 1 / p.
-        rate: Times the displacement of masked blocks, which go less far: in the mean p s of the way.
+        probability: probability p that a block's step is taken.
+        temperature: temperature tau of the sigmoid.
+        decay: decay of the running mean of s.
+        start: initial s.
+        momentum_after: whether the cosine is taken with the momentum after the step, not before it.
+        skip: whether to use SkipUpdate: s is 1 / p.
+        rate: factor on the step of masked blocks, whose mean step is only p s times the full one.
     """
 
     probability: float = 0.5
@@ -55,7 +55,7 @@ class Options:
 
     @property
     def threshold(self) -> int:
-        """Draws of 31 bits below this let a block go."""
+        """Bound below which draws of 31 bits let a block's step be taken."""
         return int(self.probability * 2**_DRAW_BITS)
 
 
@@ -74,10 +74,10 @@ def decide(
     step: torch.Tensor,
     factors: torch.Tensor,
     alignment_S: torch.Tensor,
-    displacement_S: torch.Tensor,
-    options: Options,
+    step_scale_S: torch.Tensor,
+    options: MagmaOptions,
 ) -> None:
-    """Update `alignment_S` and fill `displacement_S`; a step that is not taken changes nothing."""
+    """Update `alignment_S` and fill `step_scale_S`; a step that is not taken changes nothing."""
     values = factors.double()
     if not values[TAKE]:
         return
@@ -96,11 +96,11 @@ def decide(
     words = philox(int(seed), [int(step), draws_S.cpu().numpy(), DOMAIN, 0])
     goes = torch.from_numpy(words[0] >> 1 < options.threshold).to(draws_S.device)
     length = torch.full_like(fresh, 1.0 / options.probability) if options.skip else alignment_S.double()
-    displacement_S.copy_(torch.where(masked, options.rate * length * goes, torch.ones_like(fresh)))
+    step_scale_S.copy_(torch.where(masked, options.rate * length * goes, torch.ones_like(fresh)))
 
 
 def blocks_of(layout: FlatLayout) -> torch.Tensor:
-    """First block of the flat buffer and number of blocks of each segment, `[S, 2]` int32."""
+    """Return first block of the flat buffer and number of blocks of each segment, `[S, 2]` int32."""
     pairs = [
         (start // BLOCK, -(-segment.elements // BLOCK))
         for start, segment in zip(layout.starts, layout.segments, strict=True)

@@ -1,4 +1,4 @@
-"""What NF4 is tested, compiled and timed on."""
+"""Test cases, compilations and benchmarks of NF4."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANK = 32  # of the adapters beside a benchmark's weight
 
 
 def cases() -> list[Case]:
-    """Every shape, dtype and kind of scale; a result of its own or part of a larger buffer. Values must be equal."""
+    """List every shape, dtype and kind of scale; the result alone or part of a larger buffer. Values must be equal."""
     found = [
         Case(
             name=f"{rows}x{columns}-{str(dtype).removeprefix('torch.')}{'-double' * double}{'-view' * view}",
@@ -37,12 +37,12 @@ def cases() -> list[Case]:
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Relative L2 error against the reference on the same device; NaN if the surroundings of a view were touched.
+    """Return the relative L2 error against the reference on the same device; NaN if a view's surroundings changed.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernel runs.
-        seed: Of the random bytes.
+        case: case from `cases()`.
+        device: device that the kernel runs on.
+        seed: seed of the random bytes.
     """
     from burnish_kernels.nf4 import op
 
@@ -62,7 +62,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def random_weight(rows: int, columns: int, device: str, double: bool, seed: int = 0) -> Any:
-    """An `Nf4` of random bytes with scales as those of weights."""
+    """Make an `Nf4` of random bytes with scales like those of weights."""
     from burnish_kernels.nf4 import op, reference
 
     generator = torch.Generator(device).manual_seed(seed)
@@ -88,7 +88,7 @@ def random_weight(rows: int, columns: int, device: str, double: bool, seed: int 
 
 
 def _slices(weight: Any, found_NK: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The result and the reference, some rows at a time where there are many."""
+    """Yield the result and the reference, some rows at a time where there are many."""
     from burnish_kernels.nf4 import reference
 
     rows, columns = weight.shape
@@ -108,14 +108,14 @@ def _slices(weight: Any, found_NK: torch.Tensor) -> Iterator[tuple[torch.Tensor,
 
 
 def _as_interpreted(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Triton's interpreter cuts bf16 off where the hardware rounds."""
+    """Truncate bf16 as Triton's interpreter does, where the hardware rounds."""
     if dtype != torch.bfloat16 or os.environ.get("TRITON_INTERPRET") != "1":
         return values.to(dtype)
     return (values.view(torch.int32) & -65536).view(torch.float32).to(dtype)
 
 
 def compilations() -> list[Compilation]:
-    """Both dequantizations for each dtype and kind of scale, and the paste."""
+    """List both dequantizations for each dtype and kind of scale, and the paste."""
     from burnish_kernels.nf4 import kernel
 
     found = []
@@ -144,10 +144,10 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Dequantization into an extended buffer, and the paste of a LoRA's matrices around it.
+    """List dequantization into an extended buffer, and the paste of a LoRA's matrices around it.
 
     Args:
-        device: Where to make the tensors.
+        device: device to make the tensors on.
     """
     from burnish_kernels.nf4 import op, reference
 

@@ -22,7 +22,7 @@ PASTE = 1024  # values of a program
 
 @triton.jit
 def _levels():
-    """The table of `reference.LEVELS`, made in registers: a kernel argument less."""
+    """Make the table of `reference.LEVELS` in registers, which saves a kernel argument."""
     index = tl.arange(0, 16)
     table = tl.where(index == 0, -1.0, 0.0)
     table = tl.where(index == 1, -0.6961928009986877, table)
@@ -43,7 +43,7 @@ def _levels():
 
 @triton.jit
 def _scale(block, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE: tl.constexpr):
-    """Scale of each block of 64."""
+    """Return the scale of each block of 64."""
     scale = tl.load(absmax_ptr + block, mask=inside, other=0)
     if DOUBLE:
         nested = tl.load(nested_ptr + (block >> 8), mask=inside, other=0.0)
@@ -59,14 +59,14 @@ def _dequantize_words(
     code_ptr,  # [256] fp32, read only with DOUBLE
     offset_ptr,  # [1] fp32, read only with DOUBLE
     out_ptr,  # [N, 8 * row_words]
-    words,
+    word_count,
     row_words,
     out_stride,
     DOUBLE: tl.constexpr,
     WORDS: tl.constexpr,
 ):
     word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
-    inside = word < words
+    inside = word < word_count
     bits = tl.load(packed_ptr + word, mask=inside, other=0)
     scale = _scale(word >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
     lane = tl.arange(0, 8)

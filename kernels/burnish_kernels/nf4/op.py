@@ -27,8 +27,8 @@ def quantize(weight_NK: torch.Tensor, *, double: bool = True) -> Nf4:
     """Quantize a weight where it lies, byte for byte as bitsandbytes does with blocks of 64.
 
     Args:
-        weight_NK: `[N, K]`, fp32, fp16 or bf16.
-        double: Quantize the scales as well (`compress_statistics`).
+        weight_NK: weight `[N, K]`, fp32, fp16 or bf16.
+        double: whether to quantize the scales as well (`compress_statistics`).
 
     Raises:
         ValueError: Not a matrix of one of these dtypes.
@@ -54,12 +54,12 @@ def quantize(weight_NK: torch.Tensor, *, double: bool = True) -> Nf4:
 
 
 def dequantize(weight: Nf4, *, dtype: torch.dtype, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The weight's values, `[N, K]`: level x (8-bit level x nested scale + offset) in fp32, rounded once.
+    """Return the weight's values, `[N, K]`: level x (8-bit level x nested scale + offset) in fp32, rounded once.
 
     Args:
-        weight: The quantized weight.
-        dtype: Of the result.
-        out: Where to write; rows may be apart, columns not. Allocated if None.
+        weight: quantized weight.
+        dtype: dtype of the result.
+        out: tensor to write to; rows may be strided, columns not. Allocated if None.
 
     Raises:
         ValueError: The tensors do not fit one another.
@@ -84,12 +84,12 @@ def dequantize(weight: Nf4, *, dtype: torch.dtype, out: torch.Tensor | None = No
 
 
 def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Weights one under another, such as q, k and v; published checkpoints mix NF4 and 16-bit ones.
+    """Dequantize weights one under another, such as q, k and v; published checkpoints mix NF4 and 16-bit ones.
 
     Args:
-        parts: Quantized weights and plain `[N_i, K]` ones, top first.
-        out: `[sum of N_i, K]`, rows may be apart.
-        dtype: Of the result.
+        parts: quantized weights and plain `[N_i, K]` ones, top first.
+        out: tensor `[sum of N_i, K]` to write to, rows may be strided.
+        dtype: dtype of the result.
 
     Raises:
         ValueError: The parts do not fill `out`.
@@ -110,14 +110,14 @@ def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dty
 
 
 def paste(buffer: torch.Tensor, rows: int, columns: int, a_RK: torch.Tensor, sb_NR: torch.Tensor) -> None:
-    """Put a LoRA's matrices around the weight: A under it, scaled B beside it; the corner is left as it is.
+    """Write a LoRA's matrices around the weight: A under it, scaled B beside it; the corner is left as it is.
 
     Args:
-        buffer: `[N + R, K + R]`, rows may be apart.
-        rows: N of the weight in the buffer's top left.
-        columns: K of the weight.
-        a_RK: `[R, K]`, any strides.
-        sb_NR: `[N, R]`, any strides.
+        buffer: matrix `[N + R, K + R]`, rows may be strided.
+        rows: number of rows N of the weight in the buffer's top left.
+        columns: number of columns K of the weight.
+        a_RK: stacked A `[R, K]`, any strides.
+        sb_NR: scaled B `[N, R]`, any strides.
 
     Raises:
         ValueError: The sizes or dtypes do not fit.
@@ -142,7 +142,7 @@ def paste(buffer: torch.Tensor, rows: int, columns: int, a_RK: torch.Tensor, sb_
 
 
 def _dequantize_in_chunks(weight: Nf4, out: torch.Tensor) -> None:
-    """The reference, a few rows at a time: whole blocks, and temporary memory that stays small."""
+    """Run the reference on a few rows at a time: whole blocks, so that temporary memory stays small."""
     rows, columns = weight.shape
     if weight.absmax_q is None:
         scale = weight.absmax

@@ -1,4 +1,4 @@
-"""NF4 in plain PyTorch: the definition that the kernels are held to.
+"""NF4 in plain PyTorch: the definition that the kernels are compared with.
 
 Dettmers et al. 2023 (QLoRA, arXiv 2305.14314): the 16 levels are quantiles of a normal distribution, one scale for 64
 neighbors of the flattened weight, and the scales themselves, less their mean, in 8 bits with one scale for 256 of them.
@@ -40,12 +40,12 @@ SMALLEST_SCALE = 1e-38
 
 
 def levels(device: torch.device | str = "cpu") -> torch.Tensor:
-    """The 16 levels, `[16]` fp32, ascending."""
+    """Return the 16 levels, `[16]` fp32, ascending."""
     return torch.tensor(LEVELS, dtype=torch.float32, device=device)
 
 
 def dynamic_map() -> torch.Tensor:
-    """The 256 levels of the signed dynamic 8-bit type, `[256]` fp32, ascending.
+    """Return the 256 levels of the signed dynamic 8-bit type, `[256]` fp32, ascending.
 
     Seven decades; the decade 10^-6 has one level of each sign, each further one twice as many, evenly spaced; and 0, 1.
     """
@@ -59,12 +59,12 @@ def dynamic_map() -> torch.Tensor:
 
 
 def quantize_blocks(values_n: torch.Tensor, code_C: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Nearest level of each value over its block's largest magnitude; halfway goes to the smaller level.
+    """Find the nearest level of each value over its block's largest magnitude; halfway goes to the smaller level.
 
     Args:
-        values_n: `[n]` floating point; the last block may be short.
-        code_C: `[C]` fp32 levels, ascending, at most 256.
-        block: Values that share a scale.
+        values_n: floating-point values `[n]`; the last block may be short.
+        code_C: levels `[C]` fp32, ascending, at most 256.
+        block: number of values that share a scale.
 
     Returns:
         Index of the level, `[n]` uint8, and the scales, `[ceil(n / block)]` fp32.
@@ -83,7 +83,7 @@ def quantize_blocks(values_n: torch.Tensor, code_C: torch.Tensor, block: int) ->
 
 
 def pack(index_n: torch.Tensor) -> torch.Tensor:
-    """Two indices in a byte, `[ceil(n / 2)]` uint8: the first in the high nibble; a missing last one is the level 0."""
+    """Pack two indices in a byte, `[ceil(n / 2)]` uint8, the first in the high nibble; a missing one is level 0."""
     if index_n.numel() % 2:
         index_n = torch.nn.functional.pad(index_n, (0, 1), value=LEVELS.index(0.0))
     return (index_n[::2] << 4) | index_n[1::2]
@@ -92,13 +92,13 @@ def pack(index_n: torch.Tensor) -> torch.Tensor:
 def dequantize_scales(
     absmax_q_b: torch.Tensor, nested_absmax_c: torch.Tensor, code_256: torch.Tensor, offset_1: torch.Tensor
 ) -> torch.Tensor:
-    """Scales of the blocks, `[b]` fp32, from their 8-bit form: product rounded, then the mean added and rounded."""
+    """Return the blocks' scales, `[b]` fp32, from 8 bits: the product is rounded, then the mean added and rounded."""
     nested = nested_absmax_c.repeat_interleave(NESTED_BLOCK)[: absmax_q_b.numel()]
     return code_256.index_select(0, absmax_q_b.int()) * nested + offset_1
 
 
 def dequantize(packed: torch.Tensor, scale_b: torch.Tensor, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Values, `[count]`: level times scale in fp32, rounded once to `dtype`."""
+    """Return the values, `[count]`: level times scale in fp32, rounded once to `dtype`."""
     level = levels(packed.device)
     pair = torch.stack([level.repeat_interleave(16), level.repeat(16)], dim=1)  # of each byte
     values = pair.index_select(0, packed.int()).view(-1)[:count]

@@ -1,4 +1,4 @@
-"""A weight in NF4 as it lies in memory, and how published checkpoints store it.
+"""A weight in NF4 as it lies in memory, and its form in published checkpoints.
 
 A pre-quantized checkpoint of bitsandbytes holds, for the weight `name`: `name` (the packed bytes), `name.absmax`,
 `name.quant_map`, `name.nested_absmax`, `name.nested_quant_map` and `name.quant_state.bitsandbytes__nf4`, a JSON
@@ -24,13 +24,13 @@ class Nf4:
     """One quantized weight.
 
     Attributes:
-        packed: `[ceil(N·K / 2)]` uint8, two indices of levels in a byte, the first in the high nibble.
-        shape: Rows N and columns K of the weight.
-        absmax_q: `[blocks]` uint8, 8-bit scales; None if the scales are not quantized.
-        absmax: `[blocks]` fp32 scales; None if they are quantized.
-        nested_absmax: `[ceil(blocks / 256)]` fp32, scales of the scales.
-        code256: `[256]` fp32, levels of the 8-bit scales.
-        offset: `[1]` fp32, mean of the scales.
+        packed: bytes `[ceil(N·K / 2)]` uint8, two indices of levels in each, the first in the high nibble.
+        shape: rows N and columns K of the weight.
+        absmax_q: 8-bit scales `[blocks]` uint8; None if the scales are not quantized.
+        absmax: scales `[blocks]` fp32; None if they are quantized.
+        nested_absmax: scales of the scales, `[ceil(blocks / 256)]` fp32.
+        code256: levels of the 8-bit scales, `[256]` fp32.
+        offset: mean of the scales, `[1]` fp32.
     """
 
     packed: torch.Tensor
@@ -48,21 +48,21 @@ class Nf4:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.packed.device
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """Number of bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors().values())
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors by field name."""
+        """Return the tensors by field name."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Nf4:
-        """The same weight on another device."""
+        """Return the same weight on another device."""
         moved: dict[str, Any] = {
             name: value.to(device, non_blocking=non_blocking) for name, value in self.tensors().items()
         }
@@ -96,11 +96,11 @@ class Nf4:
 
 
 def from_bitsandbytes(tensors: Mapping[str, torch.Tensor], prefix: str) -> Nf4:
-    """A weight of a checkpoint that bitsandbytes quantized; the tensors are shared, not copied.
+    """Read a weight of a checkpoint that bitsandbytes quantized; the tensors are shared, not copied.
 
     Args:
-        tensors: The checkpoint's tensors by name.
-        prefix: Name of the weight, such as `model.layers.0.self_attn.q_proj.weight`.
+        tensors: tensors of the checkpoint by name.
+        prefix: name of the weight, such as `model.layers.0.self_attn.q_proj.weight`.
 
     Raises:
         ValueError: A tensor is missing or does not fit, or the quantization is one that is not supported.

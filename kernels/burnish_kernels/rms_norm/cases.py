@@ -1,4 +1,4 @@
-"""What RMSNorm is tested and timed on."""
+"""Test cases, compilations and benchmarks of RMSNorm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN_SIZES = (576, 2048, 1152, 2560, 3072, 4096, 5120, 8192, 16384)
 
 
 def cases() -> list[Case]:
-    """Shapes, dtypes, weight conventions, with and without residual; rows apart, outputs over inputs, far offsets."""
+    """List shapes, dtypes, weight conventions, residual or none; strided rows, in-place outputs, far offsets."""
     found = [
         _case(rows, hidden, dtype, residual=residual, one_plus=one_plus)
         for rows, hidden in SHAPES
@@ -29,13 +29,13 @@ def cases() -> list[Case]:
     ]
     for dtype in TOLERANCE:
         found += [
-            _case(5, 600, dtype, residual=True, apart=24),
-            _case(6, 96, dtype, residual=False, one_plus=True, apart=16),
+            _case(5, 600, dtype, residual=True, padding=24),
+            _case(6, 96, dtype, residual=False, one_plus=True, padding=16),
             _case(5, 320, dtype, residual=True, in_place=True),
-            _case(3, 1152, dtype, residual=True, one_plus=True, apart=8, in_place=True),
+            _case(3, 1152, dtype, residual=True, one_plus=True, padding=8, in_place=True),
         ]
     # The last row begins 2^31 elements behind the first.
-    far = _case(3, 96, torch.bfloat16, residual=True, apart=(1 << 30) - 96)
+    far = _case(3, 96, torch.bfloat16, residual=True, padding=(1 << 30) - 96)
     return [*found, Case("far-rows", far.tolerance, far.options, gpu_only=True)]
 
 
@@ -46,22 +46,22 @@ def _case(
     *,
     residual: bool,
     one_plus: bool = False,
-    apart: int = 0,
+    padding: int = 0,
     in_place: bool = False,
 ) -> Case:
-    words = {"residual": residual, "1+w": one_plus, f"apart{apart}": apart, "in-place": in_place}
+    words = {"residual": residual, "1+w": one_plus, f"padding{padding}": padding, "in-place": in_place}
     name = "-".join([f"{rows}x{hidden}", str(dtype).removeprefix("torch."), *(word for word in words if words[word])])
     options = {"rows": rows, "hidden": hidden, "dtype": dtype, "residual": residual, "one_plus": one_plus}
-    return Case(name, TOLERANCE[dtype], options | {"apart": apart, "in_place": in_place})
+    return Case(name, TOLERANCE[dtype], options | {"padding": padding, "in_place": in_place})
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of outputs and gradient against the reference's, differentiated, on upcast inputs.
+    """Return the worst relative L2 error of outputs and gradient against the reference, on upcast inputs.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernel runs.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernel runs on.
+        seed: seed of the random inputs.
 
     Returns:
         The error; infinite where y does not come back (bit for bit in 16 bits; in fp32, where lanes of a short row may
@@ -81,7 +81,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     residual, dsum = (draw(*shape), draw(*shape)) if options["residual"] else (None, None)
     exact = _exact(x, weight, dy, residual, dsum, options["one_plus"])
 
-    buffers = _Buffers(shape, options["apart"], dtype, device)
+    buffers = _Buffers(shape, options["padding"], dtype, device)
     one_plus = options["one_plus"]
     x_in, weight = buffers.new(x), weight.to(device)
     residual_in = None if residual is None else buffers.new(residual)
@@ -127,7 +127,7 @@ def _exact(
     dsum: torch.Tensor | None,
     one_plus: bool,
 ) -> list[torch.Tensor]:
-    """y, dx and, with a residual, the sum: by autograd through the reference in double precision."""
+    """Return y, dx and, with a residual, the sum: by autograd through the reference in double precision."""
     from burnish_kernels.rms_norm import reference
 
     x = x.double().requires_grad_()
@@ -141,34 +141,34 @@ def _exact(
 
 
 class _Buffers:
-    """Tensors whose rows lie apart, each in another way, with NaN wherever nothing has been written."""
+    """Makes strided tensors, each with another row stride, with NaN wherever nothing has been written."""
 
-    def __init__(self, shape: tuple[int, int], apart: int, dtype: torch.dtype, device: str) -> None:
-        self.shape, self.apart, self.dtype, self.device = shape, apart, dtype, device
-        self.far = apart > 1 << 20  # then all share one storage, as it fills gigabytes
+    def __init__(self, shape: tuple[int, int], padding: int, dtype: torch.dtype, device: str) -> None:
+        self.shape, self.padding, self.dtype, self.device = shape, padding, dtype, device
+        self.far = padding > 1 << 20  # then all share one storage, as it fills gigabytes
         self.storages: list[torch.Tensor] = []
 
     def new(self, content: torch.Tensor | None = None) -> torch.Tensor:
         (rows, hidden), made = self.shape, len(self.storages)
         if self.far:
             # The last row is the last thing in it, for each of at most ten tensors.
-            size = (rows - 1) * (hidden + self.apart) + 10 * hidden
+            size = (rows - 1) * (hidden + self.padding) + 10 * hidden
             whole = self.storages[0] if made else torch.empty(size, dtype=self.dtype, device=self.device)
-            view = whole.as_strided(self.shape, (hidden + self.apart, 1), made * hidden)
+            view = whole.as_strided(self.shape, (hidden + self.padding, 1), made * hidden)
         else:
-            apart = self.apart and self.apart + 8 * made
-            whole = torch.full((rows, hidden + apart), math.nan, dtype=self.dtype, device=self.device)
+            padding = self.padding and self.padding + 8 * made
+            whole = torch.full((rows, hidden + padding), math.nan, dtype=self.dtype, device=self.device)
             view = whole[:, :hidden]
         self.storages.append(whole)
         return view.fill_(math.nan) if content is None else view.copy_(content)
 
     def spoiled(self) -> bool:
-        """Whether anything between the rows was written."""
+        """Return whether anything between the rows was written."""
         return not self.far and any(bool(whole[:, self.shape[1] :].isfinite().any()) for whole in self.storages)
 
 
 def compilations() -> list[Compilation]:
-    """Both kernels, at hidden sizes with every form of tile, with all that can be switched on."""
+    """List both kernels, at hidden sizes with every form of tile, with every option switched on."""
     from burnish_kernels.rms_norm import kernel
 
     found = []
@@ -193,7 +193,7 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Forward and backward inside a decoder layer: with the residual, y recomputed for the adapters' gradients."""
+    """List forward and backward as in a decoder layer: with the residual, y recomputed for the adapters' gradients."""
     rows, dtype = 16384, torch.bfloat16
     for hidden in (576, 1024, 1152, 2048, 2560, 3072, 4096, 5120, 8192):
         x, residual, dy, y, total = (torch.randn(rows, hidden, device=device, dtype=dtype) for _ in range(5))

@@ -20,7 +20,7 @@ MAX_WARPS = 16
 
 @triton.jit
 def _load_sum(x_ptr, residual_ptr, sum_ptr, columns, inside, HAS_RESIDUAL: tl.constexpr):
-    """What is normalized, fp32, rounded to the inputs' type before; stored where it is a new tensor."""
+    """Load the rows to normalize in fp32, rounded to the inputs' type first; store a sum that is a new tensor."""
     x = tl.load(x_ptr + columns, mask=inside, other=0.0)
     if HAS_RESIDUAL:
         residual = tl.load(residual_ptr + columns, mask=inside, other=0.0)
@@ -31,7 +31,7 @@ def _load_sum(x_ptr, residual_ptr, sum_ptr, columns, inside, HAS_RESIDUAL: tl.co
 
 @triton.jit
 def _store_scaled(x, inverse, weight, y_ptr, columns, inside, ONE_PLUS: tl.constexpr):
-    """Normalized values."""
+    """Store the normalized values."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
     if ONE_PLUS:
         y = x * inverse * (1.0 + weight.to(tl.float32))
@@ -98,7 +98,7 @@ def _load_gradients(
     HAS_Y: tl.constexpr,
     ONE_PLUS: tl.constexpr,
 ):
-    """What was normalized, the gradient of its normalized value, and the other gradient; y is stored if asked for."""
+    """Load the normalized input, the gradient of its normalized value, and the other gradient; store y if asked for."""
     x = tl.load(sum_ptr + columns, mask=inside, other=0.0)
     dy = tl.load(dy_ptr + columns, mask=inside, other=0.0)
     weight = tl.load(weight_ptr + columns, mask=inside, other=0.0)
@@ -236,7 +236,7 @@ def launch_backward(
 
 
 def configuration(hidden: int) -> dict[str, int]:
-    """Tile and warps for a hidden size: the same for every dtype and GPU, as none of them is short of anything here."""
+    """Return tile and warps for a hidden size: the same for every dtype and GPU, because no resource is scarce here."""
     head, tail = triton.next_power_of_2(hidden), 0
     if hidden * WASTE < head:
         head //= 2

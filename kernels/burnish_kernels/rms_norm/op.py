@@ -2,7 +2,7 @@
 
 `forward` and `backward` know nothing of autograd; `rms_norm` is the autograd operation built on them.
 
-Rows may lie apart (any row stride), so that y can be written into a wider buffer; the last dimension is contiguous.
+Rows may be strided, so that y can be written into a wider buffer; the last dimension is contiguous.
 Shapes: T rows (tokens), H hidden size.
 """
 
@@ -32,17 +32,17 @@ def forward(
     """Add the residual, if any, and normalize each row.
 
     Args:
-        x_TH: `[T, H]`, fp32, fp16 or bf16.
-        weight_H: `[H]`, the same dtype; frozen.
-        eps: Added to the mean square.
-        residual_TH: `[T, H]`, added to x before the norm; the sum is rounded to the dtype first.
-        one_plus_weight: Scale by 1 + weight and round once (Gemma).
-        out: Where to write y; may be x or the residual themselves.
-        sum_out: Where to write the sum; may be x or the residual themselves.
+        x_TH: input `[T, H]`, fp32, fp16 or bf16.
+        weight_H: frozen weight `[H]` in the same dtype.
+        eps: number added to the mean square.
+        residual_TH: residual `[T, H]`, added to x before the norm; the sum is rounded to the dtype first.
+        one_plus_weight: whether to scale by 1 + weight and round once (Gemma).
+        out: tensor to write y to; may be x or the residual themselves.
+        sum_out: tensor to write the sum to; may be x or the residual themselves.
 
     Returns:
         The normalized rows, the sum that was normalized (x itself without a residual), both `[T, H]`, and the inverse
-        root mean square of each row, `[T]` fp32: what `backward` needs.
+        root mean square of each row, `[T]` fp32: the inputs of `backward`.
 
     Raises:
         ValueError: Shapes, dtypes or layout do not fit.
@@ -81,17 +81,17 @@ def backward(
     out: torch.Tensor | None = None,
     y_out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Gradient of the sum, so of x and of the residual alike.
+    """Compute the gradient of the sum, which is that of x and of the residual alike.
 
     Args:
-        dy_TH: `[T, H]`, gradient of the normalized rows.
-        sum_TH: `[T, H]`, what `forward` normalized.
-        weight_H: `[H]`, as in `forward`.
-        inverse_T: `[T]`, as `forward` returned it.
-        dsum_TH: `[T, H]`, gradient that reached the sum by another way (the residual stream); added in.
-        one_plus_weight: As in `forward`.
-        out: Where to write the gradient; may be dsum or dy themselves.
-        y_out: If given, y is written here again, bit for bit as `forward` made it.
+        dy_TH: gradient `[T, H]` of the normalized rows.
+        sum_TH: sum `[T, H]` that `forward` normalized.
+        weight_H: weight `[H]`, same as in `forward`.
+        inverse_T: inverse root mean square `[T]` that `forward` returned.
+        dsum_TH: gradient `[T, H]` that reached the sum by another way (the residual stream); added in.
+        one_plus_weight: same as in `forward`.
+        out: tensor to write the gradient to; may be dsum or dy themselves.
+        y_out: tensor that y is written to again, bit for bit as `forward` made it; None: y is not wanted.
 
     Returns:
         The gradient, `[T, H]`.
@@ -136,10 +136,10 @@ def rms_norm(
     residual_TH: torch.Tensor | None = None,
     one_plus_weight: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`forward` for autograd; returns the normalized rows and the sum (x itself without a residual).
+    """Run `forward` as an autograd operation; return the normalized rows and the sum (x without a residual).
 
     Raises:
-        ValueError: As `forward`, or the weight asks for a gradient.
+        ValueError: Shapes, dtypes or layout do not fit, or the weight asks for a gradient.
     """
     if weight_H.requires_grad:
         raise ValueError("the weight is frozen here; it must not ask for a gradient")

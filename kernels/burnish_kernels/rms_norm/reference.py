@@ -1,4 +1,4 @@
-"""RMSNorm in plain PyTorch: the definition that the kernel is held to, and what runs without a GPU.
+"""RMSNorm in plain PyTorch: the definition that the kernel is compared with, and the path without a GPU.
 
 Zhang and Sennrich 2019 (arXiv 1910.07467), with the roundings of transformers' LlamaRMSNorm (normalized value rounded
 to the input's dtype before the weight) and Gemma3RMSNorm (1 + weight, one rounding at the end). The residual sum is
@@ -32,7 +32,7 @@ def forward(
 def scale(
     sum_TH: torch.Tensor, weight_H: torch.Tensor, inverse_T: torch.Tensor, *, one_plus_weight: bool
 ) -> torch.Tensor:
-    """Normalized rows, given what to normalize and the inverse root mean square of each row."""
+    """Return the rows normalized and scaled, given the inverse root mean square of each row."""
     unit_TH = sum_TH * inverse_T[:, None]
     if one_plus_weight:
         return (unit_TH * (1.0 + weight_H.to(unit_TH.dtype))).to(sum_TH.dtype)
@@ -48,7 +48,7 @@ def backward(
     dsum_TH: torch.Tensor | None = None,
     one_plus_weight: bool = False,
 ) -> torch.Tensor:
-    """Gradient of the sum; see `op.backward`."""
+    """Compute the gradient of the sum; see `op.backward`."""
     wide = inverse_T.dtype
     weight_H = weight_H.to(wide) + 1.0 if one_plus_weight else weight_H.to(wide)
     unit_TH = sum_TH * inverse_T[:, None]

@@ -1,4 +1,4 @@
-"""What QK norm and rotary embedding are tested and timed on."""
+"""Test cases, compilations and benchmarks of QK norm and rotary embedding."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ SHAPES = {
 
 
 def cases() -> list[Case]:
-    """Shapes, dtypes, norms; tokens apart, outputs over inputs, far offsets. Positions begin anew in each document."""
+    """List shapes, dtypes, norms; strided tokens, in-place outputs, far offsets. Positions restart in each document."""
     found = []
     for dtype in TOLERANCE:
         for name, shape in SHAPES.items():
             found += [_case(name, shape, dtype, norm=norm) for norm in ("", "norm")]
         found += [
             _case("plain", PLAIN, dtype, norm="1+norm"),
-            _case("apart", PLAIN, dtype, norm="norm", apart=24),
-            _case("apart", SHAPES["partial"], dtype, apart=8),
-            _case("in-place", PLAIN, dtype, apart=8, in_place=True),
+            _case("padding", PLAIN, dtype, norm="norm", padding=24),
+            _case("padding", SHAPES["partial"], dtype, padding=8),
+            _case("in-place", PLAIN, dtype, padding=8, in_place=True),
             _case("in-place", SHAPES["partial"], dtype, in_place=True),
             _case("in-place", SHAPES["no-table"], dtype, in_place=True),
             _case("gradient-in-place", SHAPES["partial"], dtype, norm="norm", in_place=True),
         ]
     # The last token begins 2^31 elements behind the first.
-    far = _case("far", (3, 2, 1, 64, 64), torch.bfloat16, norm="norm", apart=1 << 30)
+    far = _case("far", (3, 2, 1, 64, 64), torch.bfloat16, norm="norm", padding=1 << 30)
     return [*found, Case(far.name, far.tolerance, far.options, gpu_only=True)]
 
 
@@ -54,22 +54,22 @@ def _case(
     dtype: torch.dtype,
     *,
     norm: str = "",
-    apart: int = 0,
+    padding: int = 0,
     in_place: bool = False,
 ) -> Case:
     kind = str(dtype).removeprefix("torch.")
     full = "-".join(part for part in (name, "x".join(map(str, shape)), kind, norm) if part)
-    options = {"shape": shape, "dtype": dtype, "norm": norm, "apart": apart, "in_place": in_place}
+    options = {"shape": shape, "dtype": dtype, "norm": norm, "padding": padding, "in_place": in_place}
     return Case(full, TOLERANCE[dtype], options)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of outputs and gradients against the reference's, differentiated, on upcast inputs.
+    """Return the worst relative L2 error of outputs and gradients against the reference, on upcast inputs.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernel runs.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernel runs on.
+        seed: seed of the random inputs.
 
     Returns:
         The error; infinite where something beside the outputs was written.
@@ -90,7 +90,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
     exact = _exact(inputs, weights, table, index, sizes, one_plus=norm == "1+norm")
 
-    buffers = _Buffers(tokens, case.options["apart"], dtype, device)
+    buffers = _Buffers(tokens, case.options["padding"], dtype, device)
     q_width, qk_width = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
 
     def parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -98,7 +98,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
 
     def heads(q: torch.Tensor | None = None, k: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queries and keys, which lie apart in different ways."""
+        """Lay out queries and keys with different strides."""
         q, k = buffers.new(q_width, q), buffers.new(qk_width - q_width, k)
         return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
 
@@ -121,33 +121,33 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 class _Buffers:
-    """Tensors whose rows lie apart, each in another way, with NaN wherever nothing has been written."""
+    """Makes strided tensors, each with another row stride, with NaN wherever nothing has been written."""
 
-    def __init__(self, rows: int, apart: int, dtype: torch.dtype, device: str) -> None:
-        self.rows, self.apart, self.dtype, self.device = rows, apart, dtype, device
-        self.far = apart > 1 << 20  # then all share one storage, as it fills gigabytes
+    def __init__(self, rows: int, padding: int, dtype: torch.dtype, device: str) -> None:
+        self.rows, self.padding, self.dtype, self.device = rows, padding, dtype, device
+        self.far = padding > 1 << 20  # then all share one storage, as it fills gigabytes
         self.made: list[tuple[torch.Tensor, int]] = []
 
     def new(self, width: int, content: torch.Tensor | None = None) -> torch.Tensor:
         if self.far:
-            size = (self.rows - 1) * self.apart + (1 << 16)
+            size = (self.rows - 1) * self.padding + (1 << 16)
             whole = self.made[0][0] if self.made else torch.empty(size, dtype=self.dtype, device=self.device)
             start = sum(width for _, width in self.made)
-            view = whole.as_strided((self.rows, width), (self.apart, 1), start)
+            view = whole.as_strided((self.rows, width), (self.padding, 1), start)
         else:
-            apart = self.apart and self.apart + 8 * len(self.made)
-            whole = torch.full((self.rows, width + apart), math.nan, dtype=self.dtype, device=self.device)
+            padding = self.padding and self.padding + 8 * len(self.made)
+            whole = torch.full((self.rows, width + padding), math.nan, dtype=self.dtype, device=self.device)
             view = whole[:, :width]
         self.made.append((whole, width))
         return view.fill_(math.nan) if content is None else view.copy_(content.flatten(1))
 
     def spoiled(self) -> bool:
-        """Whether anything between the rows was written."""
+        """Return whether anything between the rows was written."""
         return not self.far and any(bool(whole[:, width:].isfinite().any()) for whole, width in self.made)
 
 
 def _table(tokens: int, rotary: int) -> torch.Tensor:
-    """Angles of positions, then those of a second base, scaled: what long documents' indices point into."""
+    """Make the angles of positions, then those of a second, scaled base for long documents."""
     position = torch.arange(tokens, dtype=torch.float64)[:, None]
     power = torch.arange(rotary // 2, dtype=torch.float64) / (rotary // 2)
     halves = []
@@ -158,7 +158,7 @@ def _table(tokens: int, rotary: int) -> torch.Tensor:
 
 
 def _index(tokens: int) -> torch.Tensor:
-    """Two documents; the second is a long one, so it reads the table's second part."""
+    """Make the table rows of two documents; the second is a long one, so it reads the table's second part."""
     first = tokens // 3
     return torch.cat((torch.arange(first), tokens + torch.arange(tokens - first))).int()
 
@@ -172,7 +172,7 @@ def _exact(
     *,
     one_plus: bool,
 ) -> list[torch.Tensor]:
-    """Queries, keys and the gradients before them: by autograd through the reference in double precision."""
+    """Return queries, keys and input gradients by autograd through the reference in double precision."""
     from burnish_kernels.rope import reference
 
     head_dim = sizes["head_dim"]
@@ -211,7 +211,7 @@ MODELS = {
 
 
 def compilations() -> list[Compilation]:
-    """Both kernels for the head sizes of known models, and layers without positions."""
+    """List both kernels for the head sizes of known models, and layers without positions."""
     from burnish_kernels.rope import kernel
 
     shapes = {**MODELS, "16+4x128-none": (16, 4, 128, 0, True), "16+16x80-partial": (16, 16, 80, 32, False)}
@@ -239,7 +239,7 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Forward and backward as a decoder layer uses them: in place without a norm, into new tensors with one."""
+    """List forward and backward as in a decoder layer: in place without a norm, into new tensors with one."""
     for name, shape in MODELS.items():
         for kind in ("forward", "backward"):
             yield _benchmark(name, shape, kind, device)

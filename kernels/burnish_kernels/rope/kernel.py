@@ -28,14 +28,14 @@ def _load(ptr, offsets, inside):
 
 @triton.jit
 def _load_factor(weight_ptr, columns, inside, ONE_PLUS: tl.constexpr):
-    """What the norm multiplies by, fp32; read for each row, as one row would be laid out otherwise than the tile."""
+    """Load the factor of the norm, fp32; per row, because one shared row would have another layout than the tile."""
     factor = _load(weight_ptr, columns + tl.zeros_like(inside).to(tl.int32), inside)
     return factor + 1.0 if ONE_PLUS else factor
 
 
 @triton.jit
 def _normalize(x, inverse, factor, TYPE: tl.constexpr, ONE_PLUS: tl.constexpr):
-    """Normalized value, rounded to TYPE as a separate norm would leave it."""
+    """Return the normalized value, rounded to TYPE as a separate norm would leave it."""
     unit = x * inverse
     if not ONE_PLUS:
         unit = unit.to(TYPE).to(tl.float32)
@@ -44,7 +44,7 @@ def _normalize(x, inverse, factor, TYPE: tl.constexpr, ONE_PLUS: tl.constexpr):
 
 @triton.jit
 def _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF: tl.constexpr):
-    """Cosine and sine of each row's pairs."""
+    """Load cosine and sine of each row's pairs."""
     position = tl.load(index_ptr + token, mask=valid, other=0).to(tl.int64)[:, None]
     angles = table_ptr + position * (2 * HALF) + half
     inside = valid[:, None] & in_half
@@ -360,7 +360,7 @@ def launch_backward(
 def configuration(
     num_heads: int, num_kv_heads: int, head_dim: int, rotary_dim: int, *, norm: bool, in_place: bool
 ) -> dict[str, Any]:
-    """Constants of a launch but ONE_PLUS: the same for every dtype and GPU."""
+    """Return the constants of a launch except ONE_PLUS: the same for every dtype and GPU."""
     half, rest = rotary_dim // 2, head_dim - rotary_dim
     half_block = triton.next_power_of_2(max(1, half))
     rest_block = triton.next_power_of_2(max(1, rest))

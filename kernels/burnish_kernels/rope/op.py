@@ -2,7 +2,7 @@
 
 `forward` and `backward` know nothing of autograd; `rope` is the autograd operation built on them.
 
-Tokens may lie apart (any token stride), heads and their values are contiguous.
+Tokens may be strided, heads and their values are contiguous.
 Shapes: T tokens, N query heads, M key heads (and as many of values), D head size, C = (N + 2M)·D, P positions,
 R rotary size (at most D; the rest of each head passes through).
 """
@@ -37,18 +37,19 @@ def forward(
     """Normalize each query and key head, if weights are given, and rotate it by its token's position.
 
     Args:
-        qkv_TC: `[T, C]`, fp32, fp16 or bf16: query heads, then key heads, then value heads (not looked at).
-        table_PR: `[P, R]` fp32: cosines of each position, then sines, any scaling multiplied in. None: no rotation.
-        index_T: `[T]` int32: each token's row of the table.
-        num_heads: N.
-        num_kv_heads: M.
-        head_dim: D.
-        q_weight_D: `[D]`, weight of the queries' norm; None: no norm. Frozen.
-        k_weight_D: `[D]`, weight of the keys' norm; given exactly when the queries' is.
-        eps: Added to the mean square.
-        one_plus_weight: Scale by 1 + weight and round once (Gemma).
-        q_out: Where to write the queries, `[T, N, D]`; may be their own part of qkv.
-        k_out: Where to write the keys, `[T, M, D]`; may be their own part of qkv.
+        qkv_TC: stacked heads `[T, C]`, fp32, fp16 or bf16: query heads, then key heads, then value heads (not read).
+        table_PR: table `[P, R]` fp32: cosines of each position, then sines, any scaling multiplied in. None: no
+            rotation.
+        index_T: table row of each token, `[T]` int32.
+        num_heads: number of query heads N.
+        num_kv_heads: number of key heads M.
+        head_dim: size of a head D.
+        q_weight_D: frozen weight `[D]` of the queries' norm; None: no norm.
+        k_weight_D: frozen weight `[D]` of the keys' norm; given exactly when the queries' is.
+        eps: number added to the mean square.
+        one_plus_weight: whether to scale by 1 + weight and round once (Gemma).
+        q_out: tensor `[T, N, D]` to write the queries to; may be their own part of qkv.
+        k_out: tensor `[T, M, D]` to write the keys to; may be their own part of qkv.
 
     Returns:
         Queries `[T, N, D]` and keys `[T, M, D]`.
@@ -102,22 +103,23 @@ def backward(
     one_plus_weight: bool = False,
     dqkv_out: torch.Tensor,
 ) -> None:
-    """Gradient of the query and key parts of qkv, written into `dqkv_out[:, : (N + M) * D]`.
+    """Compute the gradient of the query and key parts of qkv, written into `dqkv_out[:, : (N + M) * D]`.
 
     Args:
-        dq_TND: `[T, N, D]`, gradient of the queries; may be their own part of `dqkv_out`.
-        dk_TMD: `[T, M, D]`, gradient of the keys; may be their own part of `dqkv_out`.
-        qkv_TC: As given to `forward`, before the norm. Read only with norm weights, may be None without.
-        table_PR: As given to `forward`.
-        index_T: As given to `forward`.
-        num_heads: N.
-        num_kv_heads: M.
-        head_dim: D.
-        q_weight_D: As given to `forward`.
-        k_weight_D: As given to `forward`.
-        eps: As given to `forward`.
-        one_plus_weight: As given to `forward`.
-        dqkv_out: `[T, at least (N + M)·D]`; what lies behind the keys' part is left alone. May be qkv itself.
+        dq_TND: gradient `[T, N, D]` of the queries; may be their own part of `dqkv_out`.
+        dk_TMD: gradient `[T, M, D]` of the keys; may be their own part of `dqkv_out`.
+        qkv_TC: stacked heads given to `forward`, before the norm. Read only with norm weights, may be None without.
+        table_PR: same as in `forward`.
+        index_T: same as in `forward`.
+        num_heads: number of query heads N.
+        num_kv_heads: number of key heads M.
+        head_dim: size of a head D.
+        q_weight_D: same as in `forward`.
+        k_weight_D: same as in `forward`.
+        eps: same as in `forward`.
+        one_plus_weight: same as in `forward`.
+        dqkv_out: tensor `[T, at least (N + M)·D]` to write to; columns behind the keys' part are left alone. May be qkv
+            itself.
 
     Raises:
         ValueError: Shapes, dtypes or layout do not fit.
@@ -156,10 +158,10 @@ def backward(
 def rope(
     qkv_TC: torch.Tensor, table_PR: torch.Tensor | None, index_T: torch.Tensor | None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`forward` for autograd, with its options; the gradient of qkv's value part is zero.
+    """Run `forward` with its options as an autograd operation; the gradient of qkv's value part is zero.
 
     Raises:
-        ValueError: As `forward`, or a weight asks for a gradient.
+        ValueError: Shapes, dtypes or layout do not fit, or a weight asks for a gradient.
     """
     for weight_D in (options.get("q_weight_D"), options.get("k_weight_D")):
         if weight_D is not None and weight_D.requires_grad:
@@ -192,7 +194,7 @@ class _Rope(torch.autograd.Function):
 def _parts(
     name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int, value_heads: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Views of the query heads and of the key heads."""
+    """Return views of the query heads and of the key heads."""
     if num_heads < 1 or num_kv_heads < 1 or not 1 <= head_dim <= MAX_HEAD_DIM:
         raise ValueError(
             f"{num_heads} and {num_kv_heads} heads of {head_dim}: at least one each, of 1 to {MAX_HEAD_DIM}"

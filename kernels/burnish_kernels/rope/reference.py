@@ -1,4 +1,4 @@
-"""QK norm and rotary embedding in plain PyTorch: what the kernel is held to, and what runs without a GPU.
+"""QK norm and rotary embedding in plain PyTorch: the kernel's definition, and the path without a GPU.
 
 Rotation: Su et al. 2021 (arXiv 2104.09864), pairs (i, i + R/2) as in GPT-NeoX and Llama ("rotate half"). Norm: RMSNorm
 over each head with the roundings of `rms_norm.reference`, the normalized value rounded to the input's dtype. The
@@ -23,7 +23,7 @@ def forward(
     eps: float = 1e-6,
     one_plus_weight: bool = False,
 ) -> torch.Tensor:
-    """Norm and rotation of queries or of keys; see `op.forward`."""
+    """Normalize and rotate queries or keys; see `op.forward`."""
     wide_TXD = x_TXD.to(torch.promote_types(x_TXD.dtype, torch.float32))
     if weight_D is not None:
         unit_TXD = wide_TXD * torch.rsqrt(wide_TXD.square().mean(-1, keepdim=True) + eps)
@@ -45,7 +45,7 @@ def backward(
     eps: float = 1e-6,
     one_plus_weight: bool = False,
 ) -> torch.Tensor:
-    """Gradient of queries or of keys before the norm; see `op.backward`."""
+    """Compute the gradient of queries or keys before the norm; see `op.backward`."""
     wide_TXD = dy_TXD.to(torch.promote_types(dy_TXD.dtype, torch.float32))
     dx_TXD = rotate(wide_TXD, table_PR, index_T, -1.0)
     if weight_D is not None:
@@ -62,7 +62,7 @@ def backward(
 def rotate(
     x_TXD: torch.Tensor, table_PR: torch.Tensor | None, index_T: torch.Tensor | None, direction: float
 ) -> torch.Tensor:
-    """Turn each pair by its token's angle; direction -1 turns back."""
+    """Rotate each pair by its token's angle; direction -1 rotates back."""
     if table_PR is None or index_T is None:
         return x_TXD
     rotary = table_PR.shape[1]

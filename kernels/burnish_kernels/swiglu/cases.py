@@ -1,4 +1,4 @@
-"""What the gated activation is tested and timed on."""
+"""Test cases, compilations and benchmarks of the gated activation."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ FAR_ROWS, FAR_SIZE = 80_000, 14_336  # T·2I passes 2^31
 
 
 def cases() -> list[Case]:
-    """Shapes, dtypes and activations; rows apart, outputs over inputs, more elements than 32 bits can count."""
+    """List shapes, dtypes and activations; strided rows, in-place outputs, more elements than 32 bits can count."""
     found = []
     for dtype in TOLERANCE:
         found += [_case(rows, size, dtype, "silu") for rows, size in SHAPES]
         for activation in ("silu", "gelu_tanh", "gelu"):
             found += [
-                _case(5, 520, dtype, activation, apart=24),
-                _case(4, 96, dtype, activation, apart=8, in_place=True),
+                _case(5, 520, dtype, activation, padding=24),
+                _case(4, 96, dtype, activation, padding=8, in_place=True),
             ]
     far = {"rows": FAR_ROWS, "size": FAR_SIZE, "dtype": torch.bfloat16, "activation": "silu", "far": True}
     return [*found, Case("far-rows", TOLERANCE[torch.bfloat16], far, gpu_only=True), *adapted_cases.cases()]
 
 
-def _case(rows: int, size: int, dtype: torch.dtype, activation: str, *, apart: int = 0, in_place: bool = False) -> Case:
-    words = {f"apart{apart}": apart, "in-place": in_place}
+def _case(
+    rows: int, size: int, dtype: torch.dtype, activation: str, *, padding: int = 0, in_place: bool = False
+) -> Case:
+    words = {f"padding{padding}": padding, "in-place": in_place}
     kind = str(dtype).removeprefix("torch.")
     name = "-".join([f"{rows}x{size}", kind, activation, *(word for word in words if words[word])])
     options = {"rows": rows, "size": size, "dtype": dtype, "activation": activation}
-    return Case(name, TOLERANCE[dtype], options | {"apart": apart, "in_place": in_place})
+    return Case(name, TOLERANCE[dtype], options | {"padding": padding, "in_place": in_place})
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of result and gradient against the reference's, differentiated, on upcast inputs.
+    """Return the worst relative L2 error of result and gradient against the reference, on upcast inputs.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernel runs.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernel runs on.
+        seed: seed of the random inputs.
 
     Returns:
         The error; infinite where the result does not come back bit for bit, or something beside it was written.
@@ -70,9 +72,9 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     buffers: list[tuple[torch.Tensor, int]] = []
 
     def new(width: int, content: torch.Tensor | None = None) -> torch.Tensor:
-        """Rows that lie apart, in each tensor in another way."""
-        apart = options["apart"] and options["apart"] + 8 * len(buffers)
-        buffers.append((torch.full((rows, width + apart), math.nan, dtype=dtype, device=device), width))
+        """Make rows with another stride in each tensor."""
+        padding = options["padding"] and options["padding"] + 8 * len(buffers)
+        buffers.append((torch.full((rows, width + padding), math.nan, dtype=dtype, device=device), width))
         view = buffers[-1][0][:, :width]
         return view if content is None else view.copy_(content)
 
@@ -94,7 +96,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def _exact(gate_up: torch.Tensor, dact: torch.Tensor, activation: str) -> list[torch.Tensor]:
-    """Result and both gradients: by autograd through the reference in double precision."""
+    """Return result and both gradients by autograd through the reference in double precision."""
     from burnish_kernels.swiglu import reference
 
     leaf = gate_up.double().requires_grad_()
@@ -109,7 +111,7 @@ def _error(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def _compare_far(device: str) -> float:
-    """First and last rows of very many, in place to need less memory."""
+    """Compare first and last rows of very many, in place to need less memory."""
     from burnish_kernels.swiglu import op
 
     def fill(width: int) -> torch.Tensor:
@@ -129,7 +131,7 @@ def _compare_far(device: str) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """Both kernels for every dtype and activation (the tile is always the same), and those with adapters."""
+    """List both kernels for every dtype and activation (the tile is always the same), and those with adapters."""
     from burnish_kernels.swiglu import kernel
 
     found = []
@@ -153,7 +155,7 @@ def compilations() -> list[Compilation]:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Forward and backward, without and with the result again (for the adapters' gradients); with adapters."""
+    """List forward and backward, without and with the result again (for adapter gradients); with adapters."""
     rows, dtype = 16384, torch.bfloat16
     for size, activation in (
         (1536, "silu"),

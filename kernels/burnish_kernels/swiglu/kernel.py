@@ -22,7 +22,7 @@ _INVERSE_ROOT_2_PI = tl.constexpr(0.3989422804014327)
 
 @triton.jit
 def _share(x, ACTIVATION: tl.constexpr):
-    """What part of x the activation lets through, fp32."""
+    """Return the share of x that the activation lets through, fp32."""
     if ACTIVATION == "gelu":
         return 0.5 * (1.0 + tl.erf(x * _ROOT_HALF))
     if ACTIVATION == "gelu_tanh":  # (1 + tanh(u)) / 2 is sigmoid(2u), which does not cancel
@@ -32,7 +32,7 @@ def _share(x, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def _slope(x, share, ACTIVATION: tl.constexpr):
-    """Derivative of the activation, fp32."""
+    """Return the derivative of the activation, fp32."""
     if ACTIVATION == "gelu":
         return share + x * (tl.exp(-0.5 * x * x) * _INVERSE_ROOT_2_PI)
     inner = x * (1.0 - share)
@@ -157,5 +157,5 @@ def launch_backward(
 
 
 def _grid(rows: int, size: int) -> tuple[int]:
-    """One dimension: the second one of a grid ends at 65,535. Neighbors in it are neighbors in memory."""
+    """Return a one-dimensional grid, because a second dimension ends at 65,535; neighbors are adjacent in memory."""
     return (triton.cdiv(rows, ROWS) * triton.cdiv(size, COLUMNS),)

@@ -2,7 +2,7 @@
 
 `forward` and `backward` know nothing of autograd; `swiglu` is the autograd operation built on them.
 
-Rows may lie apart (any row stride), so that the result can be written into a wider buffer; the last dimension is
+Rows may be strided, so that the result can be written into a wider buffer; the last dimension is
 contiguous. Shapes: T rows (tokens), I intermediate size, J = 2I (gate, then up).
 """
 
@@ -20,15 +20,15 @@ ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
 
 
 def forward(gate_up_TJ: torch.Tensor, *, activation: str, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Activated gate times up.
+    """Compute the activated gate times up.
 
     Args:
-        gate_up_TJ: `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
-        activation: "silu", "gelu_tanh" or "gelu".
-        out: Where to write the result, `[T, I]`; may be the gate half of `gate_up_TJ`.
+        gate_up_TJ: input `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
+        activation: name "silu", "gelu_tanh" or "gelu".
+        out: tensor `[T, I]` to write the result to; may be the gate half of `gate_up_TJ`.
 
     Returns:
-        `[T, I]`.
+        The result `[T, I]`.
 
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit.
@@ -54,17 +54,18 @@ def backward(
     out: torch.Tensor | None = None,
     act_out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Gradient of the stacked gate and up.
+    """Compute the gradient of the stacked gate and up.
 
     Args:
-        dact_TI: `[T, I]`, gradient of the result.
-        gate_up_TJ: `[T, 2I]`, as given to `forward`.
-        activation: As given to `forward`.
-        out: Where to write the gradient, `[T, 2I]`; may be `gate_up_TJ` itself.
-        act_out: If given, `[T, I]`: the result is written here again, bit for bit; may be `dact_TI` itself.
+        dact_TI: gradient `[T, I]` of the result.
+        gate_up_TJ: input `[T, 2I]` given to `forward`.
+        activation: same as in `forward`.
+        out: tensor `[T, 2I]` to write the gradient to; may be `gate_up_TJ` itself.
+        act_out: tensor `[T, I]` that the result is written to again, bit for bit; may be `dact_TI` itself. None: not
+            wanted.
 
     Returns:
-        `[T, 2I]`: gradient of gate, then of up.
+        The gradient `[T, 2I]` of gate, then of up.
 
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit.
@@ -89,10 +90,10 @@ def backward(
 
 
 def swiglu(gate_up_TJ: torch.Tensor, *, activation: str) -> torch.Tensor:
-    """`forward` for autograd.
+    """Run `forward` as an autograd operation.
 
     Raises:
-        ValueError: As `forward`.
+        ValueError: Shapes, dtypes, layout or the activation's name do not fit.
     """
     return _SwiGlu.apply(gate_up_TJ, activation)
 

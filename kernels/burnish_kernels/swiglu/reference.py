@@ -1,4 +1,4 @@
-"""Gated activation in plain PyTorch: the definition that the kernel is held to, and what runs without a GPU.
+"""Gated activation in plain PyTorch: the definition that the kernel is compared with, and the path without a GPU.
 
 Shazeer 2020 (arXiv 2002.05202): SwiGLU with "silu", GeGLU with "gelu_tanh" (Gemma) or "gelu" (the exact one, by erf).
 Computed in at least fp32 and rounded once, where transformers rounds act(gate) as well.
@@ -19,7 +19,7 @@ GELU_CUBIC = 0.044715  # Hendrycks and Gimpel 2016 (arXiv 1606.08415), section 2
 
 
 def forward(gate_up_TJ: torch.Tensor, *, activation: str) -> torch.Tensor:
-    """Activated gate times up; see `op.forward`."""
+    """Compute the activated gate times up; see `op.forward`."""
     gate_TI, up_TI = _wide(gate_up_TJ).chunk(2, dim=-1)
     if activation == "silu":
         act_TI = functional.silu(gate_TI)
@@ -29,7 +29,7 @@ def forward(gate_up_TJ: torch.Tensor, *, activation: str) -> torch.Tensor:
 
 
 def backward(dact_TI: torch.Tensor, gate_up_TJ: torch.Tensor, *, activation: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients of gate and of up; see `op.backward`."""
+    """Compute the gradients of gate and of up; see `op.backward`."""
     gate_TI, up_TI = _wide(gate_up_TJ).chunk(2, dim=-1)
     wide_TI = _wide(dact_TI)
     act_TI, slope_TI = _act_and_slope(gate_TI, activation)

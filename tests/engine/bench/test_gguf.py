@@ -6,7 +6,7 @@ import pytest
 
 from burnish_engine.bench import gguf as module
 from burnish_engine.bench.gguf import bench_file, gguf_files, usual_threads
-from burnish_engine.bench.gguf_phone import SUITS_ARM, cache_bytes, on_phones, type_words
+from burnish_engine.bench.gguf_phone import SUITS_ARM, cache_bytes, on_phones, type_text
 from burnish_engine.bench.gguf_result import read_llama_bench
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError, UsageError
@@ -34,7 +34,7 @@ def test_a_file_is_timed_over_threads(file):
     assert result.fastest in result.speeds
     assert result.type == "F16"
     assert result.bytes == file.stat().st_size
-    assert 0 < result.load_s < 60
+    assert result.load_s > 0
     assert result.peak_bytes > 20_000_000
     assert shares == [0.5, 1.0]
 
@@ -87,8 +87,8 @@ def test_layers_without_keys_take_no_cache():
 
 def test_which_types_suit_arm():
     assert {"Q4_0", "IQ4_NL", "Q8_0"} == set(SUITS_ARM)
-    assert "fast prompts" in type_words("Q4_0")
-    assert "slower" in type_words("Q4_K_M")
+    assert "fast prompts" in type_text("Q4_0")
+    assert "slower" in type_text("Q4_K_M")
 
 
 def phone_result(**changes):

@@ -11,8 +11,8 @@ from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
-from burnish_engine.models.keep import KEEP_NARROW, KEEP_PRODUCTS
-from burnish_engine.models.stacked_linear import Quantized
+from burnish_engine.models.decoder.save_policy import SAVE_NARROW, SAVE_PRODUCTS
+from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 
 VOCABULARY = 40_064
 TINY = {
@@ -35,7 +35,7 @@ def options(**changes):
 
 def test_a_report_says_what_was_measured():
     bench = StepBench(options(keep=("narrow", "products")))
-    assert bench.keep() == [KEEP_NARROW, KEEP_PRODUCTS, KEEP_PRODUCTS]
+    assert bench.keep() == [SAVE_NARROW, SAVE_PRODUCTS, SAVE_PRODUCTS]
     report = bench.run()
     wanted = {
         "engine": "burnish",
@@ -66,7 +66,7 @@ def test_two_measurements_train_the_same():
 def test_qlora_keeps_its_weights_in_4_bits():
     bench = StepBench(options(method="qlora", precision="bf16"))
     stacks = [stack for layer in bench.model.loaded.decoder.layers for stack in layer.stacks]
-    assert all(isinstance(stack.frozen, Quantized) for stack in stacks)
+    assert all(isinstance(stack.frozen, QuantizedWeight) for stack in stacks)
     assert math.isfinite(bench.run()["loss"][1])
 
 

@@ -8,9 +8,9 @@ from burnish_engine.chat.gguf_chat import GgufChat
 from burnish_engine.chat.prompt import chat_ids, render, tokenizer_template
 from burnish_engine.chat.torch_chat import TorchChat
 from burnish_engine.contract.errors import DataError, SetupError, UsageError
-from burnish_engine.models.sampling import Sampling
-from burnish_engine.models.source import open_model
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.generation.sampling import Sampling
 
 from support.export import make_adapter, write_16_bit
 from support.tiny import make_llama, make_tokenizer

@@ -9,7 +9,7 @@ import pytest
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.paths import runs_dir
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.runs.store import create_run
 
 from support.tiny import conversations, make_llama, write_jsonl

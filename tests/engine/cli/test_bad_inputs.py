@@ -10,6 +10,7 @@ import json
 import lzma
 import math
 import os
+import shutil
 import struct
 import tempfile
 import zipfile
@@ -20,7 +21,7 @@ from burnish_engine.cli.command_line import _commands
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.paths import runs_dir
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.runs.store import create_run, read_state, write_state
 
@@ -328,6 +329,50 @@ def test_model_folders(refused, tmp_path, model, part):
             (broken / path.name).write_bytes(path.read_bytes())
         spoil(broken)
         refused("plan", recipe, codes=(ENVIRONMENT,))
+
+
+# What cannot be read: a folder where a file is expected, and a file without permission where that means anything.
+
+
+def _folder(path):
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def _forbidden(path):
+    path.touch()
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+
+
+UNREADABLE = pytest.mark.parametrize("hide", [_folder, _forbidden])
+
+
+@UNREADABLE
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_models_with_a_file_that_cannot_be_read(refused, tmp_path, model, hide, name):
+    broken = shutil.copytree(model, tmp_path / "broken")
+    hide(broken / name)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"[model]\npath = '{broken}'\n[devices]\nkind = 'cpu'\n")
+    refused("plan", recipe, "--skip-data", codes=(ENVIRONMENT,))
+
+
+@UNREADABLE
+def test_recipes_and_data_that_cannot_be_read(refused, tmp_path, model, hide):
+    hide(tmp_path / "recipe.toml")
+    refused("recipe", "check", tmp_path / "recipe.toml", codes=(USAGE,))
+    hide(tmp_path / "rows.jsonl")
+    refused("inspect", tmp_path / "rows.jsonl", "--model", model, codes=(USAGE, DATA))
+
+
+@UNREADABLE
+@pytest.mark.parametrize("name", ["state", "recipe"])
+def test_runs_with_a_file_that_cannot_be_read(refused, hide, name):
+    run = spoiled_run(lambda paths: hide(getattr(paths, name))).root
+    for command in ("export", "chat"):
+        refused(command, run, codes=(USAGE,))
 
 
 # GGUF files.

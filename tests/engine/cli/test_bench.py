@@ -9,7 +9,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_kernels import bench, timer
-from burnish_kernels.bench import Peaks, Row, Tuned
+from burnish_kernels.bench import BenchmarkRow, Peaks, Tuned
 from burnish_kernels.registry import OPS
 from burnish_kernels.tuning import CACHE_VARIABLE
 
@@ -28,7 +28,9 @@ def card(monkeypatch):
     monkeypatch.setattr(timer, "CudaTimer", lambda: "timer")
     monkeypatch.setattr(bench, "measure_peaks", lambda timer: Peaks("Card [1]", 1000.0, 100.0))
     monkeypatch.setattr(
-        bench, "measure", lambda names, timer, peaks: asked.append(tuple(names)) or [Row(n, "a", ms=1.0) for n in names]
+        bench,
+        "measure",
+        lambda names, timer, peaks: asked.append(tuple(names)) or [BenchmarkRow(n, "a", ms=1.0) for n in names],
     )
     monkeypatch.setattr(
         bench, "tune_and_save", lambda op, timer: asked.append(op) or [Tuned(op, "key", {"rows": 8}, 1.0, 2.0, 0)]
@@ -77,7 +79,7 @@ def test_tuning_comes_first_and_only_where_asked(capsys, card):
 
 
 def test_a_run_on_the_same_gpu_is_told(capsys, card, monkeypatch):
-    monkeypatch.setattr("burnish_engine.runs.lease.holder_of", lambda device: "/runs/lamp")
+    monkeypatch.setattr("burnish_engine.runs.jobs.lease.holder_of", lambda device: "/runs/lamp")
     _, _, error = run(capsys, "kernels")
     assert "/runs/lamp" in error
 

@@ -4,9 +4,9 @@ import json
 
 from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.main import main
-from burnish_engine.contract.card import Change, Resume
 from burnish_engine.contract.paths import runs_dir
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.card import FactChange, Resume
 from burnish_engine.runs.card import write_card
 from burnish_engine.runs.store import create_run
 
@@ -14,7 +14,7 @@ from support.cards import digest, files, make_card
 
 
 def test_the_main_lines_say_what_it_takes_to_make_a_run_again():
-    changed = [Change(what="torch", before="2.13.0", after=None)]
+    changed = [FactChange(what="torch", before="2.13.0", after=None)]
     card = make_card(
         weights="nf4",
         begun_step=2,

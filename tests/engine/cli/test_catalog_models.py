@@ -2,11 +2,11 @@
 
 import pytest
 
-from burnish_engine.advise.catalog import catalog
+from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.cli.main import main
-from burnish_engine.models.source import open_model
-from burnish_engine.models.tokenizer import load_tokenizer
-from burnish_engine.models.wrapper import WRAPPERS
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.checkpoint.wrapper import WRAPPERS
 
 from support.catalog_models import small_checkpoint
 from support.tiny import conversations, write_jsonl
@@ -72,7 +72,8 @@ def test_a_model_with_a_part_for_images_goes_the_whole_way(tmp_path, capsys):
 
 @pytest.mark.long
 @pytest.mark.parametrize("entry", catalog(), ids=lambda entry: entry.name)
-def test_every_model_goes_the_whole_way_or_the_catalog_says_what_does_not(entry, tmp_path, capsys):
+def test_every_model_goes_the_whole_way_or_the_catalog_says_what_does_not(entry, tmp_path, capsys, record_property):
     codes = whole_way(entry, tmp_path, capsys)
+    record_property("exit_codes", dict(codes))  # shown by --junit-xml with -o junit_family=xunit1
     assert codes.pop("export") == (0 if entry.exports else 2)
     assert set(codes.values()) == {0}

@@ -8,21 +8,21 @@ from types import SimpleNamespace
 import pytest
 from transformers import AutoTokenizer
 
+from burnish_engine.chat.model_cache import ModelCache
 from burnish_engine.chat.run_model import base_model, trained_model
-from burnish_engine.chat.shelf import Shelf
 from burnish_engine.chat.target import find_target
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import DataError
-from burnish_engine.contract.events import SampleDone
-from burnish_engine.contract.recipe_file import dump_recipe
-from burnish_engine.data.template_library import TEMPLATES
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.run.events import SampleDone
+from burnish_engine.data.templates.library import TEMPLATES
+from burnish_engine.export.destinations.modelfile import read_modelfile
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.modelfile import read_modelfile
-from burnish_engine.models.generate import generate_replies
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
-from burnish_engine.train.materials import gather
+from burnish_engine.train.lifecycle.inputs import RunInputs
 
 from support.runs import WATCHED, tiny_recipe
 
@@ -101,20 +101,20 @@ def test_one_talks_to_the_run_by_it(run, variant, monkeypatch):
         "burnish_engine.chat.torch_chat.generate_stream",
         lambda _speaker, tokenizer, ids, _options: asked.append(tokenizer.decode(ids)),
     )
-    shelf = Shelf()
-    backend, _ = shelf.get(find_target("last", variant))
+    models = ModelCache()
+    backend, _ = models.get(find_target("last", variant))
     backend.stream(HI)
-    shelf.clear()
+    models.clear()
     assert asked == [HI_RENDERED]
 
 
 def test_another_template_is_another_model_on_the_shelf(run):
-    shelf = Shelf()
-    first, _ = shelf.get(find_target("last", "base"))
-    again, _ = shelf.get(find_target("last", "tuned"))
+    models = ModelCache()
+    first, _ = models.get(find_target("last", "base"))
+    again, _ = models.get(find_target("last", "tuned"))
     assert again is first
-    own, _ = shelf.get(find_target(read_recipe(run).model.path, "base"))
-    shelf.clear()
+    own, _ = models.get(find_target(read_recipe(run).model.path, "base"))
+    models.clear()
     assert own is not first
 
 
@@ -139,7 +139,7 @@ def test_a_resumed_run_goes_on_with_the_template_it_began_with(run):
     recipe = read_recipe(run)
     assert "edited" in Path(recipe.data.template).read_text(encoding="utf-8")
     listener = SimpleNamespace(phase=lambda *_: None, warn=lambda *_: None)
-    assert gather(run, recipe, listener, fresh=False).data.template.source == TEMPLATE
+    assert RunInputs.load(run, recipe, listener, fresh=False).data.template.source == TEMPLATE
 
 
 def test_a_template_by_name_and_one_that_is_gone(run):

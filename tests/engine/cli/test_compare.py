@@ -6,11 +6,11 @@ import math
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.events import EvaluationDone, StepDone
 from burnish_engine.contract.paths import runs_dir
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import EvaluationDone, StepDone
 from burnish_engine.runs.card import write_card
-from burnish_engine.runs.compare import compare
+from burnish_engine.runs.compare.compare import compare
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, open_run
 

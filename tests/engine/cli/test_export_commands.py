@@ -9,12 +9,12 @@ from gguf import GGUFReader
 
 from burnish_engine.cli.main import main
 from burnish_engine.cli.terminal import typed
-from burnish_engine.contract.facts import FidelityReport
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
-from burnish_engine.models.source import open_model
-from burnish_engine.runs.export_job import read_export_job
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.runs.jobs.export_job import read_export_job
 from burnish_engine.runs.store import open_run
 
 from support.export import break_epsilon

@@ -2,10 +2,10 @@
 
 import pytest
 
-from burnish_engine.advise import what_fits as module
+from burnish_engine.advise.suggest import capacity as module
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.what_fits import WhatFits
+from burnish_engine.contract.facts.capacity import DeviceCapacity
 
 from support.advice import CPU_24, GIB, H100, machine
 from support.tiny import make_llama
@@ -18,7 +18,7 @@ ANSWERS = {}
 def an_h100(monkeypatch):
     """The command sees this machine, and for each question is answered from one calculation."""
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: H100)
-    real = module.what_fits
+    real = module.find_capacity
 
     def once(on, models, *, only, gpu_gib, progress):
         key = (id(on), only and only.path, gpu_gib)
@@ -26,7 +26,7 @@ def an_h100(monkeypatch):
             ANSWERS[key] = real(on, models, only=only, gpu_gib=gpu_gib, progress=progress)
         return ANSWERS[key]
 
-    monkeypatch.setattr(module, "what_fits", once)
+    monkeypatch.setattr(module, "find_capacity", once)
 
 
 def run(capsys, *arguments):
@@ -64,7 +64,7 @@ def test_lines_stay_within_a_narrow_terminal(capsys, monkeypatch):
 
 def test_json_is_the_whole_answer(capsys):
     code, text, _ = run(capsys, "--json")
-    answer = WhatFits.model_validate_json(text)
+    answer = DeviceCapacity.model_validate_json(text)
     assert code == ExitCode.DONE
     assert answer.memory_free_bytes == H100.gpus[0].vram_free_bytes
     assert all(one.longest.tokens_per_s > 0 for one in answer.models if one.longest)
@@ -72,7 +72,7 @@ def test_json_is_the_whole_answer(capsys):
 
 def test_a_card_of_another_size(capsys):
     _, text, _ = run(capsys, "--gpu-gib", "8", "--json")
-    answer = WhatFits.model_validate_json(text)
+    answer = DeviceCapacity.model_validate_json(text)
     assert answer.memory_total_bytes == 8 * GIB
     assert not [one for one in answer.models if one.name == "Qwen/Qwen3-32B" and one.longest]
     _, text, _ = run(capsys, "--gpu-gib", "8")
@@ -83,7 +83,7 @@ def test_a_card_of_another_size(capsys):
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-4B", "qwen3-4b"])
 def test_one_model(capsys, name):
     _, text, _ = run(capsys, "--model", name, "--json")
-    assert {(one.name, one.method) for one in WhatFits.model_validate_json(text).models} == {
+    assert {(one.name, one.method) for one in DeviceCapacity.model_validate_json(text).models} == {
         ("Qwen/Qwen3-4B", "lora"),
         ("Qwen/Qwen3-4B", "qlora"),
     }

@@ -8,11 +8,11 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from burnish_engine.chat.shelf import Shelf
+from burnish_engine.chat.model_cache import ModelCache
 from burnish_engine.chat.target import find_target
 from burnish_engine.cli.main import main
-from burnish_engine.contract.facts import FidelityReport
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import open_run
 
 from support.runs import tiny_recipe
@@ -107,13 +107,13 @@ def test_no_adapter_is_exported(run, capsys, tmp_path):
 
 
 def test_tuned_and_base_are_talked_to(run):
-    shelf = Shelf()
+    models = ModelCache()
     replies = {}
     for variant in ("tuned", "base"):
-        backend, name = shelf.get(find_target("last", variant))
+        backend, name = models.get(find_target("last", variant))
         stream = backend.stream([{"role": "user", "content": "My lamp number 3 is broken?"}])
         replies[name] = "".join(stream)
-    shelf.clear()
+    models.clear()
     assert set(replies) == {"base (tuned)", "base"}
     assert replies["base (tuned)"] != replies["base"]
 

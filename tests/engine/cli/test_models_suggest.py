@@ -5,12 +5,12 @@ import json
 import pytest
 from pydantic import TypeAdapter
 
-from burnish_engine.advise.catalog import EMBEDDED, catalog
+from burnish_engine.advise.facts.catalog import EMBEDDED, catalog
 from burnish_engine.cli.main import main
-from burnish_engine.contract.advice import RankedModel, Suggestion
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.facts.advice import RankedModel, Suggestion
 from burnish_engine.contract.paths import fetched_model_dir
-from burnish_engine.contract.recipe_file import load_recipe
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 
 from support.advice import CPU_16, H100, TINY, machine
 from support.tiny import conversations, make_llama, write_jsonl
@@ -179,11 +179,11 @@ def test_rows_are_measured_with_the_model_where_it_is_here_and_else_with_the_emb
 ):
     used = []
 
-    def survey(_files, _validation, model, **_options):
+    def profile_dataset(_files, _validation, model, **_options):
         used.append(model)
         return TINY
 
-    monkeypatch.setattr("burnish_engine.data.survey.survey", survey)
+    monkeypatch.setattr("burnish_engine.data.profile.profile_dataset", profile_dataset)
     _, text, _ = run(capsys, "suggest", "--data", chats, "--json")
     assert any("embedded model's tokenizer" in warning for warning in Suggestion.model_validate_json(text).warnings)
     _, text, _ = run(capsys, "suggest", "--data", chats, "--model", tiny, "--json")

@@ -3,8 +3,8 @@
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.events import Warned
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.run.events import Warned
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import list_runs
 

@@ -10,10 +10,10 @@ import pytest
 from burnish_engine.cli.main import main
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import typed, typed_run
-from burnish_engine.contract.events import Measured, PhaseChanged, PlanMade, RunEnded, StepDone
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir, runs_dir
-from burnish_engine.contract.recipe import ModelSection, Recipe
-from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.run.events import PhaseChanged, PlanMade, RunEnded, RunMeasurement, StepDone
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 
@@ -43,7 +43,7 @@ def test_what_our_modules_log_is_said_once_on_standard_error(capsys):
     main(["--version"])
     main(["--version"])
     capsys.readouterr()
-    logging.getLogger("burnish_engine.models.embedded").info("Unpacking [it]...")
+    logging.getLogger("burnish_engine.models.checkpoint.embedded").info("Unpacking [it]...")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "Unpacking [it]...\n")
 
@@ -101,7 +101,7 @@ def test_the_whole_process_is_what_counts_as_measured():
         progress.show(PLAN)
         progress.show(step(1, memory_bytes=6_100_000_000, process_bytes=6_600_000_000))
         assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.1 GiB."
-        ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=Measured(process_bytes=6_700_000_000))
+        ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=RunMeasurement(process_bytes=6_700_000_000))
         progress.show(ended)
     assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.2 GiB."
 

@@ -10,7 +10,7 @@ import pytest
 
 from burnish_engine.cli import stop_signals as module
 from burnish_engine.cli.main import main
-from burnish_engine.cli.stop_signals import SIGNALS, noticed, stop_signals
+from burnish_engine.cli.stop_signals import SIGNALS, set_on_stop, stop_signals
 
 DURING_IMPORT = """
 import importlib.abc, os, sys
@@ -70,7 +70,7 @@ def test_nohup_is_respected():
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_work_that_ends_cleanly_only_notices(number):
     asked = threading.Event()
-    with stop_signals(), noticed(asked):
+    with stop_signals(), set_on_stop(asked):
         signal.raise_signal(number)
     assert asked.is_set()
 

@@ -9,10 +9,10 @@ import pytest
 
 from burnish_engine.cli.main import main
 from burnish_engine.cli.terminal import Terminal, out, print_json, print_raw, say_error, styled
-from burnish_engine.contract.events import EvaluationDone, Warned
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.plain_text import one_line, printable
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import EvaluationDone, Warned
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import list_runs, open_run, read_state, summarize
 
 from support.runs import losses, tiny_recipe
@@ -89,20 +89,20 @@ def test_kill_and_resume_through_the_command_line(recipe_file, tmp_path, capsys)
     os.kill(process.pid, signal.SIGTERM if os.name == "nt" else signal.SIGKILL)
     process.wait()
     run = open_run(tmp_path / "run")
-    assert summarize(run).standing == "interrupted"
+    assert summarize(run).status == "interrupted"
     seen = losses(run)
 
     resumed = burnish("runs", "resume", run.root)
     wait_until(lambda: len(losses(run)) > len(seen) + 5)
     assert main(["runs", "pause", str(run.root)]) == 0
-    assert summarize(run).standing == "paused"
+    assert summarize(run).status == "paused"
     steps = len(losses(run))
     assert main(["runs", "resume", str(run.root)]) == 0
     wait_until(lambda: len(losses(run)) > steps)
     assert main(["runs", "checkpoint", str(run.root)]) == 0
     assert main(["runs", "suspend", str(run.root)]) == 0
     assert resumed.wait(60) == 20
-    assert summarize(run).standing == "suspended"
+    assert summarize(run).status == "suspended"
     assert {step: losses(run)[step] for step in seen} == seen  # the same losses as before the kill
     capsys.readouterr()
     assert main(["runs", "stop", str(run.root)]) == 2
@@ -126,7 +126,7 @@ def test_ctrl_c_saves_and_a_busy_device_queues(recipe_file, tmp_path, capsys):
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 20
     long_run = open_run(tmp_path / "long")
-    assert summarize(long_run).standing == "stopped"
+    assert summarize(long_run).status == "stopped"
     assert list(long_run.checkpoints.glob("step-*/COMPLETE"))
     # The process that ended started the queued run, detached from any terminal.
     wait_until(lambda: read_state(open_run(tmp_path / "short")).status == "finished")

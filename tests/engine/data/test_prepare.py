@@ -5,11 +5,15 @@ import numpy as np
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.contract.recipe_data import DataSection
-from burnish_engine.contract.recipe_train import TrainSection
-from burnish_engine.data.pack import IGNORED, epoch_batches
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.data.pipeline import collect
 from burnish_engine.data.prepare import prepare
+from burnish_engine.data.rows import recognize
+from burnish_engine.data.rows.column_readings import find_readings
+from burnish_engine.data.tokens.pack import IGNORED, epoch_batches
+from burnish_engine.service import data_columns
 
 
 def chat(question, answer):
@@ -30,6 +34,22 @@ def recipe(*files, seed=0, budget=512, **data):
 
 def warnings_of(prepared, *words):
     return [warning for warning in prepared.warnings if all(word in warning for word in words)]
+
+
+def test_the_columns_of_a_file_are_looked_at_once(write_jsonl, make_tokenizer, monkeypatch):
+    looked = []
+
+    def counted(samples):
+        looked.append(len(samples))
+        return find_readings(samples)
+
+    for module in (collect, recognize, data_columns):
+        monkeypatch.setattr(module, "find_readings", counted)
+    rows = recipe(write_jsonl(chats(30)))
+    prepare(rows, make_tokenizer())
+    assert looked == [30]
+    data_columns.file_columns(rows.data)
+    assert len(looked) == 2
 
 
 def test_every_row_is_used_or_counted(write_jsonl, make_tokenizer):
@@ -138,7 +158,7 @@ def test_system_prompt_reaches_the_text(write_jsonl, make_tokenizer):
 
 def test_learning_everything(write_jsonl, make_tokenizer):
     prepared = prepare(recipe(write_jsonl(chats(4)), learn="everything"), make_tokenizer())
-    assert all(document.learned[1:].all() for document in prepared.train)
+    assert all(document.supervised[1:].all() for document in prepared.train)
     labels = epoch_batches(prepared.train, 512, True, 0, 0)[0].labels
     assert (labels == IGNORED).sum() == 3  # each document's last position
 
@@ -292,7 +312,7 @@ def test_template_without_end_of_turn_is_warned_about(write_jsonl, make_tokenize
     assert warnings_of(prepared, "no end-of-turn token", "4 rows (1, 2, 3, 4)", "<|im_end|> was appended")
     last = [document.input_ids[-1] for document in prepared.train]
     assert set(last) == {tokenizer.eos_token_id}
-    assert all(document.learned[-1] for document in prepared.train)
+    assert all(document.supervised[-1] for document in prepared.train)
 
 
 def test_a_line_break_behind_the_end_of_a_turn_is_no_missing_end(write_jsonl, make_tokenizer):

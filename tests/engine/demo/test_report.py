@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from burnish_engine.contract.facts import FidelityReport, QuantFidelity
-from burnish_engine.demo.report import DemoReport, Scores, render
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.demo.report import DemoReport, ReplyScores, render
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>&amp;"
 LOSSES = [(1, 2.5), (2, 2.0), (4, 1.25)]
@@ -27,7 +27,7 @@ def make(text, **changes):
         "model": text, "note": text, "dataset": text, "train_rows": 321, "held_out_rows": 43, "device": text,
         "precision": text, "steps": 77, "trained_tokens": 123_456, "tokens_per_s": 1_234.5,
         "peak_memory_bytes": 3_400_000_000, "losses": LOSSES, "held_out_loss_base": 2.468, "held_out_loss_tuned": 1.357,
-        "held_out_improvement": 0.45, "scores": Scores(prompts=40, base=2, tuned=38, gguf={text: 36}),
+        "held_out_improvement": 0.45, "scores": ReplyScores(prompts=40, base=2, tuned=38, gguf={text: 36}),
         "behavior": text, "fidelity": fidelity, "files": {text: 145_000_000},
         "examples": [{"prompt": text, "base": text, "tuned": text}],
         "gguf_chat": {"prompt": text, "file": text, "reply": text}, "seconds": {text: 90.0, "export": 30.0},

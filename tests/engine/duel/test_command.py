@@ -5,10 +5,10 @@ import json
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.duel import state as states
-from burnish_engine.duel.prepare import prospect
-from burnish_engine.duel.spec import DuelOptions, RunSpec, run_recipe
+from burnish_engine.duel.prepare import forecast_duel
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, run_recipe
 
 from support.duels import duel_of, pairs
 from support.runs import tiny_recipe
@@ -99,9 +99,9 @@ def test_a_duel_needs_held_out_rows_and_an_empty_folder(write, tmp_path, capsys)
 
 def test_sides_with_files_of_one_name_are_told_apart(write):
     files = [write("one/a.toml"), write("two/a.toml", rank=8)]
-    found = prospect(files, DuelOptions(), "")
+    found = forecast_duel(files, DuelOptions(), "")
     assert [side.name for side in found.state.sides] == ["one/a", "two/a"]
-    same = prospect([files[0], files[0]], DuelOptions(anyway=True), "")
+    same = forecast_duel([files[0], files[0]], DuelOptions(anyway=True), "")
     assert [side.name for side in same.state.sides] == ["a A", "a B"]
 
 

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.events import RunStarted
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.duel.state import open_duel
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.process import is_alive

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from burnish_engine.duel.planner import grid_scores, next_run, ready_runs, run_counts
-from burnish_engine.duel.rates import beats, chosen_rate, is_better, pair_level, settled_rates, shown_rate
-from burnish_engine.duel.spec import DuelOptions, Side, compared_seeds
+from burnish_engine.duel.sides.spec import DuelOptions, Side, compared_seeds
+from burnish_engine.duel.verdict.rates import beats, best_rate, complete_rates, grid_rate, is_better, pair_level
 
 SIDES = [Side(letter="A", name="a", file="a.toml", rate=1e-3), Side(letter="B", name="b", file="b.toml", rate=1e-2)]
 
@@ -56,7 +56,7 @@ def test_a_grid_is_extended_where_the_best_is_at_its_edge_and_within_bounds():
     scores = play(lambda spec: bowl(spec, best=9.0) if spec.side == 0 else bowl(spec, best=1e-9))
     assert list(grid_scores(0, 7, scores)) == pytest.approx([3e-4, 1e-3, 3e-3, 9e-3, 2.7e-2])
     assert list(grid_scores(1, 7, scores)) == pytest.approx([2.7e-4, 9e-4, 3e-3, 1e-2, 3e-2])
-    assert chosen_rate(SIDES[0], grid_scores(0, 7, scores)) == pytest.approx(9e-3)
+    assert grid_rate(SIDES[0], grid_scores(0, 7, scores)) == pytest.approx(9e-3)
     assert len(play(lambda spec: bowl(spec, best=1e9), extensions=0)) == 12
 
 
@@ -96,9 +96,9 @@ def test_a_grid_that_diverged_goes_down_and_a_side_that_always_does_is_counted()
     scores = play(lambda spec: math.inf if spec.side == 0 else bowl(spec))
     grid = grid_scores(0, 7, scores)
     assert len(grid) == 5
-    assert chosen_rate(SIDES[0], grid) == min(grid)
-    settled = settled_rates(0, compared_seeds(7, 3), scores)
-    assert list(settled.values()) == [[math.inf] * 3]
+    assert grid_rate(SIDES[0], grid) == min(grid)
+    rate_scores = complete_rates(0, compared_seeds(7, 3), scores)
+    assert list(rate_scores.values()) == [[math.inf] * 3]
 
 
 def test_the_loser_gets_a_second_look_at_a_rate_that_the_grid_could_not_tell():
@@ -114,9 +114,9 @@ def test_the_loser_gets_a_second_look_at_a_rate_that_the_grid_could_not_tell():
     scores = play(loss)
     again = [spec for spec in scores if spec.phase == "second look"]
     assert [(spec.side, spec.rate, spec.seed) for spec in again] == [(0, 3e-3, 8), (0, 3e-3, 9), (0, 3e-3, 10)]
-    settled = [settled_rates(side, compared_seeds(7, 3), scores) for side in (0, 1)]
-    assert shown_rate(settled[0]) == 3e-3
-    assert not beats(settled[1], settled[0], 0.95)
+    rate_scores = [complete_rates(side, compared_seeds(7, 3), scores) for side in (0, 1)]
+    assert best_rate(rate_scores[0]) == 3e-3
+    assert not beats(rate_scores[1], rate_scores[0], 0.95)
 
 
 def test_no_second_look_where_the_grid_was_clear():
@@ -157,9 +157,12 @@ def test_equal_sides_get_a_winner_as_rarely_as_is_said(steep, seeds, count):
             return steep * 0.1 * bowl(spec) + shared[spec.seed] + chance.gauss(0, 0.1)
 
         scores = play(loss, sides=sides, seeds=seeds)
-        settled = [settled_rates(side, compared_seeds(7, seeds), scores) for side in range(count)]
+        rate_scores = [complete_rates(side, compared_seeds(7, seeds), scores) for side in range(count)]
         winners += any(
-            beats(settled[one], settled[other], level) for one in range(count) for other in range(count) if one != other
+            beats(rate_scores[one], rate_scores[other], level)
+            for one in range(count)
+            for other in range(count)
+            if one != other
         )
     assert winners / trials <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
 
@@ -169,7 +172,7 @@ def test_a_real_difference_is_found():
     chance, found = random.Random(1), 0
     for _ in range(100):
         scores = play(lambda spec: bowl(spec, steep=5.0) + 0.5 * spec.side + chance.gauss(0, 0.05))
-        settled = [settled_rates(side, compared_seeds(7, 3), scores) for side in (0, 1)]
-        assert not beats(settled[1], settled[0], 0.95)
-        found += beats(settled[0], settled[1], 0.95)
+        rate_scores = [complete_rates(side, compared_seeds(7, 3), scores) for side in (0, 1)]
+        assert not beats(rate_scores[1], rate_scores[0], 0.95)
+        found += beats(rate_scores[0], rate_scores[1], 0.95)
     assert found > 85

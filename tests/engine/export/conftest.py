@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish_engine.models.source import open_model
+from burnish_engine.models.checkpoint.source import open_model
 
 from support.export import make_adapter, make_talking, write_16_bit
 from support.tiny import conversations, make_llama

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from burnish_engine.advise.gguf_size import predicted_file_bytes
+from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.chat.gguf_chat import GgufChat
-from burnish_engine.contract.recipe_train import AdapterSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.export.job import export_gguf
-from burnish_engine.models.plain import attach_adapter, load_base
-from burnish_engine.models.sampling import Sampling
-from burnish_engine.models.source import open_model
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.generation.sampling import Sampling
+from burnish_engine.models.transformers_path.plain import attach_adapter, load_base
 
 from support.export import CPU
 

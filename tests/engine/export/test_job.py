@@ -8,13 +8,14 @@ from collections import namedtuple
 import pytest
 
 from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupError, StoppedError, UsageError
-from burnish_engine.contract.facts import FidelityReport
-from burnish_engine.export import job, quantize
-from burnish_engine.export import report as report_module
-from burnish_engine.export.aside import partial_folder
+from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.export import job
+from burnish_engine.export.base.staging import staging_folder
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.verify import verify_file
-from burnish_engine.models.gguf_runtime import GgufModel
+from burnish_engine.export.quantize import quantize
+from burnish_engine.export.verify import report as report_module
+from burnish_engine.export.verify.verify import verify_file
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
 
 from support.export import make_adapter, make_model, rows, tuned_model
@@ -116,12 +117,12 @@ def test_hostile_names_stay_in_the_folder(wide, tmp_path, name):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, moment):
+def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, hessian):
     now = []
     with pytest.raises(StoppedError):
         export_gguf(
             wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1,
-            progress=lambda what, _share: now.append(what), cancelled=lambda: moment in now,
+            progress=lambda what, _share: now.append(what), cancelled=lambda: hessian in now,
         )  # fmt: skip
     assert visible(tmp_path) == hidden(tmp_path) == []
 
@@ -259,7 +260,7 @@ def test_the_report_forgets_a_file_that_could_not_get_its_name(wide, tmp_path, m
 
 
 def test_two_exports_do_not_share_a_folder(wide, tmp_path):
-    with partial_folder(tmp_path), pytest.raises(UsageError, match="Another export"):
+    with staging_folder(tmp_path), pytest.raises(UsageError, match="Another export"):
         export_gguf(wide, None, tmp_path, "x", ["Q8_0"])
 
 

@@ -10,9 +10,11 @@ from collections import namedtuple
 import pytest
 
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, StoppedError
-from burnish_engine.export import aside, job, quantize
+from burnish_engine.export import job
+from burnish_engine.export.base import staging
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.reference import Asked
+from burnish_engine.export.quantize import quantize
+from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.runs.file_hashes import sha256_file
 
 from support.export import rows
@@ -31,8 +33,8 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def export(wide, adapter, out, **options):
-    asked = Asked(training=rows(wide, 12), tokens=512)
-    return export_gguf(wide, adapter, out, "x", TYPES, held_out=rows(wide, 2), asked=asked, threads=1, **options)
+    options = ReferenceOptions(training=rows(wide, 12), tokens=512)
+    return export_gguf(wide, adapter, out, "x", TYPES, held_out=rows(wide, 2), options=options, threads=1, **options)
 
 
 def left(out):
@@ -104,7 +106,7 @@ def test_the_quantizer_meets_a_full_disk(wide, wide_adapter, tmp_path, monkeypat
 
 
 def test_too_little_memory_for_the_trained_model_is_told_before_it_is_loaded(wide, tmp_path, monkeypatch):
-    monkeypatch.setattr(aside, "host_memory", lambda: (10**9, 10**8))
+    monkeypatch.setattr(staging, "host_memory", lambda: (10**9, 10**8))
     with pytest.raises(DoesNotFitError, match="Running the trained model needs"):
         export(wide, None, tmp_path)
     assert left(tmp_path) == []
@@ -116,7 +118,7 @@ sys.path[:0] = sys.argv[5:]
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from burnish_engine.models.source import open_model
+from burnish_engine.models.checkpoint.source import open_model
 from support.stages import export_telling
 export_telling(open_model(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
 """

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from burnish_engine.cli import doctor
-from burnish_engine.contract.machine import KernelCheck, PcieFacts
+from burnish_engine.contract.facts.machine import KernelCheck, PcieFacts
 from burnish_engine.hardware import checkup as module
-from burnish_engine.hardware.bandwidth import measure, merge
 from burnish_engine.hardware.checkup import check_up
-from burnish_engine.hardware.interconnect import settings
+from burnish_engine.hardware.gpu.bandwidth import measure_links, merge_measurements
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.topology import HOST, topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.hardware.recording import load, replay
-from burnish_engine.hardware.topology import HOST, topology
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
 
@@ -71,7 +71,7 @@ def test_a_silent_gpu_makes_the_machine_not_ready(monkeypatch, no_kernels):
 
 def test_nothing_is_measured_unless_asked(monkeypatch, no_kernels):
     monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090"))
-    monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(module, "measure_links", lambda *_: pytest.fail("measured"))
     found = check_up()
     assert found.ready
     assert found.settings.strategy == "data_parallel"
@@ -80,7 +80,9 @@ def test_nothing_is_measured_unless_asked(monkeypatch, no_kernels):
 
 def test_what_was_measured_replaces_the_table_and_the_reason_says_so(monkeypatch, no_kernels):
     monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090"))
-    monkeypatch.setattr(module, "measure", lambda machine, _: merge(machine, answer(machine, all_reduce_gb_s=17.5)))
+    monkeypatch.setattr(
+        module, "measure_links", lambda machine, _: merge_measurements(machine, answer(machine, all_reduce_gb_s=17.5))
+    )
     found = check_up(bandwidth=True)
     assert found.machine.links[0].measured.copy_gb_s == 20.0
     assert found.settings.exchange_gb_s == 17.5
@@ -90,27 +92,29 @@ def test_what_was_measured_replaces_the_table_and_the_reason_says_so(monkeypatch
 
 def test_pcie_is_read_under_load():
     machine = recorded("pair_4090")
-    slow = merge(machine, answer(machine, generation=3, width=4)).machine
+    slow = merge_measurements(machine, answer(machine, generation=3, width=4)).machine
     assert slow.gpus[0].pcie == PcieFacts(
         generation=3, width=4, best_generation=4, best_width=8, card_generation=4, under_load=True,
         to_gpu_gb_s=12.4, from_gpu_gb_s=12.9,
     )  # fmt: skip
     assert topology(slow).between(0, HOST).gb_s == 12.4
-    assert any("PCIe 3 x4 even under load" in note for note in notes(slow, settings(slow)))
-    full = merge(machine, answer(machine)).machine
-    assert not any("even under load" in note for note in notes(full, settings(full)))
+    assert any("PCIe 3 x4 even under load" in note for note in notes(slow, parallel_settings(slow)))
+    full = merge_measurements(machine, answer(machine)).machine
+    assert not any("even under load" in note for note in notes(full, parallel_settings(full)))
 
 
 def test_a_link_whose_generation_no_one_tells_is_not_called_slow():
     machine = recorded("pair_4090")
-    quiet = merge(machine, answer(machine, generation=None, width=None)).machine
+    quiet = merge_measurements(machine, answer(machine, generation=None, width=None)).machine
     assert not quiet.gpus[0].pcie.under_load
-    assert not any("even under load" in note for note in notes(quiet, settings(quiet)))
+    assert not any("even under load" in note for note in notes(quiet, parallel_settings(quiet)))
 
 
 def test_copies_that_arrive_broken_and_a_failed_all_reduce_are_told():
     machine = recorded("pair_4090")
-    found = merge(machine, answer(machine, pair={"intact": False}, all_reduce_problem="NCCL hangs")).problems
+    found = merge_measurements(
+        machine, answer(machine, pair={"intact": False}, all_reduce_problem="NCCL hangs")
+    ).problems
     assert len(found) == 2
     assert "does not arrive as it was sent" in found[0]
     assert "NCCL hangs" in found[1]
@@ -119,9 +123,9 @@ def test_copies_that_arrive_broken_and_a_failed_all_reduce_are_told():
 def test_the_measuring_process_runs_here_and_finds_what_there_is(monkeypatch):
     """Without a GPU it answers that there is nothing; a process that dies is told."""
     machine = recorded("no_gpu")
-    assert measure(machine).problems == []
-    monkeypatch.setattr("burnish_engine.hardware.bandwidth._MODULE", "burnish_engine.models.no_such_module")
-    assert "exit code 1" in measure(machine).problems[0]
+    assert measure_links(machine).problems == []
+    monkeypatch.setattr("burnish_engine.hardware.gpu.bandwidth._MODULE", "burnish_engine.models.no_such_module")
+    assert "exit code 1" in measure_links(machine).problems[0]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.json")))

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from burnish_engine.hardware.checkup import driver_problem
-from burnish_engine.hardware.gpu_table import facts_for
-from burnish_engine.hardware.interconnect import settings
+from burnish_engine.hardware.checkup import driver_problem_text
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.topology import HOST, topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.recording import load, replay
-from burnish_engine.hardware.topology import HOST, topology
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
 RECORDED = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -238,7 +238,7 @@ def test_facts(name, machine):
     if expected.gpus:
         gpu = machine.gpus[0]
         compare(gpu, expected.facts)
-        rates = facts_for(gpu)
+        rates = gpu_rates(gpu)
         assert (rates.bandwidth_gb_s, round(rates.bf16_tflops, 1)) == (expected.bandwidth_gb_s, expected.bf16_tflops)
         assert rates.bf16
         assert machine.driver
@@ -266,7 +266,7 @@ def test_links(name, machine):
 
 
 def test_advice(name, machine):
-    advice = settings(machine)
+    advice = parallel_settings(machine)
     compare(advice, EXPECTED[name].advice)
     assert all(reason.endswith(".") and len(reason) > 20 for reason in advice.reasons)
     assert advice.reasons
@@ -277,7 +277,7 @@ def test_advice(name, machine):
 
 def test_notes(name, machine):
     expected = EXPECTED[name]
-    found = notes(machine, settings(machine))
+    found = notes(machine, parallel_settings(machine))
     for word in expected.words:
         assert any(word in note for note in found), f"{word!r} is in none of {found}"
     for word in expected.never:
@@ -290,4 +290,4 @@ def test_what_is_broken_is_named_with_what_helps(name, machine):
         assert machine.gpu_problem is None
     else:
         assert expected.problem in machine.gpu_problem
-        assert expected.remedy in driver_problem(machine.gpu_problem)
+        assert expected.remedy in driver_problem_text(machine.gpu_problem)

@@ -14,7 +14,7 @@ from burnish_engine.contract.paths import fetched_model_dir, models_dir
 from burnish_engine.hub import fetch as fetch_module
 from burnish_engine.hub.fetch import fetch
 from burnish_engine.hub.manifest import read_manifest
-from burnish_engine.models.source import open_model
+from burnish_engine.models.checkpoint.source import open_model
 
 from support.fetching import NAME, WEIGHTS, refusal
 

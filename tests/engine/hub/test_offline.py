@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from burnish_engine.hub.offline import is_offline, keep_persons_choice
+from burnish_engine.hub.offline import is_offline, remember_offline_choice
 
 VARIABLES = ("BURNISH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -41,10 +41,10 @@ def environment(monkeypatch):
 def test_the_persons_choice_outlives_burnishs_own_setting(environment, values, offline):
     environment(**values)
     assert is_offline() is offline
-    keep_persons_choice()
+    remember_offline_choice()
     os.environ["HF_HUB_OFFLINE"] = "1"
     assert is_offline() is offline
-    keep_persons_choice()  # as a child process does
+    remember_offline_choice()  # as a child process does
     assert is_offline() is offline
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from burnish_engine.contract.card import Change, Resume, RunCard
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.card import FactChange, Resume, RunCard
 from burnish_engine.runs.card import read_card, write_card
 
 from support.cards import make_card
@@ -13,7 +13,7 @@ from support.cards import make_card
 def test_a_card_comes_back_as_it_was(tmp_path):
     paths = RunPaths(tmp_path)
     assert read_card(paths) is None
-    card = make_card(resumes=[Resume(t=3.0, step=5, changed=[Change(what="torch", before="2.11.0", after=None)])])
+    card = make_card(resumes=[Resume(t=3.0, step=5, changed=[FactChange(what="torch", before="2.11.0", after=None)])])
     write_card(paths, card)
     assert read_card(paths) == card
     assert list(tmp_path.iterdir()) == [tmp_path / "card.json"]
@@ -21,8 +21,8 @@ def test_a_card_comes_back_as_it_was(tmp_path):
 
 def test_what_is_true_now_follows_the_resumes():
     changes = [
-        Resume(t=1.0, step=2, changed=[Change(what="device", before="Lamp 9000", after="Kettle 2")]),
-        Resume(t=2.0, step=4, changed=[Change(what="cuda", before="12.8", after=None)]),
+        Resume(t=1.0, step=2, changed=[FactChange(what="device", before="Lamp 9000", after="Kettle 2")]),
+        Resume(t=2.0, step=4, changed=[FactChange(what="cuda", before="12.8", after=None)]),
     ]
     now = make_card(resumes=changes).now()
     assert (now["device"], now["cuda"], now["torch"]) == ("Kettle 2", None, "2.13.0")

@@ -7,9 +7,9 @@ import textwrap
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.runs import lease
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.runs.control import ControlReader, send
+from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.process import identity, is_alive, own_identity
 from burnish_engine.runs.store import create_run, read_state
 
@@ -141,7 +141,7 @@ def test_a_run_has_one_process():
     run = create_run(Recipe())
     code = (
         "import sys\nfrom pathlib import Path\nfrom burnish_engine.contract.paths import RunPaths\n"
-        "from burnish_engine.runs import lease\n"
+        "from burnish_engine.runs.jobs import lease\n"
         f"with lease.owned(RunPaths(Path({str(run.root)!r}))):\n    print('mine', flush=True)\n    input()\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

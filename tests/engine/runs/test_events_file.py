@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.events import PhaseChanged, Warned
+from burnish_engine.contract.run.events import PhaseChanged, Warned
 from burnish_engine.runs.events_file import EventWriter, read_events
 
 

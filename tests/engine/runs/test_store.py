@@ -5,7 +5,7 @@ import json
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import create_run, list_runs, open_run, read_recipe, read_state, summarize, write_state
 
@@ -69,9 +69,9 @@ def test_a_process_that_is_gone_makes_the_run_interrupted(tmp_path):
         update={"status": "running", "pid": pid, "process_created": created, "heartbeat": 4e9}
     )
     write_state(paths, running)
-    assert summarize(paths).standing == "running"
+    assert summarize(paths).status == "running"
     write_state(paths, running.model_copy(update={"process_created": created - 1000}))  # the pid was reused
-    assert summarize(paths).standing == "interrupted"
+    assert summarize(paths).status == "interrupted"
 
 
 def test_state_is_readable_json(tmp_path):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from burnish_engine.contract.paths import user_data_dir
-from burnish_engine.contract.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import create_run, open_run
 
 from support.runs import tiny_recipe

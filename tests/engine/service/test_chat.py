@@ -7,9 +7,9 @@ import pytest
 
 from burnish_engine.chat.target import find_target
 from burnish_engine.chat.torch_chat import TorchChat
-from burnish_engine.contract.protocol import Canceled, Failure, Piece
-from burnish_engine.models.sampling import Sampling
-from burnish_engine.models.source import open_model
+from burnish_engine.contract.serve.protocol import Canceled, Failure, Piece
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.runs.store import read_recipe
 
 from support.serve import wait_for
@@ -144,15 +144,15 @@ def test_the_cpu_is_used_while_a_run_holds_the_gpu(monkeypatch, burnish_home, ru
     import torch
 
     from burnish_engine.chat import device as chat_device
-    from burnish_engine.contract.recipe import DevicesSection
-    from burnish_engine.models import device as models_device
-    from burnish_engine.runs import lease
+    from burnish_engine.contract.recipe.recipe import DevicesSection
+    from burnish_engine.models.device import device as models_device
+    from burnish_engine.runs.jobs import lease
 
     monkeypatch.setattr(models_device, "choose_device", lambda _devices: torch.device("cuda", 0))
-    assert chat_device.undisturbing_device(DevicesSection()) == (torch.device("cuda", 0), False)
+    assert chat_device.chat_device(DevicesSection()) == (torch.device("cuda", 0), False)
     lease.acquire("cuda-0", run)
     try:
-        assert chat_device.undisturbing_device(DevicesSection()) == (torch.device("cpu"), True)
+        assert chat_device.chat_device(DevicesSection()) == (torch.device("cpu"), True)
     finally:
         lease.release(run)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.service.data_columns import file_columns
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]

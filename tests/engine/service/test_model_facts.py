@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from burnish_engine.advise.gather import plan_recipe
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.recipe import ModelSection, Recipe
-from burnish_engine.contract.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.service.model_facts import model_facts
 
 from support.tiny import make_llama

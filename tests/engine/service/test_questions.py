@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from burnish_engine.contract.paths import fetched_model_dir
-from burnish_engine.contract.protocol import Canceled, Failure, Progress, Result
-from burnish_engine.contract.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.contract.serve.protocol import Canceled, Failure, Progress, Result
 
 from support.serve import wait_for
 from support.tiny import conversations, write_jsonl

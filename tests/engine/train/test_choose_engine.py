@@ -8,12 +8,12 @@ import torch
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.data.prepare import prepare
-from burnish_engine.models import load_fast
-from burnish_engine.models.source import open_model
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.generation import load_fast
+from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
-from burnish_engine.train.fast_engine import why_not
-from burnish_engine.train.stream import BatchStream
+from burnish_engine.train.fast.fast_engine import why_not
 
 from support.runs import tiny_recipe
 from support.tiny import make_tokenizer

@@ -1,4 +1,4 @@
-"""The optimizer step against torch.optim.AdamW; skipped steps; loss scaling; shadows."""
+"""The optimizer step against torch.optim.AdamW; skipped steps; loss scaling; compute copies."""
 
 import math
 import os
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish_kernels.adamw import op
-from burnish_kernels.adamw.op import Control, FlatLayout, Segment
+from burnish_kernels.adamw.op import FlatLayout, Segment, StepSettings
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SEGMENTS = (
@@ -15,17 +15,17 @@ SEGMENTS = (
     Segment(70, 4, 512, 8, 2.0, decay=True),
     Segment(1, 1100, 4096, 1100, 0.5, decay=False),
 )
-STATE = ("param", "exp_avg", "exp_avg_sq", "arena")
+STATE = ("param", "exp_avg", "exp_avg_sq", "compute_buffer")
 
 
 def optimizer(device, *, segments=SEGMENTS, dtype=torch.float32, loss_scale=1.0, control=None):
     layout = FlatLayout(segments, device)
-    made = op.AdamW(layout, torch.zeros(layout.shadow_end, dtype=dtype, device=device), loss_scale=loss_scale)
+    made = op.AdamW(layout, torch.zeros(layout.copy_end, dtype=dtype, device=device), loss_scale=loss_scale)
     generator = torch.Generator().manual_seed(0)
     for view in layout.views(made.param):
         view.copy_(torch.randn(view.shape, generator=generator))
-    made.write_shadows()
-    made.set_control(control or Control(1e-2))
+    made.write_compute_copies()
+    made.set_control(control or StepSettings(1e-2))
     return made
 
 
@@ -48,7 +48,7 @@ def test_many_steps_are_those_of_torch(device, max_norm):
     theirs = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.95), eps=1e-7, foreach=True)
     for step in range(steps):
         rate = 1e-2 * (1 - step / 60)
-        made.set_control(Control(rate, beta2=0.95, eps=1e-7, weight_decay=0.1, max_grad_norm=max_norm))
+        made.set_control(StepSettings(rate, beta2=0.95, eps=1e-7, weight_decay=0.1, max_grad_norm=max_norm))
         fill_gradient(made, step, size=1.0 + step % 7)
         for leaf, view in zip(leaves, made.layout.views(made.grad), strict=True):
             leaf.grad = view.clone()
@@ -77,7 +77,7 @@ def test_bias_correction_stays_exact_after_thousands_of_steps(device):
             getattr(made, name)[0] = theirs.state[leaf][name][0]
         theirs.state[leaf]["step"].fill_(count)
         made.param.zero_()
-        made.set_control(Control(1e-3))
+        made.set_control(StepSettings(1e-3))
         made.grad[0] = leaf.grad[0] = 0.25
         theirs.step()
         made.step()
@@ -86,7 +86,7 @@ def test_bias_correction_stays_exact_after_thousands_of_steps(device):
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_a_skipped_step_changes_nothing_but_counters(device, bad):
-    made = optimizer(device, control=Control(1e-2, weight_decay=0.1, max_grad_norm=1.0))
+    made = optimizer(device, control=StepSettings(1e-2, weight_decay=0.1, max_grad_norm=1.0))
     fill_gradient(made, 0)
     made.step()
     before = state(made)
@@ -106,7 +106,7 @@ def test_a_skipped_step_changes_nothing_but_counters(device, bad):
 
 
 def test_loss_scale_halves_and_doubles(device):
-    made = optimizer(device, loss_scale=8.0, control=Control(1e-3, growth_interval=2))
+    made = optimizer(device, loss_scale=8.0, control=StepSettings(1e-3, growth_interval=2))
     for step, (good, expected) in enumerate(
         [(True, 8.0), (True, 16.0), (True, 16.0), (False, 8.0), (False, 4.0), (True, 4.0), (True, 8.0)]
     ):
@@ -121,11 +121,11 @@ def test_loss_scale_halves_and_doubles(device):
 
 
 def test_loss_scale_has_bounds(device):
-    small = optimizer(device, loss_scale=1.0, control=Control(1e-3, growth_interval=1))
+    small = optimizer(device, loss_scale=1.0, control=StepSettings(1e-3, growth_interval=1))
     small.grad[0] = math.nan
     small.step()
     assert float(small.loss_scale) == 1.0
-    large = optimizer(device, loss_scale=2.0**24, control=Control(1e-3, growth_interval=1))
+    large = optimizer(device, loss_scale=2.0**24, control=StepSettings(1e-3, growth_interval=1))
     large.step()
     assert float(large.loss_scale) == 2.0**24
 
@@ -140,7 +140,7 @@ def test_loss_scale_is_constant_without_growth_interval(device):
 
 def test_a_scaled_gradient_gives_the_same_bits(device):
     """A power of two changes no bits, in norm, clipping and update alike."""
-    control = Control(1e-2, max_grad_norm=1.0)
+    control = StepSettings(1e-2, max_grad_norm=1.0)
     plain, scaled = optimizer(device, control=control), optimizer(device, control=control, loss_scale=1024.0)
     fill_gradient(plain, 3)
     fill_gradient(scaled, 3, size=1024.0)
@@ -151,7 +151,7 @@ def test_a_scaled_gradient_gives_the_same_bits(device):
 
 
 def test_the_same_gradients_give_the_same_bits(device):
-    runs = [optimizer(device, control=Control(1e-2, max_grad_norm=1.0)) for _ in range(2)]
+    runs = [optimizer(device, control=StepSettings(1e-2, max_grad_norm=1.0)) for _ in range(2)]
     for made in runs:
         for step in range(3):
             fill_gradient(made, step)
@@ -164,23 +164,23 @@ def test_shadows_are_the_scaled_parameters_rounded_and_nothing_else_is_written(d
     if INTERPRETED and device == "cpu" and dtype == torch.bfloat16:
         pytest.skip("Triton's interpreter cuts bf16 off instead of rounding")
     made = optimizer(device, dtype=dtype)
-    made.arena.fill_(7.0)
+    made.compute_buffer.fill_(7.0)
     fill_gradient(made, 0)
     made.step()
-    expected = torch.full_like(made.arena, 7.0)
-    for segment, view, shadow in zip(
-        SEGMENTS, made.layout.views(made.param), made.layout.shadows(expected), strict=True
+    expected = torch.full_like(made.compute_buffer, 7.0)
+    for segment, view, compute_copy in zip(
+        SEGMENTS, made.layout.views(made.param), made.layout.compute_copies(expected), strict=True
     ):
-        shadow.copy_((view * segment.shadow_scale).to(dtype))
-    assert torch.equal(made.arena, expected)
-    made.arena.fill_(7.0)
-    made.write_shadows()
-    assert torch.equal(made.arena, expected)
+        compute_copy.copy_((view * segment.copy_scale).to(dtype))
+    assert torch.equal(made.compute_buffer, expected)
+    made.compute_buffer.fill_(7.0)
+    made.write_compute_copies()
+    assert torch.equal(made.compute_buffer, expected)
 
 
 def test_no_gradient_and_no_eps_change_nothing(device):
     """As LoRA's A in the first step, where B is 0; torch would make it NaN."""
-    made = optimizer(device, control=Control(1e-2, eps=0.0))
+    made = optimizer(device, control=StepSettings(1e-2, eps=0.0))
     before = made.param.clone()
     made.step()
     assert torch.equal(made.param, before)
@@ -197,7 +197,7 @@ def test_a_captured_step_reads_its_settings_anew():
         captured.step()
     for step in range(20):  # more than there is pinned memory for: turns are reused
         for made in (captured, eager):
-            made.set_control(Control(1e-3 * (step + 1), max_grad_norm=1.0))
+            made.set_control(StepSettings(1e-3 * (step + 1), max_grad_norm=1.0))
             fill_gradient(made, step)
         graph.replay()
         eager.step()
@@ -211,12 +211,12 @@ class Lengths:
     def __init__(self, device, *lengths):
         self.lengths = torch.tensor(lengths, device=device)
 
-    def displacement(self, optimizer, factors):
+    def step_scale(self, optimizer, factors):
         return self.lengths
 
 
 def test_each_segment_goes_as_far_as_its_modifier_says(device):
-    control = Control(1e-2, weight_decay=0.1)
+    control = StepSettings(1e-2, weight_decay=0.1)
     plain, made = optimizer(device, control=control), optimizer(device, control=control)
     made.modifier = Lengths(device, 0.0, 1.0, 2.0)
     before = [view.clone() for view in made.layout.views(made.param)]
@@ -244,7 +244,7 @@ def test_layout_pads_to_blocks_and_views_share_memory():
     assert layout.starts == (0, 1024, 2048)
     assert layout.total == 4096
     assert layout.tables.block_segments.tolist() == [0, 1, 2, 2]
-    assert layout.shadow_end == 4096 + 1100
+    assert layout.copy_end == 4096 + 1100
     assert layout.vector == 2
     flat = torch.zeros(layout.total)
     layout.views(flat)[1][0, 3] = 5.0
@@ -267,17 +267,17 @@ def test_impossible_layouts_are_named(segments, words):
 
 
 @pytest.mark.parametrize(
-    ("arena", "loss_scale", "words"),
+    ("compute_buffer", "loss_scale", "words"),
     [
         (torch.zeros(2, 4000), 1.0, "one-dimensional"),
         (torch.zeros(9000, dtype=torch.float64), 1.0, "fp32, fp16 or bf16"),
-        (torch.zeros(5195), 1.0, "shadows end at 5196"),
+        (torch.zeros(5195), 1.0, "compute copies end at 5196"),
         (torch.zeros(9000), 0.5, "loss scale"),
     ],
 )
-def test_impossible_arenas_are_named(arena, loss_scale, words):
+def test_impossible_arenas_are_named(compute_buffer, loss_scale, words):
     with pytest.raises(ValueError, match=words):
-        op.AdamW(FlatLayout(SEGMENTS, "cpu"), arena, loss_scale=loss_scale)
+        op.AdamW(FlatLayout(SEGMENTS, "cpu"), compute_buffer, loss_scale=loss_scale)
 
 
 def test_buffers_of_another_size_are_named():

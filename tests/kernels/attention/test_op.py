@@ -12,7 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from burnish_kernels.attention import reference
 from burnish_kernels.attention.candidates import KERNELS, candidates, tuned_config, tuning_key
 from burnish_kernels.attention.config import INTERPRETED, KernelConfig, choose_config
-from burnish_kernels.attention.op import Documents, attention, backward, documents, forward, tile_rows
+from burnish_kernels.attention.documents import Documents
+from burnish_kernels.attention.op import attention, backward, forward, tile_rows
 from burnish_kernels.registry import CAPABILITIES
 
 BOUNDARIES = np.array([0, 19, 20, 60, 67])
@@ -20,7 +21,7 @@ ROWS, HEADS, KV_HEADS, WIDTH = 67, 4, 2, 16
 
 
 def docs(boundaries=BOUNDARIES, rows=INTERPRETED.tile_rows):
-    return documents(np.asarray(boundaries), int(boundaries[-1]), rows, "cpu")
+    return Documents.from_boundaries(np.asarray(boundaries), int(boundaries[-1]), rows, "cpu")
 
 
 def inputs(seed=0, dtype=torch.float32):

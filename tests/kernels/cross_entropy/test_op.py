@@ -55,7 +55,7 @@ def test_mean_loss_is_that_of_a_linear_layer(device):
     expected = functional.cross_entropy(h @ weight.t(), targets)
     (expected_gradient,) = torch.autograd.grad(2.0 * expected, h)
     for chunk in (1, 4, 11, 100):
-        mean = op.mean_loss(h, weight, targets, chunk_rows=chunk)
+        mean = op.mean_loss(h, weight, targets, chunk_tokens=chunk)
         (gradient,) = torch.autograd.grad(2.0 * mean, h)
         torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)

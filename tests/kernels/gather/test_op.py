@@ -10,8 +10,8 @@ TABLE = torch.randn(6, 4)
 
 def test_rows_come_in_the_order_asked_for():
     ids = torch.tensor([5, 0, 5, 2])
-    assert torch.equal(op.gather(TABLE, ids), TABLE[ids])
-    assert op.gather(TABLE, ids[:0]).shape == (0, 4)
+    assert torch.equal(op.gather_rows(TABLE, ids), TABLE[ids])
+    assert op.gather_rows(TABLE, ids[:0]).shape == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ def test_rows_come_in_the_order_asked_for():
 )
 def test_what_does_not_fit_is_refused(table, ids, words):
     with pytest.raises(ValueError, match=words):
-        op.gather(table, ids)
+        op.gather_rows(table, ids)
 
 
 @pytest.mark.parametrize("out", [torch.empty(2, 4), torch.empty(1, 4, dtype=torch.float64), torch.empty(4, 8).t()[:1]])
 def test_the_place_for_the_result_must_fit(out):
     with pytest.raises(ValueError, match="out must be"):
-        op.gather(TABLE, torch.tensor([0]), out)
+        op.gather_rows(TABLE, torch.tensor([0]), out)

@@ -7,10 +7,10 @@ import torch
 
 from burnish_kernels.lora_linear import reference
 from burnish_kernels.lora_linear.op import (
-    Adapter,
     Dropout,
-    Segment,
+    RankSegment,
     Stack,
+    StackedAdapter,
     add_dropped_,
     backward,
     dropout,
@@ -21,7 +21,7 @@ from burnish_kernels.lora_linear.op import (
 )
 from burnish_kernels.lora_linear.tiles import merged, outer_plan, project_splits
 
-STACK = Stack(48, 32, (Adapter(0, 16, 3, 2.0), Adapter(32, 16, 17, 0.5)))
+STACK = Stack(48, 32, (StackedAdapter(0, 16, 3, 2.0), StackedAdapter(32, 16, 17, 0.5)))
 
 
 def drawn(*shape, dtype=torch.float32, seed=0):
@@ -50,7 +50,7 @@ def test_ranks_are_padded_to_the_matrix_units_tile():
     assert [one.padded for one in STACK.adapters] == [16, 32]
     assert (STACK.R, STACK.firsts, STACK.buffer_shape) == (48, (0, 16), (96, 80))
     assert STACK.fused
-    assert not Stack(8, 8, (Adapter(0, 8, 449, 1.0),)).fused
+    assert not Stack(8, 8, (StackedAdapter(0, 8, 449, 1.0),)).fused
 
 
 def test_filled_buffer_has_scaled_b_and_zeros():
@@ -66,10 +66,10 @@ def test_filled_buffer_has_scaled_b_and_zeros():
 @pytest.mark.parametrize(
     ("adapters", "words"),
     [
-        ((Adapter(0, 16, 4, 1.0), Adapter(8, 16, 4, 1.0)), "follow"),
-        ((Adapter(40, 16, 4, 1.0),), "leaves"),
-        ((Adapter(0, 0, 4, 1.0),), "follow"),
-        ((Adapter(0, 8, 0, 1.0),), "rank"),
+        ((StackedAdapter(0, 16, 4, 1.0), StackedAdapter(8, 16, 4, 1.0)), "follow"),
+        ((StackedAdapter(40, 16, 4, 1.0),), "leaves"),
+        ((StackedAdapter(0, 0, 4, 1.0),), "follow"),
+        ((StackedAdapter(0, 8, 0, 1.0),), "rank"),
     ],
 )
 def test_impossible_stacks_are_refused(adapters, words):
@@ -109,9 +109,9 @@ def test_bad_arguments_are_named():
 @pytest.mark.parametrize(
     ("segments", "words"),
     [
-        ([Segment(0, 9, 0, 16)], "leave"),
-        ([Segment(0, 8, 0, 32)], "leave"),
-        ([Segment(0, 4, 0, 4), Segment(4, 4, 8, 4)], "side by side"),
+        ([RankSegment(0, 9, 0, 16)], "leave"),
+        ([RankSegment(0, 8, 0, 32)], "leave"),
+        ([RankSegment(0, 4, 0, 4), RankSegment(4, 4, 8, 4)], "side by side"),
     ],
 )
 def test_bad_segments_are_refused(segments, words):
@@ -136,7 +136,7 @@ def test_products_that_do_not_fit_are_refused():
 
 def test_columns_of_no_segment_are_left_alone():
     out = torch.full((3, 48), 7.0)
-    project(drawn(3, 8), drawn(48, 8), out, [Segment(0, 8, 16, 16)])
+    project(drawn(3, 8), drawn(48, 8), out, [RankSegment(0, 8, 16, 16)])
     assert (out[:, :16] == 7).all()
     assert (out[:, 32:] == 7).all()
     torch.testing.assert_close(out[:, 16:32], drawn(3, 8) @ drawn(48, 8)[16:32].t())
@@ -250,14 +250,14 @@ def test_bad_dropout_is_refused():
 
 
 def test_work_is_cut_so_that_a_large_gpu_is_filled():
-    whole = [Segment(0, 3072, 0, 48)]
+    whole = [RankSegment(0, 3072, 0, 48)]
     assert project_splits(16384, whole, torch.bfloat16) == 1
     assert project_splits(4096, whole, torch.bfloat16) == 4
     assert project_splits(64, whole, torch.bfloat16) == 12
-    apart = [Segment(0, 2048, 0, 16), Segment(2048, 512, 16, 16), Segment(2560, 512, 32, 16)]
+    apart = [RankSegment(0, 2048, 0, 16), RankSegment(2048, 512, 16, 16), RankSegment(2560, 512, 32, 16)]
     assert outer_plan(16384, apart, torch.bfloat16)[1:] == (11, 16)
     same = [segment._replace(first=0, columns=3072) for segment in apart]
-    assert merged(same) == (Segment(0, 3072, 0, 48),)
+    assert merged(same) == (RankSegment(0, 3072, 0, 48),)
     plan = outer_plan(16384, same, torch.bfloat16)
     assert (plan.splits, plan.rows, plan.rows_before(same)) == (11, 48, [0, 16, 32])
     assert outer_plan(16384, apart, torch.bfloat16).rows_before(apart) == [0, 0, 0]
@@ -282,7 +282,7 @@ def test_kernel_and_cublas_agree(dtype, ranks):
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels take no double precision")
 def test_double_precision_runs_on_a_processor():
-    stack = Stack(8, 4, (Adapter(2, 5, 3, 1.5),))
+    stack = Stack(8, 4, (StackedAdapter(2, 5, 3, 1.5),))
     x, weight = drawn(7, 4, dtype=torch.float64), drawn(8, 4, dtype=torch.float64)
     a, b = [drawn(3, 4, dtype=torch.float64)], [drawn(5, 3, dtype=torch.float64)]
     torch.testing.assert_close(

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from burnish_kernels.adamw import op as adamw
-from burnish_kernels.adamw.op import Control, FlatLayout, Segment
-from burnish_kernels.magma.op import NEVER, Magma, Options
+from burnish_kernels.adamw.op import FlatLayout, Segment, StepSettings
+from burnish_kernels.magma.op import NEVER, Magma, MagmaOptions
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SEGMENTS = (
@@ -28,12 +28,12 @@ BETA1, BETA2, EPS, DECAY = 0.9, 0.95, 1e-8, 0.1
 
 def optimizer(device, options=None, *, draws=DRAWS, seed=SEED, dtype=torch.float32, masked=True):
     layout = FlatLayout(SEGMENTS, device)
-    made = adamw.AdamW(layout, torch.zeros(layout.shadow_end, dtype=dtype, device=device))
+    made = adamw.AdamW(layout, torch.zeros(layout.copy_end, dtype=dtype, device=device))
     generator = torch.Generator().manual_seed(0)
     for view in layout.views(made.param):
         view.copy_(torch.randn(view.shape, generator=generator))
-    made.write_shadows()
-    made.set_control(Control(1e-2, BETA1, BETA2, EPS, DECAY))
+    made.write_compute_copies()
+    made.set_control(StepSettings(1e-2, BETA1, BETA2, EPS, DECAY))
     if masked:
         made.modifier = Magma(layout, draws, seed, options)
     return made
@@ -90,7 +90,8 @@ class Numpy:
 
 
 @pytest.mark.parametrize("options", [
-    Options(), Options(momentum_after=True, temperature=0.5), Options(skip=True), Options(probability=0.3, rate=3.0),
+    MagmaOptions(), MagmaOptions(momentum_after=True, temperature=0.5), MagmaOptions(skip=True),
+    MagmaOptions(probability=0.3, rate=3.0),
 ], ids=["usual", "after", "skip", "rate"])  # fmt: skip
 def test_many_steps_are_those_of_the_paper(device, options):
     made = optimizer(device, options)
@@ -108,12 +109,12 @@ def test_many_steps_are_those_of_the_paper(device, options):
 
 
 def test_always_and_all_the_way_are_the_base_to_the_bit(device):
-    options = Options(probability=1.0, start=1.0, decay=1.0)
+    options = MagmaOptions(probability=1.0, start=1.0, decay=1.0)
     plain, masked = optimizer(device, masked=False), optimizer(device, options)
     for step in range(6):
         take(plain, step)
         take(masked, step)
-        for name in ("param", "exp_avg", "exp_avg_sq", "arena"):
+        for name in ("param", "exp_avg", "exp_avg_sq", "compute_buffer"):
             assert torch.equal(getattr(plain, name), getattr(masked, name)), name
     assert masked.modifier.last.tolist() == [1.0] * 4
 
@@ -158,7 +159,7 @@ def test_a_step_that_is_skipped_changes_nothing(device):
 
 
 def test_a_gradient_of_zeros_is_aligned_with_nothing(device):
-    made = optimizer(device, Options(decay=0.0, start=1.0))
+    made = optimizer(device, MagmaOptions(decay=0.0, start=1.0))
     take(made, 0, scale=0.0)
     assert made.modifier.alignment[:3].tolist() == [0.5] * 3
 
@@ -168,7 +169,7 @@ def test_draws_are_even_and_their_own(device):
     steps = 40 if INTERPRETED else 400
     lengths = []
     for seed in (1, 2):
-        made = optimizer(device, Options(start=1.0, decay=1.0), seed=seed)
+        made = optimizer(device, MagmaOptions(start=1.0, decay=1.0), seed=seed)
         gone = []
         for step in range(steps):
             take(made, step % 3)
@@ -251,7 +252,7 @@ def test_captured_steps_are_eager_ones():
 )  # fmt: skip
 def test_impossible_options_are_refused(name, value):
     with pytest.raises(ValueError, match=f"the {name} must be .*, not {value}"):
-        optimizer("cpu", Options(**{name: value}))
+        optimizer("cpu", MagmaOptions(**{name: value}))
 
 
 @pytest.mark.parametrize("draws", [(), (0, 1), (0, 1, 2, NEVER - 1)])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish_kernels.swiglu.adapted import op, tiles
-from burnish_kernels.swiglu.adapted.op import Outer
+from burnish_kernels.swiglu.adapted.op import OuterProduct
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GATE_UP, DACT, FACTOR, SUMS = torch.zeros(3, 16), torch.zeros(3, 8), torch.zeros(3, 16), torch.zeros(5, 8)
@@ -63,16 +63,16 @@ def test_few_tokens_do_not_fill_a_device_with_whole_rows():
         ({"activation": "relu"}, "relu"),
         ({"dact_TI": torch.zeros(3, 16)}, "dact"),
         ({"out": torch.zeros(3, 8)}, "out"),
-        ({"act": Outer(FACTOR[:2], SUMS)}, "factor of act"),
-        ({"gate": Outer(FACTOR.half(), SUMS)}, "factor of gate"),
-        ({"up": Outer(torch.zeros(16, 3).t(), SUMS)}, "factor of up"),
-        ({"up": Outer(FACTOR, torch.zeros(17, 8))}, "sums of up"),
-        ({"act": Outer(FACTOR, torch.zeros(5, 16))}, "sums of act"),
-        ({"act": Outer(FACTOR, SUMS.half())}, "fp32"),
+        ({"act": OuterProduct(FACTOR[:2], SUMS)}, "factor of act"),
+        ({"gate": OuterProduct(FACTOR.half(), SUMS)}, "factor of gate"),
+        ({"up": OuterProduct(torch.zeros(16, 3).t(), SUMS)}, "factor of up"),
+        ({"up": OuterProduct(FACTOR, torch.zeros(17, 8))}, "sums of up"),
+        ({"act": OuterProduct(FACTOR, torch.zeros(5, 16))}, "sums of act"),
+        ({"act": OuterProduct(FACTOR, SUMS.half())}, "fp32"),
     ],
 )
 def test_bad_arguments_of_the_gradient_are_named(change, words):
-    given = {"dact_TI": DACT, "gate_up_TJ": GATE_UP, "activation": "silu", "act": Outer(FACTOR, SUMS)}
+    given = {"dact_TI": DACT, "gate_up_TJ": GATE_UP, "activation": "silu", "act": OuterProduct(FACTOR, SUMS)}
     with pytest.raises(ValueError, match=words):
         op.backward_adapted(**{**given, **change})
 
@@ -99,7 +99,7 @@ def test_bad_arguments_are_named(change, words):
 def test_ranks_that_do_not_fit_are_refused():
     wide, dact, gate_up = (torch.zeros(3, width, device=DEVICE) for width in (80, 8, 16))
     with pytest.raises(ValueError, match="80"):
-        op.backward_adapted(dact, gate_up, activation="silu", act=Outer(wide, torch.zeros(80, 8, device=DEVICE)))
+        op.backward_adapted(dact, gate_up, activation="silu", act=OuterProduct(wide, torch.zeros(80, 8, device=DEVICE)))
     with pytest.raises(ValueError, match="not done"):
         op.backward_adapted(dact, gate_up, activation="silu")
     with pytest.raises(ValueError, match="80"):
@@ -109,7 +109,7 @@ def test_ranks_that_do_not_fit_are_refused():
 def test_no_rows_is_no_error():
     nothing, sums = (torch.zeros(0, width, device=DEVICE) for width in (8, 16)), torch.ones(5, 8, device=DEVICE)
     dact, wide = nothing
-    op.backward_adapted(dact, wide, activation="silu", act=Outer(wide, sums))
+    op.backward_adapted(dact, wide, activation="silu", act=OuterProduct(wide, sums))
     assert (sums == 1).all()
     op.forward_adapted(wide, sums, activation="silu", out=dact, xa_out=dact[:, :5])
 
@@ -126,7 +126,7 @@ def test_the_same_inputs_give_the_same_bits(dtype):
 
     def run():
         sums = [torch.ones(16, size, device=DEVICE) for _ in range(3)]
-        outers = [Outer(*pair) for pair in zip(factors, sums, strict=True)]
+        outers = [OuterProduct(*pair) for pair in zip(factors, sums, strict=True)]
         found = op.backward_adapted(dact, gate_up, activation="silu", act=outers[0], gate=outers[1], up=outers[2])
         act, xa = torch.empty_like(dact), torch.empty_like(factors[0])
         op.forward_adapted(gate_up, dact[:16], activation="silu", out=act, xa_out=xa)

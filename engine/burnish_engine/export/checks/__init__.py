@@ -1,1 +1,1 @@
-"""Checks of what a GGUF file holds against the model it is said to be, a module for each kind of content."""
+"""Checks of a GGUF file's content against the model it claims to be; one module for each kind of content."""

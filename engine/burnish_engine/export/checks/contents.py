@@ -1,4 +1,4 @@
-"""Everything that a file says and holds, compared with the model it is said to be: one list of findings."""
+"""Compare the complete content of a file with the model it claims to be, and list the findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.export.aside import Cancelled, never
+from burnish_engine.export.base.staging import Cancelled, never
 from burnish_engine.export.checks.settings import check_settings
 from burnish_engine.export.checks.tensors import check_tensors
 from burnish_engine.export.checks.trained_weights import Origin
@@ -14,7 +14,7 @@ from burnish_engine.export.checks.vocabulary import VOCABULARY_ARRAYS, check_voc
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.vocabulary import read_vocabulary
 from burnish_engine.export.gguf.write import declared_stops
-from burnish_engine.export.merge import MergedWeights
+from burnish_engine.export.weights.merge import MergedWeights
 
 
 def check_contents(
@@ -28,16 +28,17 @@ def check_contents(
 
     Args:
         path: The file, of any type.
-        origin: base and adapter that the file is said to be made of.
+        origin: base and adapter that the file claims to be made from.
         tokenizer: The trained model's tokenizer.
-        misread: Texts with their token ids, some of which the file splits differently; empty where it splits all alike.
-        cancelled: Polled between tensors.
+        misread: texts with their token ids, some of which the file splits differently; empty where it splits all
+            equally.
+        cancelled: callback polled between tensors; True stops the work.
 
     Returns:
-        What is wrong, in sentences; empty where nothing is.
+        Findings as sentences; empty where nothing is wrong.
 
     Raises:
-        UsageError: The model's family is not exported, or its weights are quantized.
+        UsageError: The model's family cannot be exported, or its weights are quantized.
         SetupError: A file is missing or damaged.
         StoppedError: Cancelled.
     """

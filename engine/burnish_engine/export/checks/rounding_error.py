@@ -1,4 +1,4 @@
-"""How far a row of a tensor may be from the trained model's, for each GGUF type.
+"""Bound how far a row of a tensor may lie from the trained model's row, for each GGUF type.
 
 F16 and BF16 round each number to the nearest they have. Quantized types store a scale, and for some an offset, for a
 group of n neighbors, and for each number one of a few levels. A number is off by at most half the widest gap h between
@@ -6,9 +6,8 @@ two levels, and the group's norm is at least its largest number, so that the err
 the group's norm, and no row is off by more than its worst group. Gaps, in units of the group's largest number, are
 those of the `quantize_row_*_ref` functions in ggml-quants.c: 2 / 254 for Q8_0, 1 / 32 for Q6_K, and so on.
 
-Q8_0 is rounded plainly, and each of its numbers is held to half a step. Codes that were chosen anew for the layer's
-output (`feedback.py`) leave the numbers of a row further off than rounding does, so that rows of such tensors get more
-room.
+Q8_0 is rounded to the nearest level, and each of its numbers is held to half a step. GPTQ (`gptq.py`) minimizes the
+error of the layer's output, not of single numbers, so that rows of such tensors get a wider bound.
 """
 
 from __future__ import annotations
@@ -18,39 +17,43 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.export.gguf.codes import Floats
+from burnish_engine.export.gguf.block_formats import Floats
 
 _HALF_STEP: Final = {"F16": 2.0**-11, "BF16": 2.0**-8}
-"""Rounding of one number, relative to it: half a unit in the last place of 11 and 8 significant bits (IEEE 754)."""
+"""Largest relative rounding error of one number: half a unit in the last place of 11 and 8 significant bits (IEEE
+754)."""
 _SMALLEST: Final = {"F16": 2.0**-25, "BF16": 2.0**-134}
-"""Half the least number above zero."""
+"""Half the smallest number above zero."""
 _ROW_ERROR: Final = {
     "Q8_0": 0.023, "Q6_K": 0.13, "Q5_K": 0.20, "Q5_1": 0.19, "Q5_0": 0.20, "Q4_K": 0.38, "Q4_1": 0.38, "Q4_0": 0.38,
-    "IQ4_NL": 0.5, "IQ4_XS": 0.5, "Q3_K": 0.6, "IQ3_S": 0.6, "IQ3_XXS": 0.7, "Q2_K": 0.7, "IQ2_S": 0.7,
+    "IQ4_NL": 0.5, "IQ4_XS": 0.5, "Q3_K": 0.6, "IQ3_S": 0.6, "IQ3_XXS": 0.7, "Q2_K": 0.89, "IQ2_S": 0.7,
 }  # fmt: skip
-"""Most norm of a row's error, relative to the row's. Types of three bits and less are only kept from zeros and other
-rows: the worst case of their wide gaps would allow anything."""
+"""Largest norm of a row's error, relative to the row's norm. Types of three bits and fewer are only distinguished from
+zeros and from other rows: the worst case of their wide gaps would allow anything.
+
+Q2_K has four levels for 16 numbers. Between -D and D the two inner ones are D/3 from zero, so that a group of these two
+and 14 zeros is off by sqrt(14) D/3, and its norm is sqrt(2) D: 0.882 of it."""
 _REFINED: Final = 3.0
-"""Times as much for codes that may have been chosen anew. Measured on SmolLM2-135M with 8,192 tokens: the worst row of
-Q8_0 then is off by 0.020, of Q6_K by 0.095, of Q5_0 by 0.16, of Q4_0 by 0.47."""
-_MOST: Final = 0.85
-"""A row of zeros is off by 1, another row by about 1.4."""
+"""Factor on the bound for codes that GPTQ may have changed. Measured on SmolLM2-135M with 8,192 tokens: the worst
+row of Q8_0 is off by 0.020, of Q6_K by 0.095, of Q5_0 by 0.16, of Q4_0 by 0.47."""
+_MOST: Final = 0.9
+"""Upper limit of every bound: a row of zeros is off by 1, an unrelated row by about 1.4."""
 _SCALE_STEP: Final = 3e-5
-"""Most that rounding the scales to 16 bits adds to one number of very small weights: half the least F16, times the
-1023 levels that the two factors of a K-quant's scale and its codes span."""
+"""Largest error that rounding the scales to 16 bits adds to one number of very small weights: half the smallest F16,
+times the 1023 levels that the two factors of a K-quant's scale and its codes span."""
 
 
 def is_judged(kind: str) -> bool:
-    """Whether the error of a GGUF type is known here."""
+    """Whether this module knows the error bound of a GGUF type."""
     return kind == "F32" or kind in _HALF_STEP or kind in _ROW_ERROR
 
 
 def largest_error(kind: str, *, refined: bool = False) -> float:
-    """Most error of a row, relative to the row's norm (16-bit types: to each number); 0 for F32.
+    """Largest allowed error of a row, relative to the row's norm (16-bit types: to each number); 0 for F32.
 
     Args:
         kind: GGUF type.
-        refined: Whether its codes may have been chosen anew.
+        refined: whether GPTQ may have changed the codes.
     """
     if kind in _ROW_ERROR and refined:
         return min(_REFINED * _ROW_ERROR[kind], _MOST)
@@ -58,17 +61,17 @@ def largest_error(kind: str, *, refined: bool = False) -> float:
 
 
 def outside(found: Floats, wanted: Floats, kind: str, slack: float = 0.0, *, refined: bool = False) -> Floats:
-    """The relative error of each row that is off by more than its type's rounding; 0 for the others.
+    """Compute the relative error of each row that is outside its type's bound; 0 for rows inside.
 
     Args:
-        found: Rows of the file [rows, columns].
-        wanted: The trained model's [rows, columns].
+        found: rows of the file [rows, columns].
+        wanted: rows of the trained model [rows, columns].
         kind: GGUF type of the file's tensor.
-        slack: Share of a row's largest number that is allowed beside.
-        refined: Whether its codes may have been chosen anew.
+        slack: additional tolerance, as a share of a row's largest number.
+        refined: whether GPTQ may have changed the codes.
 
     Returns:
-        [rows], the norm of the error over the norm of the row; infinite where a number of the file is not finite.
+        Norm of the error over the norm of the row [rows]; infinite where a number of the file is not finite.
     """
     distance = found - wanted
     error, norm = np.linalg.norm(distance, axis=1), np.linalg.norm(wanted, axis=1)
@@ -87,7 +90,7 @@ def outside(found: Floats, wanted: Floats, kind: str, slack: float = 0.0, *, ref
 def _within_steps(distance: Floats, wanted: Floats) -> npt.NDArray[np.bool_]:
     """Whether each number of Q8_0 rows is within half a step of its group of 32, whose scale is rounded to F16.
 
-    The file it was made from may be BF16, where a weight of the model is beyond F16.
+    The source file may be BF16, where a weight of the model is beyond F16.
     """
     groups = np.abs(wanted.reshape(len(wanted), -1, 32))
     allowed = groups.max(axis=2, keepdims=True) * (1 / 254 + _HALF_STEP["F16"]) + groups * _HALF_STEP["BF16"]

@@ -1,6 +1,6 @@
-"""Compare every tensor of a file with the trained model's, whatever its type, and name those that differ.
+"""Compare every tensor of a file, of any type, with the trained model's tensor, and name those that differ.
 
-F32 tensors must be equal. Rows of other types must be as near as their type's rounding allows (`rounding_error.py`).
+F32 tensors must be equal. Rows of other types must lie within their type's rounding error (`rounding_error.py`).
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing import Final, Literal
 import numpy as np
 import torch
 
-from burnish_engine.advise.gguf_size import TensorShape
-from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.export.aside import Cancelled, never, stop_if
+from burnish_engine.advise.facts.gguf_size import TensorShape
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.export.base.staging import Cancelled, never, stop_if
 from burnish_engine.export.checks.rounding_error import is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
-from burnish_engine.export.gguf.codes import Floats
+from burnish_engine.export.gguf.block_formats import Floats
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.tensor_data import row_pieces
-from burnish_engine.export.moments import input_name
-from burnish_engine.export.quantize import FILE_TYPES
+from burnish_engine.export.quantize.hessian import input_name
+from burnish_engine.export.quantize.quantize import FILE_TYPES
 
 _INTERLEAVED: Final = {"llama", "smollm3"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
 _ONE_PLUS: Final = {"gemma3"}
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 """Suffixes of tensors that old checkpoints hold and no file needs."""
-_SAME_DIRECTION: Final = 0.9  # least cosine of two rows that are the same apart from rounding
+_SAME_DIRECTION: Final = 0.9  # smallest cosine of two rows that are equal up to rounding
 _SAME_RATIO: Final = 1e-3  # spread of a ratio, or of a difference, that counts as constant
 _MOST_NAMED: Final = 3
-_MOST_KEPT: Final = 16 * 1024 * 1024  # numbers of wrong rows that are kept to see whether they only changed places
-_MOST_MATCHED: Final = 16 * 1024  # rows that are compared each with each; a table of 1 GiB
+_MOST_KEPT: Final = 16 * 1024 * 1024  # numbers of wrong rows that are kept to find out whether rows were only swapped
+_MOST_MATCHED: Final = 16 * 1024  # rows that are compared pairwise; the table takes 1 GiB
 
-Kind = Literal["permuted", "reordered", "shifted", "scaled", "zero", "other"]
+FaultKind = Literal["permuted", "reordered", "shifted", "scaled", "zero", "other"]
 
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """One tensor as the file should hold it.
+    """One tensor that the file must hold.
 
     Attributes:
-        load: Reads it in fp32, rows first.
-        slack: Share of a row's largest number by which rounding in fp32 may move it.
+        load: function that reads the tensor in fp32, rows first.
+        slack: tolerance for rounding in fp32, as a share of a row's largest number.
     """
 
     load: Callable[[], torch.Tensor]
@@ -54,17 +54,17 @@ class ExpectedTensor:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One tensor that is not the trained model's.
+class TensorFault:
+    """One tensor that differs from the trained model's.
 
     Attributes:
         name: GGUF name.
         kind: kind of damage.
-        detail: rows that are off, and by how much, in words.
+        detail: text with the rows that are off, and by how much.
     """
 
     name: str
-    kind: Kind
+    kind: FaultKind
     detail: str
 
 
@@ -76,12 +76,12 @@ def check_tensors(
     Args:
         path: The file, of any type.
         header: header of the file.
-        origin: base and adapter that the file is said to be made of.
+        origin: base and adapter that the file claims to be made from.
         spec: shape of the model.
-        cancelled: Polled between tensors.
+        cancelled: callback polled between tensors; True stops the work.
 
     Returns:
-        What is wrong, in sentences that name at most `_MOST_NAMED` tensors each; empty where nothing is.
+        Findings as sentences that name at most `_MOST_NAMED` tensors each; empty where nothing is wrong.
 
     Raises:
         UsageError: The model's family is not exported, or its weights are quantized.
@@ -97,11 +97,11 @@ def check_tensors(
         stop_if(cancelled, "The verification")
         if tensor.name in expected and (fault := _compare(path, header, tensor, expected[tensor.name])):
             faults.append(fault)
-    return problems + in_sentences(faults, header.architecture)
+    return problems + fault_sentences(faults, header.architecture)
 
 
 def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> dict[str, ExpectedTensor]:
-    """The tensors that a file of the model should hold, by GGUF name; nothing is read yet.
+    """List the tensors that a file of the model must hold, by GGUF name, without reading them.
 
     Args:
         architecture: architecture of the file.
@@ -124,7 +124,7 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
 
 
 def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: DecoderSpec) -> torch.Tensor:
-    """A tensor as llama.cpp's graph reads it; worked out apart from the writer's `families`."""
+    """Load a tensor in the arrangement that llama.cpp's graph reads, independently of the writer's `families`."""
     weight = weights.load(base)
     if architecture in _ONE_PLUS and base.endswith("norm.weight"):
         return weight + 1.0
@@ -134,14 +134,14 @@ def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: Decod
 
 
 def _interleaved_order(rows: int, head: int) -> torch.Tensor:
-    """Which row of transformers' matrix each row of llama.cpp's is: 0, d/2, 1, d/2 + 1, ... of every head of d."""
+    """List transformers' row for each row of llama.cpp's matrix: 0, d/2, 1, d/2 + 1, ... of every head of d rows."""
     row = torch.arange(rows)
     place = row % head
     return row - place + place // 2 + (place % 2) * (head // 2)
 
 
 def _rope_factors(spec: DecoderSpec) -> dict[str, torch.Tensor]:
-    """Divisors of rope frequencies, which no checkpoint holds."""
+    """Compute the divisors of rope frequencies, which no checkpoint holds."""
     rope = spec.rope
     if rope.scaling == "longrope":
         return {
@@ -150,8 +150,8 @@ def _rope_factors(spec: DecoderSpec) -> dict[str, torch.Tensor]:
         }
     if rope.scaling != "llama3":
         return {}
-    # Turns within the original context: few turns are slowed by the factor, many not at all (Llama 3.1's rule as
-    # `_compute_llama3_parameters` of transformers states it, solved for the divisor).
+    # Turns within the original context: frequencies with few turns are slowed by the factor, those with many are not
+    # (Llama 3.1's rule as `_compute_llama3_parameters` of transformers states it, solved for the divisor).
     exponents = np.arange(0, spec.head_dim, 2) / spec.head_dim
     turns = (rope.original_context or 8192) * rope.theta**-exponents / (2 * np.pi)
     fast = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
@@ -159,14 +159,14 @@ def _rope_factors(spec: DecoderSpec) -> dict[str, torch.Tensor]:
     return {"rope_freqs.weight": torch.from_numpy(1 / (share + (1 - share) / rope.factor)).float()}
 
 
-def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> Fault | None:
+def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> TensorFault | None:
     wanted = expected.load().numpy()
     if wanted.shape != tensor.shape:
-        return Fault(tensor.name, "other", f"its shape is {list(tensor.shape)} and not {list(wanted.shape)}")
+        return TensorFault(tensor.name, "other", f"its shape is {list(tensor.shape)} and not {list(wanted.shape)}")
     if not is_judged(tensor.type):
-        return Fault(tensor.name, "other", f"its type {tensor.type} cannot be compared")
+        return TensorFault(tensor.name, "other", f"its type {tensor.type} cannot be compared")
     wanted = wanted.reshape(-1, tensor.row)
-    # Q8_0 files are rounded plainly; of the others each linear layer may have codes chosen anew.
+    # Q8_0 files are rounded to the nearest level; linear layers of other types may have codes from GPTQ.
     refined = header.metadata.get("general.file_type") != FILE_TYPES["Q8_0"] and bool(input_name(tensor.name))
     first, worst = 0, 0.0
     places: list[int] = []
@@ -190,11 +190,11 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
         detail += f", where {tensor.type} rounds by at most {100 * rounding:.2g} %" if rounding else ""
     if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
         kind = "permuted"
-    return Fault(tensor.name, kind, ", ".join(filter(None, (_row_words(places, len(wanted)), detail))))
+    return TensorFault(tensor.name, kind, ", ".join(filter(None, (_row_text(places, len(wanted)), detail))))
 
 
-def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[Kind, str]:
-    """The kind of damage to the rows that are wrong, and by how much where that is one number."""
+def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[FaultKind, str]:
+    """Classify the damage to the wrong rows, with its size where one number describes it."""
     if not found.any():
         return "zero", "all of it"
     if complete and 1 < len(found) <= _MOST_MATCHED and _only_moved(found, wanted):
@@ -210,7 +210,7 @@ def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[Kind, s
 
 
 def _only_moved(found: Floats, wanted: Floats) -> bool:
-    """Whether each row stands in the place of another of the wrong rows."""
+    """Whether each wrong row equals the expected value of another wrong row."""
     nearest = torch.from_numpy(_directions(found)) @ torch.from_numpy(_directions(wanted)).T
     best, place = nearest.max(dim=1)
     moved = (best > _SAME_DIRECTION) & (place != torch.arange(len(place)))
@@ -221,17 +221,17 @@ def _directions(rows: Floats) -> Floats:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30), dtype=np.float32)
 
 
-def in_sentences(faults: list[Fault], architecture: str) -> list[str]:
-    """Faults as sentences, one for each kind.
+def fault_sentences(faults: list[TensorFault], architecture: str) -> list[str]:
+    """Describe faults in sentences, one for each kind.
 
     Args:
         faults: faults that were found.
         architecture: architecture of the file.
     """
-    by_kind: dict[Kind, list[Fault]] = {}
+    by_kind: dict[FaultKind, list[TensorFault]] = {}
     for fault in faults:
         by_kind.setdefault(fault.kind, []).append(fault)
-    words: dict[Kind, str] = {
+    texts: dict[FaultKind, str] = {
         "permuted": f"have rows in another order than llama.cpp's {architecture} graph reads them: the permutation of "
         "Q and K is missing or wrong",
         "reordered": "have rows that changed places",
@@ -240,10 +240,10 @@ def in_sentences(faults: list[Fault], architecture: str) -> list[str]:
         "zero": "hold zeros where the trained model has numbers",
         "other": "hold other numbers than the trained model",
     }
-    return [f"{_named(alike)} {words[kind]} ({alike[0].name}: {alike[0].detail})." for kind, alike in by_kind.items()]
+    return [f"{_named(alike)} {texts[kind]} ({alike[0].name}: {alike[0].detail})." for kind, alike in by_kind.items()]
 
 
-def _named(faults: list[Fault]) -> str:
+def _named(faults: list[TensorFault]) -> str:
     names = ", ".join(fault.name for fault in faults[:_MOST_NAMED])
     return f"{names} and {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else names
 
@@ -252,8 +252,8 @@ def _missing(names: set[str], before: str, after: str) -> list[str]:
     return [f"{before} the tensor {name} {after}." for name in sorted(names)[:_MOST_NAMED]]
 
 
-def _row_words(places: list[int], rows: int) -> str:
-    """The rows in words; nothing for tensors of one row."""
+def _row_text(places: list[int], rows: int) -> str:
+    """Describe the rows in words; empty for tensors of one row."""
     if rows == 1:
         return ""
     if len(places) == rows:

@@ -1,7 +1,8 @@
-"""The trained model's weights, worked out a second time and apart from the writer, one tensor in memory at a time.
+"""Compute the trained model's weights a second time, independently of the writer, one tensor in memory at a time.
 
-A fault in `adapter.py` or in the merge must not hide itself, so the adapter's files are read and added here by the
-plain formula of each method (Hu et al. 2021 for LoRA, Kalajdzievski 2023 for rsLoRA, Liu et al. 2024 for DoRA).
+A fault in `adapter.py` or in the merge must not hide itself, so this module reads the adapter's files itself and adds
+them by the plain formula of each method (Hu et al. 2021 for LoRA, Kalajdzievski 2023 for rsLoRA, Liu et al. 2024 for
+DoRA).
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import Any
 
 import torch
 
-from burnish_engine.export.merge import MergedWeights
-from burnish_engine.models.source import ModelSource
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import ModelSource
 
 _PART = re.compile(r"^(?P<module>.+)\.(?P<part>lora_embedding_[AB]|lora_[AB]|lora_magnitude_vector)(?:\.weight)?$")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The base and the adapter that a file is said to be made of.
+    """Base and adapter that a file claims to be made from.
 
     Attributes:
         source: The base model.
-        adapter: The PEFT adapter's folder, or None.
+        adapter: folder of the PEFT adapter, or None.
         rounded: Base tensors that were rounded to NF4 and back before the adapter was added.
     """
 
@@ -37,10 +38,10 @@ class Origin:
 
 
 class TrainedWeights:
-    """The trained model's tensors; read when asked for.
+    """Read tensors of the trained model on demand.
 
     Args:
-        origin: Base model and adapter.
+        origin: base model and adapter.
 
     Raises:
         UsageError: The base is quantized.
@@ -61,11 +62,11 @@ class TrainedWeights:
         return self._base.names
 
     def is_changed(self, name: str) -> bool:
-        """Whether the adapter adds something to a tensor, so that rounding in fp32 can differ from the writer's."""
+        """Whether the adapter changes a tensor, so that rounding in fp32 can differ from the writer's."""
         return name in self._updates
 
     def load(self, name: str) -> torch.Tensor:
-        """A tensor of the trained model in fp32, in the shape of the base checkpoint.
+        """Load a tensor of the trained model in fp32, in the shape of the base checkpoint.
 
         Args:
             name: name in the base checkpoint.
@@ -98,13 +99,13 @@ class TrainedWeights:
         return updated
 
     def _scale(self, module: str) -> float:
-        """Alpha / r, or alpha / sqrt(r) of rsLoRA."""
+        """Scale of the update: alpha / r, or alpha / sqrt(r) for rsLoRA."""
         rank = self._setting("rank_pattern", "r", module)
         alpha = self._setting("alpha_pattern", "lora_alpha", module)
         return alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank)
 
     def _setting(self, patterns: str, usual: str, module: str) -> float:
-        """A module's own value where a pattern names it (peft/utils/other.py, `get_pattern_key`)."""
+        """Look up a module's own value where a pattern names it (peft/utils/other.py, `get_pattern_key`)."""
         for pattern, value in (self._config.get(patterns) or {}).items():
             if re.match(rf"(?:.*\.)?(?:{pattern})$", module):
                 return float(value)

@@ -1,4 +1,4 @@
-"""Compare the tokenizer of a file, entry by entry, with the model's: also where no text that is tried touches it."""
+"""Compare the tokenizer of a file, entry by entry, with the model's, including entries that no probe text touches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from burnish_engine.export.gguf.vocabulary import Vocabulary
 
 _KEYS: Final = "tokenizer.ggml."
 _ARRAYS: Final = {"tokens": "token", "token_type": "type of token", "merges": "merge", "scores": "score of token"}
-"""Key to what one entry is."""
+"""Key of each array to the name of one entry."""
 _ENDS: Final = ("bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id")
 """Special tokens that a file may not name where the model has none: they begin or end texts."""
 _TEMPLATE: Final = "tokenizer.chat_template"
 _MOST_NAMED: Final = 3
 
 VOCABULARY_ARRAYS: Final = frozenset(_KEYS + key for key in _ARRAYS)
-"""Arrays that `read_header` has to read whole for `check_vocabulary`."""
+"""Arrays that `read_header` must read completely for `check_vocabulary`."""
 
 
 def check_vocabulary(header: GgufHeader, wanted: Vocabulary) -> list[str]:
@@ -33,7 +33,7 @@ def check_vocabulary(header: GgufHeader, wanted: Vocabulary) -> list[str]:
         wanted: vocabulary of the model.
 
     Returns:
-        What is wrong, in sentences; empty where nothing is.
+        Findings as sentences; empty where nothing is wrong.
     """
     found = header.metadata
     problems = []
@@ -52,7 +52,7 @@ def check_vocabulary(header: GgufHeader, wanted: Vocabulary) -> list[str]:
         problems += _compare(_ARRAYS[key], held if isinstance(held, tuple) else (), right)
     problems += _special(header, wanted)
     if found.get(_TEMPLATE, "") != wanted.chat_template:
-        problems.append(_template_words(str(found.get(_TEMPLATE, "")), wanted.chat_template))
+        problems.append(_template_text(str(found.get(_TEMPLATE, "")), wanted.chat_template))
     return problems
 
 
@@ -77,7 +77,7 @@ def _special(header: GgufHeader, wanted: Vocabulary) -> list[str]:
     return [f"Its {key} is {one}; the model's is {other}." for key, one, other in pairs if one != other]
 
 
-def _template_words(found: str, wanted: str) -> str:
+def _template_text(found: str, wanted: str) -> str:
     if not found or not wanted:
         return (
             f"Its chat template is missing ({len(wanted)} characters)." if wanted else "The model has no chat template."
@@ -93,11 +93,11 @@ def _template_words(found: str, wanted: str) -> str:
 
 
 def wrong_pre_tokenizer(path: Path, expected: Sequence[tuple[str, list[int]]]) -> list[str]:
-    """A sentence that names the right pre-tokenizer where the file has another; none where no other is right.
+    """Name the right pre-tokenizer in a sentence where the file has another; empty where none fits.
 
     Args:
         path: The file.
-        expected: Texts with the token ids of the model's tokenizer, some of which the file splits differently.
+        expected: texts with the token ids of the model's tokenizer, some of which the file splits differently.
     """
     header = read_header(path)
     if header.metadata.get(_KEYS + "model") != "gpt2":
@@ -106,5 +106,5 @@ def wrong_pre_tokenizer(path: Path, expected: Sequence[tuple[str, list[int]]]) -
     try:
         right = choose_pre_tokenizer(path, expected, ())
     except BurnishError:
-        return []  # none does: the vocabulary itself is another
+        return []  # no pre-tokenizer fits: the vocabulary itself differs
     return [f"Its pre-tokenizer is {found!r}; {right!r} splits text as the model does."] if right != found else []

@@ -1,1 +1,1 @@
-"""GGUF: metadata, tokenizer and tensors."""
+"""GGUF files: metadata, tokenizer and tensors."""

@@ -1,6 +1,6 @@
-"""An adapter alone as a GGUF, which llama.cpp and Ollama add to a base GGUF when they load it.
+"""Write an adapter alone as a GGUF, which llama.cpp and Ollama add to a base GGUF when they load it.
 
-llama.cpp multiplies B·A by alpha / rank, one alpha for the file and the rank of each tensor (llama-adapter.h,
+llama.cpp multiplies B·A by alpha / rank, with one alpha per file and the rank of each tensor (llama-adapter.h,
 `get_scale`). Any other scale (rsLoRA, alpha and rank patterns) is multiplied into B here.
 """
 
@@ -12,13 +12,13 @@ import torch
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.version import burnish_version
-from burnish_engine.export.adapter import Adapter, read_adapter
-from burnish_engine.export.aside import partial_folder, publish, require_space
+from burnish_engine.export.base.staging import publish, require_space, staging_folder
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import Family
 from burnish_engine.export.gguf.write import clean_name
-from burnish_engine.export.merge import MergedWeights
-from burnish_engine.models.source import ModelSource
+from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import ModelSource
 
 _MERGE = "Export it merged instead: `--to gguf` or `--to safetensors`."
 
@@ -28,17 +28,17 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
 
     Args:
         source: The base model.
-        adapter: The PEFT adapter's folder.
-        out: Folder of the file, which is called NAME-lora.gguf.
-        name: What to call it.
+        adapter: folder of the PEFT adapter.
+        out: folder of the file, which is called NAME-lora.gguf.
+        name: name of the model.
 
     Returns:
-        The file.
+        Path of the file.
 
     Raises:
-        UsageError: llama.cpp has no form for this kind of adapter (DoRA, embeddings, whole modules), or for the family.
+        UsageError: llama.cpp cannot represent this kind of adapter (DoRA, embeddings, whole modules), or the family.
         SetupError: The adapter is damaged, or belongs to another model.
-        NoSpaceError: It does not fit the disk.
+        NoSpaceError: The file does not fit the disk.
     """
     found = read_adapter(adapter)
     if why := _why_not(found):
@@ -48,14 +48,14 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
     target = out / f"{clean_name(name)}-lora.gguf"
     size = 4 * sum(update.a.numel() + update.b.numel() for update in found.updates.values())
     require_space(out, size, "The adapter")
-    with partial_folder(out) as aside:
-        _write(found, family, source, aside / "adapter.gguf", name)
-        publish(aside / "adapter.gguf", target)
+    with staging_folder(out) as staging:
+        _write(found, family, source, staging / "adapter.gguf", name)
+        publish(staging / "adapter.gguf", target)
     return target
 
 
 def why_merged(adapter: Path) -> str:
-    """Why llama.cpp cannot add this adapter to a base, so that it must be merged instead: a sentence, or empty.
+    """Explain in a sentence why llama.cpp cannot add an adapter to a base; empty where it can.
 
     Raises:
         SetupError: The adapter is damaged.
@@ -63,7 +63,7 @@ def why_merged(adapter: Path) -> str:
     return _why_not(read_adapter(adapter))
 
 
-def _why_not(adapter: Adapter) -> str:
+def _why_not(adapter: AdapterWeights) -> str:
     dora = [name for name, update in adapter.updates.items() if update.magnitude is not None]
     embeddings = [name for name, update in adapter.updates.items() if update.embedding]
     for what, names in (("is a DoRA adapter", dora), ("changes an embedding", embeddings)):
@@ -75,7 +75,7 @@ def _why_not(adapter: Adapter) -> str:
     return ""
 
 
-def _write(adapter: Adapter, family: Family, source: ModelSource, path: Path, name: str) -> None:
+def _write(adapter: AdapterWeights, family: Family, source: ModelSource, path: Path, name: str) -> None:
     import gguf
 
     spec = source.spec

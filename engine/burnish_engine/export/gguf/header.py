@@ -1,6 +1,6 @@
-"""Read what a GGUF file says it holds: metadata and tensor table. Fast, and safe on hostile files.
+"""Read the metadata and the tensor table of a GGUF file, fast and safely on hostile files.
 
-`gguf.GGUFReader` does the same in seconds for a large vocabulary; long arrays are skipped here. Format:
+`gguf.GGUFReader` takes seconds for a large vocabulary; this reader skips long arrays. Format:
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from burnish_engine.advise.gguf_size import TensorShape
+from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.contract.errors import SetupError, UsageError
 
 MERGED_ONTO, DEQUANTIZED = "burnish.merged_onto", "dequantized"
-"""Key and value in files whose adapter was added to weights rounded to NF4; without it, to the base as it is."""
+"""Key and value in files whose adapter was added to weights rounded to NF4 instead of the base's own."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _NUMBERS = ("general.alignment", "general.file_type", "tokenizer.ggml.tokens")  # of an array, its length is kept
@@ -34,13 +34,13 @@ _MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What stands before a GGUF's tensor data.
+    """Content of a GGUF before its tensor data.
 
     Attributes:
-        metadata: Key to value; short arrays of numbers as tuples, others as their length.
-        tensors: Every tensor with its type.
-        data_start: Where tensor data begins, bytes.
-        offsets: Tensor name to where its data begins, bytes after `data_start`.
+        metadata: value of each key; short arrays of numbers as tuples, others as their length.
+        tensors: every tensor with its type.
+        data_start: offset of the tensor data, bytes.
+        offsets: offset of each tensor's data after `data_start`, bytes.
     """
 
     metadata: dict[str, Any]
@@ -50,11 +50,11 @@ class GgufHeader:
 
     @property
     def architecture(self) -> str:
-        """`general.architecture`."""
+        """Value of `general.architecture`."""
         return str(self.metadata.get("general.architecture", ""))
 
     def number(self, key: str, default: int = 0) -> int:
-        """An integer of the architecture, such as `attention.head_count`; the first layer's where each has its own."""
+        """Return an integer of the architecture, such as `attention.head_count`; of a list, the first layer's."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         if isinstance(value, tuple):
             value = value[0] if value else default
@@ -62,12 +62,12 @@ class GgufHeader:
 
     @property
     def queries_per_key(self) -> int:
-        """Query heads per key head in the first layer, as llama.cpp counts them; 0 where it has none."""
+        """Query heads per key head in the first layer, as llama.cpp counts them; 0 where there are no key heads."""
         heads, keys = self.number("attention.head_count", 1), self.number("attention.head_count_kv", 1)
         return heads // keys if keys else 0
 
     def type_counts(self) -> dict[str, int]:
-        """Type to number of tensors, most frequent first."""
+        """Number of tensors of each type, most frequent first."""
         counts: dict[str, int] = {}
         for tensor in self.tensors:
             counts[tensor.type] = counts.get(tensor.type, 0) + 1
@@ -79,13 +79,13 @@ def read_header(path: Path, arrays: Collection[str] = ()) -> GgufHeader:
 
     Args:
         path: The file.
-        arrays: Keys of arrays that are read whole, however long, such as the vocabulary's.
+        arrays: keys of arrays that are read completely, such as the vocabulary's.
 
     Raises:
         UsageError: The file cannot be read, or is no GGUF.
-        SetupError: It is damaged.
+        SetupError: The file is damaged.
     """
-    if path.exists() and not path.is_file():  # a pipe would be waited for
+    if path.exists() and not path.is_file():  # a pipe would block
         raise UsageError(f"{path} is a folder, a pipe or a device.", "Give a .gguf file.")
     try:
         with path.open("rb") as file:
@@ -117,7 +117,7 @@ def _require_numbers(metadata: dict[str, Any]) -> None:
     """Refuse text where the format has a number, or one for each layer.
 
     Raises:
-        ValueError: It says which key.
+        ValueError: A value is text; the message names its key.
     """
     architecture = metadata.get("general.architecture", "")
     for key in (*_NUMBERS, *(f"{architecture}.{name}" for name in _NUMBERS_OF_ARCHITECTURE)):
@@ -170,7 +170,7 @@ def _array(file: BinaryIO, *, whole: bool) -> int | tuple[Any, ...]:
 
 
 def _tensor(file: BinaryIO) -> tuple[TensorShape, int]:
-    """A tensor and where its data begins."""
+    """Read a tensor's entry and the offset of its data."""
     from gguf.constants import GGMLQuantizationType
 
     name, dimensions = _string(file), _unpack(file, "I")

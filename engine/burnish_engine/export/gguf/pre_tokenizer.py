@@ -1,4 +1,4 @@
-"""Which of llama.cpp's pre-tokenizers splits text as the model's own tokenizer does: found by trying."""
+"""Find, by trying, the llama.cpp pre-tokenizer that splits text as the model's own tokenizer does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import FidelityError, SetupError
-from burnish_engine.models.gguf_runtime import GgufModel
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 PRE_TOKENIZERS = (
     "llama-bpe", "qwen2", "smollm", "gpt-2", "gpt-4o", "tekken", "starcoder", "deepseek-llm", "deepseek-coder",
@@ -18,7 +18,7 @@ PRE_TOKENIZERS = (
     "afmoe", "minimax-m2", "solar-open", "youtu", "joyai-llm", "qwen35", "lfm2", "kimi-k2", "tiny_aya", "mellum",
     "modern-bert", "jais-2", "granite-embed-multi-97m", "default",
 )  # fmt: skip
-"""Names llama.cpp knows (llama-vocab.cpp, load); those an installed version does not know are passed over."""
+"""Names that llama.cpp knows (llama-vocab.cpp, load); names that an installed version does not know are skipped."""
 
 PRE_KEY = "tokenizer.ggml.pre"
 
@@ -28,9 +28,9 @@ class TokenMismatch:
     """A text that two tokenizers split differently.
 
     Attributes:
-        text: The text.
-        ours: Token ids of the model's tokenizer.
-        theirs: Token ids by llama.cpp.
+        text: text that was split.
+        ours: token ids of the model's tokenizer.
+        theirs: token ids of llama.cpp.
     """
 
     text: str
@@ -44,12 +44,12 @@ class TokenMismatch:
 def compare_tokens(
     expected: Sequence[tuple[str, list[int]]], model: GgufModel, most: int | None = None
 ) -> list[TokenMismatch]:
-    """Texts that llama.cpp splits differently.
+    """List the texts that llama.cpp splits differently.
 
     Args:
-        expected: Texts with the token ids of the model's tokenizer.
-        model: The open GGUF; vocabulary only is enough.
-        most: Stop looking after this many.
+        expected: texts with the token ids of the model's tokenizer.
+        model: open GGUF; the vocabulary is enough.
+        most: number of mismatches after which the search stops.
     """
     found: list[TokenMismatch] = []
     for text, ids in expected:
@@ -62,22 +62,22 @@ def compare_tokens(
 
 
 def expected_tokens(tokenizer: Any, strings: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Each text with its token ids, special tokens in it understood and none added."""
+    """Tokenize each text; special tokens in it are recognized and none are added."""
     return [(text, list(tokenizer(text, add_special_tokens=False)["input_ids"])) for text in strings]
 
 
 def choose_pre_tokenizer(
     vocabulary_file: Path, expected: Sequence[tuple[str, list[int]]], preferred: Sequence[str]
 ) -> str:
-    """The first pre-tokenizer with which llama.cpp gives the same ids on every text.
+    """Find the first pre-tokenizer with which llama.cpp gives the same ids on every text.
 
-    Args:
+    vocabulary_file: GGUF with the byte-BPE vocabulary and no tensors.
         vocabulary_file: A GGUF with the byte-BPE vocabulary and no tensors.
-        expected: Texts with their right ids.
-        preferred: Names to try first.
+        expected: texts with their right token ids.
+        preferred: names to try first.
 
     Raises:
-        FidelityError: None does; names the texts on which the nearest one differs.
+        FidelityError: No pre-tokenizer fits; the message names the texts on which the nearest one differs.
     """
     best: tuple[str, list[TokenMismatch]] | None = None
     for name in dict.fromkeys((*preferred, *PRE_TOKENIZERS)):

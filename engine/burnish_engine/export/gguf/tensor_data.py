@@ -9,25 +9,25 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.advise.gguf_size import TensorShape
+from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.export.gguf.codes import Floats, dequantize
+from burnish_engine.export.gguf.block_formats import Floats, dequantize
 from burnish_engine.export.gguf.header import GgufHeader
 
 PIECE = 4 * 1024 * 1024
-"""Numbers that are read at a time."""
+"""Number of values that are read at a time."""
 
 
 def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[Floats]:
-    """A tensor's rows in fp32, [at most `PIECE` / row, row] at a time. The file is open only while one is read.
+    """Yield a tensor's rows in fp32, [at most `PIECE` / row, row] at a time; the file is open only during a read.
 
     Args:
         path: The file.
-        header: Its header.
-        tensor: One of the header's tensors.
+        header: header of the file.
+        tensor: one of the header's tensors.
 
     Raises:
-        SetupError: The file ends before the tensor does, or the type's rows do not fill its blocks.
+        SetupError: The file ends before the tensor does, or the rows do not fill the type's blocks.
         NotImplementedError: gguf cannot dequantize this type.
     """
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType

@@ -1,8 +1,8 @@
-"""A Hugging Face tokenizer as the vocabulary llama.cpp wants.
+"""Convert a Hugging Face tokenizer to the vocabulary that llama.cpp reads.
 
 Two kinds exist among the families known here: byte-level BPE (`gpt2`) and SentencePiece-style BPE with byte fallback
-(`llama`). Token types are those of `gguf.TokenType`. Whether llama.cpp then splits text the same way is tested
-elsewhere (pre_tokenizer.py), never assumed.
+(`llama`). Token types are those of `gguf.TokenType`. `pre_tokenizer.py` tests whether llama.cpp then splits text the
+same way.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 
 from burnish_engine.chat.prompt import render, tokenizer_template
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.data.template import ChatTemplate, adds_bos
-from burnish_engine.models.generate import END_OF_TURN_NAMES, stop_token_ids
+from burnish_engine.data.templates.template import ChatTemplate, adds_bos
+from burnish_engine.models.generation.generate import END_OF_TURN_NAMES, stop_token_ids
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # gguf.TokenType
-_MARK = "Zq7Xv"  # a word no template contains
+_MARK = "Zq7Xv"  # a word that no template contains
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the tokenizer keys of a GGUF say.
+    """Content of a GGUF's tokenizer keys.
 
     Attributes:
-        model: `gpt2` or `llama`.
-        tokens: Text of every token, as many as the embedding has rows.
-        types: Type of every token.
-        merges: Byte-BPE merges as "a b", in order; empty for `llama`.
-        scores: Score of every token for `llama`, else empty.
-        special: Key such as `eos_token_id` to token.
-        add_bos: Whether programs put BOS before a text.
-        add_space_prefix: `llama` only: whether a text gets a space in front, at its start and behind special tokens.
-        chat_template: Jinja template that chats are rendered with.
-        swallows_space: `llama` only: whether special tokens swallow the white space behind them, as Phi-3's do.
+        model: kind of vocabulary, `gpt2` or `llama`.
+        tokens: text of every token, as many as the embedding has rows.
+        types: type of every token.
+        merges: byte-BPE merges as "a b", in order; empty for `llama`.
+        scores: score of every token for `llama`, else empty.
+        special: token id of each key such as `eos_token_id`.
+        add_bos: whether programs put BOS before a text.
+        add_space_prefix: for `llama`: whether a text gets a space in front, at its start and after special tokens.
+        chat_template: Jinja template that renders chats.
+        swallows_space: for `llama`: whether special tokens swallow the white space after them, as Phi-3's do.
     """
 
     model: str
@@ -51,15 +51,15 @@ class Vocabulary:
 
 
 def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = ()) -> Vocabulary:
-    """The vocabulary of a fast tokenizer.
+    """Convert a fast tokenizer to a vocabulary.
 
     Args:
-        tokenizer: A transformers tokenizer backed by `tokenizers`.
-        rows: Rows of the embedding; tokens beyond the tokenizer's are padded as unused.
-        declared_stops: Tokens the model's generation_config declares to end a reply.
+        tokenizer: transformers tokenizer backed by `tokenizers`.
+        rows: number of rows of the embedding; tokens beyond the tokenizer's are padded as unused.
+        declared_stops: ids of the tokens that the model's generation_config declares to end a reply.
 
     Raises:
-        UsageError: The tokenizer is of a kind that cannot be written, or has more tokens than the embedding has rows.
+        UsageError: The kind of tokenizer cannot be written, or it has more tokens than the embedding has rows.
     """
     parsed = json.loads(tokenizer.backend_tokenizer.to_str())
     kind = _kind(parsed)
@@ -82,7 +82,7 @@ def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = (
 
 def _kind(parsed: Mapping[str, Any]) -> str:
     model = parsed["model"]
-    # byte_fallback alone says nothing: without byte tokens it never applies, and llama.cpp aborts for want of them.
+    # byte_fallback alone is not enough: without byte tokens it never applies, and llama.cpp aborts.
     if model.get("type") == "BPE" and model.get("byte_fallback") and any(map(_is_byte, model["vocab"])):
         return "llama"
     if model.get("type") == "BPE" and "ByteLevel" in json.dumps([parsed.get("pre_tokenizer"), parsed.get("decoder")]):
@@ -118,7 +118,7 @@ def _is_byte(text: str) -> bool:
 
 
 def _scores(tokens: list[str], merges: list[str]) -> list[float]:
-    """SentencePiece scores that make llama.cpp merge in the order of the merge list: earlier merges score higher."""
+    """Compute SentencePiece scores that make llama.cpp merge in the list's order: earlier merges score higher."""
     ranks: dict[str, int] = {}
     for rank, pair in enumerate(merges):
         ranks.setdefault(pair.replace(" ", "", 1), rank)
@@ -141,10 +141,10 @@ def _special(tokenizer: Any, template: ChatTemplate, declared_stops: Sequence[in
 
 
 def before_texts(tokenizer: Any) -> str:
-    """The special token behind which texts are to be compared with llama.cpp; empty: as they are.
+    """Special token after which texts are compared with llama.cpp; empty: at the start of the text.
 
-    Some tokenizers (Mistral 7B v0.3: Metaspace that prepends "first") put a space in front of the first text but none
-    behind a special token. llama.cpp knows both or neither. A chat begins with a special token, so what follows one is
+    Some tokenizers (Mistral 7B v0.3: Metaspace that prepends "first") put a space before the first text but none after
+    a special token. llama.cpp does both or neither. A chat begins with a special token, so the behavior after one is
     kept.
     """
     special = tokenizer.bos_token or next(iter(tokenizer.get_added_vocab()), "")
@@ -152,12 +152,12 @@ def before_texts(tokenizer: Any) -> str:
 
 
 def _spaced(tokenizer: Any, text: str) -> bool:
-    """Whether the tokenizer puts a space in front of the text's last letter."""
+    """Whether the tokenizer puts a space before the text's last letter."""
     return "▁" in "".join(tokenizer.tokenize(text)[-2:])
 
 
 def turn_end(tokenizer: Any, template: ChatTemplate) -> int | None:
-    """The special token with which the template ends an assistant's turn; None where there is none.
+    """Special token with which the template ends an assistant's turn; None where there is none.
 
     A fine-tuned model stops with this token, whatever the tokenizer calls its EOS (Llama 3's base says
     `<|end_of_text|>`, its template ends turns with `<|eot_id|>`).
@@ -170,7 +170,7 @@ def turn_end(tokenizer: Any, template: ChatTemplate) -> int | None:
 
 
 def _adds_bos(tokenizer: Any, template: ChatTemplate) -> bool:
-    """Whether programs shall put BOS first: where the tokenizer does, unless chats are rendered without one.
+    """Whether programs must put BOS first: where the tokenizer does, unless chats are rendered without one.
 
     Programs that render the template themselves drop the second BOS; programs with a template of their own (Ollama)
     need the first.
@@ -182,5 +182,5 @@ def _adds_bos(tokenizer: Any, template: ChatTemplate) -> bool:
 def _render(template: ChatTemplate, messages: list[dict[str, str]], *, generation_prompt: bool) -> str:
     try:
         return render(template, messages, generation_prompt=generation_prompt)
-    except UsageError:  # the template does not take this conversation
+    except UsageError:  # the template refuses this conversation
         return ""

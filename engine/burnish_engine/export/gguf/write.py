@@ -12,40 +12,40 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from burnish_engine.advise.gguf_rules import gguf_refusal
+from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.export.aside import Cancelled, never, stop_if
-from burnish_engine.export.folders import Progress, no_progress, to_dtype
+from burnish_engine.export.base.staging import Cancelled, never, stop_if
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
-from burnish_engine.export.merge import MergedWeights
-from burnish_engine.models.source import ModelSource
+from burnish_engine.export.weights.folders import Progress, no_progress, to_dtype
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import ModelSource
 
 _FILE_TYPES = {"F32": 0, "F16": 1, "BF16": 32}  # llama_ftype, llama.h
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 _NAME_TRAPS = re.compile(r"(phi|modern)[-_ ]?(?=3|bert)", re.IGNORECASE)
-"""Names with phi3, phi-3 or modern-bert switch on token rules in libllama that crash other vocabularies
+"""Names with phi3, phi-3 or modern-bert enable token rules in libllama that crash other vocabularies
 (llama-vocab.cpp, "set attributes by model/tokenizer/architecture name")."""
 _PHI3_TOKENS = {"<unk>", "<s>", "</s>", "<|endoftext|>"}
-"""Tokens that those rules name for phi-3, and that must be there."""
+"""Tokens that those rules require for phi-3."""
 
 
 @dataclass(frozen=True)
 class GgufPlan:
-    """Everything a file will hold, before any weight is read. The seam where tests put faults in.
+    """Complete content of a file, before any weight is read; tests inject faults here.
 
     Attributes:
-        architecture: `general.architecture`.
-        general: Keys without prefix, such as `general.name`.
-        metadata: Keys that get the architecture's prefix.
-        vocabulary: Tokenizer.
-        pre_tokenizer: `tokenizer.ggml.pre`; empty for vocabularies without.
-        tensors: All tensors, in order.
-        name_map: Base tensor name to GGUF name.
+        architecture: value of `general.architecture`.
+        general: `general` keys without prefix, such as `name`.
+        metadata: keys that get the architecture's prefix.
+        vocabulary: content of the tokenizer keys.
+        pre_tokenizer: value of `tokenizer.ggml.pre`; empty for vocabularies without one.
+        tensors: all tensors, in order.
+        name_map: function from base tensor name to GGUF name.
     """
 
     architecture: str
@@ -58,7 +58,7 @@ class GgufPlan:
 
     @property
     def queries_per_key(self) -> int:
-        """Query heads per key head in the first layer, as llama.cpp counts them; 0 where it has none."""
+        """Query heads per key head in the first layer, as llama.cpp counts them; 0 where there are no key heads."""
         heads, keys = self.metadata["attention.head_count"], self.metadata["attention.head_count_kv"]
         first = keys[0] if isinstance(keys, list) else keys
         return int(heads) // int(first) if first and not isinstance(heads, list) else 0
@@ -73,19 +73,19 @@ def plan_gguf(
     expected: Sequence[tuple[str, list[int]]],
     scratch: Path,
 ) -> GgufPlan:
-    """Decide what the file will hold, trying out llama.cpp's pre-tokenizers.
+    """Plan the content of a file, testing llama.cpp's pre-tokenizers.
 
     Args:
         source: The base model.
-        weights: Its weights, with the adapter merged in.
-        tokenizer: Its tokenizer.
-        name: What to call the model.
-        expected: Texts with their right token ids.
-        scratch: Folder for a small temporary file.
+        weights: weights of the model, with the adapter merged in.
+        tokenizer: tokenizer of the model.
+        name: name of the model.
+        expected: texts with their right token ids.
+        scratch: folder for a small temporary file.
 
     Raises:
-        UsageError: The family, or something this model uses, cannot be exported to GGUF.
-        FidelityError: llama.cpp has no pre-tokenizer that splits text as this tokenizer does.
+        UsageError: The family, or a feature of this model, cannot be exported to GGUF.
+        FidelityError: No pre-tokenizer of llama.cpp splits text as this tokenizer does.
     """
     model_type = str(source.config.get("model_type"))
     refused = gguf_refusal(model_type, source.spec, source.config, source.name)
@@ -96,7 +96,7 @@ def plan_gguf(
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
         architecture=family.architecture,
-        general=_general(source, weights, _telling_name(name, vocabulary)),
+        general=_general(source, weights, _descriptive_name(name, vocabulary)),
         metadata={**family.metadata(spec, source.config), "vocab_size": rows},
         vocabulary=vocabulary,
         pre_tokenizer="",
@@ -119,15 +119,15 @@ def write_gguf(
     """Write the file. Weights are rounded once, from fp32; one-dimensional tensors stay fp32.
 
     Args:
-        plan: What to write.
-        path: The file to write; not a final name.
+        plan: content of the file.
+        path: file to write, in a staging folder.
         file_type: "F16", "BF16", or "F32" to compare without rounding.
-        progress: Told the share of bytes written.
-        cancelled: Polled between tensors.
+        progress: callback given the share of bytes written.
+        cancelled: callback polled between tensors; True stops the work.
 
     Raises:
-        FidelityError: A weight is beyond what the type can hold.
-        NoSpaceError: The disk is full (through the partial folder's guard: an OSError here).
+        FidelityError: A weight is beyond the range of the type.
+        OSError: The disk is full; the staging folder's guard turns it into NoSpaceError.
         StoppedError: Cancelled.
     """
     writer = _open_writer(plan, path, file_type)
@@ -153,11 +153,11 @@ def write_gguf(
 
 
 def header_bytes(plan: GgufPlan, scratch: Path) -> int:
-    """Size of what stands before the tensor data, in every file type, bytes.
+    """Compute the size of the header, which is equal for every file type, bytes.
 
     Args:
-        plan: What will be written.
-        scratch: Folder for a small temporary file.
+        plan: content of the file.
+        scratch: folder for a small temporary file.
     """
     path = scratch / "header.gguf"
     writer = _open_writer(plan, path, "F16")
@@ -175,12 +175,12 @@ def header_bytes(plan: GgufPlan, scratch: Path) -> int:
 
 
 def clean_name(name: str) -> str:
-    """A model name that is safe as `general.name`: no path parts, none of the names libllama treats specially."""
+    """Make a model name safe as `general.name`: no path parts, and no name that libllama treats specially."""
     return _NAME_TRAPS.sub(r"\1 v", safe_name(name, "model"))
 
 
-def _telling_name(name: str, vocabulary: Vocabulary) -> str:
-    """The `general.name` from which libllama takes how special tokens treat white space; no key of a GGUF says it."""
+def _descriptive_name(name: str, vocabulary: Vocabulary) -> str:
+    """Choose the `general.name`, from which libllama derives how special tokens treat white space."""
     clean = clean_name(name)
     known = set(vocabulary.tokens) >= _PHI3_TOKENS
     return f"{clean} phi-3" if vocabulary.swallows_space and known else clean
@@ -253,7 +253,7 @@ def _try_pre_tokenizers(
 
 
 def _add_info(writer: Any, tensor: PlannedTensor, file_type: str) -> int:
-    """Announce a tensor; its bytes."""
+    """Announce a tensor to the writer; return its size in bytes."""
     import gguf
 
     width = 4 if tensor.full_precision or file_type == "F32" else 2
@@ -264,7 +264,7 @@ def _add_info(writer: Any, tensor: PlannedTensor, file_type: str) -> int:
 
 
 def _array(value: torch.Tensor) -> npt.NDArray[Any]:
-    """Little-endian numbers for the writer; numpy has no bf16, so 16-bit types travel as their bits."""
+    """Convert to little-endian numbers for the writer; numpy has no bf16, so 16-bit types travel as their bits."""
     value = value.contiguous()
     array: npt.NDArray[Any] = (value if value.dtype == torch.float32 else value.view(torch.int16)).numpy()
     return array
@@ -293,7 +293,7 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
 
 
 def _license(source: ModelSource) -> str:
-    """The license that the front matter of the model's README names, such as apache-2.0; else an empty string."""
+    """Read the license, such as apache-2.0, from the front matter of the model's README; empty where it names none."""
     try:
         text = (source.folder / "README.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -303,7 +303,7 @@ def _license(source: ModelSource) -> str:
 
 
 def declared_stops(source: ModelSource) -> list[int]:
-    """Tokens that config.json and generation_config.json of a model declare to end a reply."""
+    """List the tokens that config.json and generation_config.json declare to end a reply."""
     import json
 
     path = source.folder / "generation_config.json"

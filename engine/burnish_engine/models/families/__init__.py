@@ -1,10 +1,10 @@
-"""How the tensors of each family fit the fast decoder. One small file a family; `family` is the lookup."""
+"""Model families: how the tensors of each one fit the fast decoder. One small file a family; `family` looks one up."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family, Module, Vector
 from burnish_engine.models.families.gemma3 import GEMMA3
 from burnish_engine.models.families.llama import LLAMA
@@ -22,17 +22,17 @@ _DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 
 
 def family(model_type: str) -> Family | None:
-    """The family of a config.json's model_type; None where the fast decoder does not know it."""
+    """Return the family of a config.json's model_type; None where the fast decoder does not know it."""
     return _FAMILIES.get(model_type)
 
 
 def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool = False) -> str:
-    """Why the fast decoder does not do this checkpoint, completing "The model ..."; empty where it does.
+    """Explain why the fast decoder does not do this checkpoint, completing "The model ..."; empty where it does.
 
     Args:
-        config: The checkpoint's config.json.
-        spec: What `decoder_spec` read from it.
-        nf4: Whether the run keeps the frozen weights as NF4; then the checkpoint may store them so (bitsandbytes).
+        config: parsed config.json of the checkpoint.
+        spec: specification that `decoder_spec` read from the config.
+        nf4: whether the run keeps the frozen weights as NF4; then the checkpoint may store them so (bitsandbytes).
     """
     stored = config.get("quantization_config")
     if stored and not (nf4 and _is_nf4(stored)):
@@ -48,7 +48,7 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
 
 
 def _is_nf4(stored: Any) -> bool:
-    """Whether a checkpoint's quantization_config says NF4 by bitsandbytes."""
+    """Return whether a checkpoint's quantization_config says NF4 by bitsandbytes."""
     if not isinstance(stored, dict):
         return False
     method = stored.get("quant_method", "bitsandbytes")

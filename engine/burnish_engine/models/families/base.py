@@ -1,11 +1,11 @@
-"""What the fast decoder asks of a family: which tensors of a checkpoint go where in its stacked matrices. No torch."""
+"""Describe a family to the fast decoder: which tensors of a checkpoint go where in its stacked matrices. No torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from burnish_engine.contract.facts import DecoderSpec, RopeSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
 
 Stack = Literal["qkv", "o", "gate_up", "down"]
 Role = Literal["attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "q_norm", "k_norm", "final_norm"]
@@ -21,13 +21,13 @@ class Module:
     """One linear module of the checkpoint and its place in a stacked matrix.
 
     Attributes:
-        path: Its name, such as `model.layers.3.self_attn.k_proj`; `.weight` and `.bias` are its tensors.
-        layer: Which decoder layer.
-        stack: Which stacked matrix of that layer.
-        first_row: Where its rows begin in the stacked matrix.
-        rows: Its outputs.
-        columns: Its inputs.
-        bias: Whether it has a bias of `rows` numbers.
+        path: name of the module, such as `model.layers.3.self_attn.k_proj`; `.weight` and `.bias` are its tensors.
+        layer: number of the decoder layer.
+        stack: stacked matrix of that layer which holds it.
+        first_row: row of the stacked matrix where it begins.
+        rows: number of outputs.
+        columns: number of inputs.
+        bias: whether it has a bias of `rows` numbers.
     """
 
     path: str
@@ -41,13 +41,13 @@ class Module:
 
 @dataclass(frozen=True)
 class Vector:
-    """One norm's weight.
+    """The weight of one norm.
 
     Attributes:
-        path: Name of the module; the tensor is `path.weight`.
-        layer: Which decoder layer; None for the norm before the head.
-        role: What it normalizes.
-        size: How many numbers it has.
+        path: name of the module; the tensor is `path.weight`.
+        layer: number of the decoder layer; None for the norm before the head.
+        role: position of the norm in the layer.
+        size: number of elements.
     """
 
     path: str
@@ -58,7 +58,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Family:
-    """How one family names its tensors, and what the fast decoder does not do of it.
+    """The tensor names of one family, and the features that the fast decoder lacks for it.
 
     The defaults are Llama's names, which most families share.
 
@@ -76,24 +76,24 @@ class Family:
 
     @property
     def embedding_path(self) -> str:
-        """Tensor of the embedding, [vocabulary, hidden]."""
+        """Name of the embedding's tensor, [vocabulary, hidden]."""
         return "model.embed_tokens.weight"
 
     def head_path(self, spec: DecoderSpec) -> str | None:
-        """Tensor of the head, [vocabulary, hidden]; None where it is the embedding."""
+        """Return the name of the head's tensor, [vocabulary, hidden]; None where it is the embedding."""
         return None if spec.tied_embeddings else "lm_head.weight"
 
     def modules(self, spec: DecoderSpec) -> list[Module]:
-        """Every linear module, layer by layer, in the order qkv, o, gate_up, down."""
+        """Return every linear module, layer by layer, in the order qkv, o, gate_up, down."""
         return [module for layer in range(spec.num_layers) for module in self._layer_modules(spec, layer)]
 
     def vectors(self, spec: DecoderSpec) -> list[Vector]:
-        """Every norm's weight, layer by layer, the final norm last."""
+        """Return every norm's weight, layer by layer, the final norm last."""
         found = [vector for layer in range(spec.num_layers) for vector in self._layer_vectors(spec, layer)]
         return [*found, Vector("model.norm", None, "final_norm", spec.hidden_size)]
 
     def tensors(self, spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor that the decoder reads."""
+        """Return name and shape of every tensor that the decoder reads."""
         matrix = (spec.vocab_size, spec.hidden_size)
         shapes: dict[str, tuple[int, ...]] = {self.embedding_path: matrix}
         head = self.head_path(spec)
@@ -106,7 +106,7 @@ class Family:
         return shapes | {f"{vector.path}.weight": (vector.size,) for vector in self.vectors(spec)}
 
     def supported(self, spec: DecoderSpec) -> str:
-        """Why the fast decoder does not do this model; empty where it does.
+        """Explain why the fast decoder does not do this model; empty where it does.
 
         The text completes "The model ...", such as "uses yarn rope".
         """
@@ -163,7 +163,7 @@ class Family:
 
 
 def rotary_dim(partial: float, spec: DecoderSpec) -> int:
-    """How many numbers of each head are rotated, by transformers' rounding."""
+    """Return how many numbers of each head are rotated, with transformers' rounding."""
     return int(spec.head_dim * partial)
 
 

@@ -1,6 +1,6 @@
 """Gemma 3's language model: norms before and after attention and feed-forward, local and global layers, QK norm."""
 
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family
 
 

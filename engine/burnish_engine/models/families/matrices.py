@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from burnish_engine.contract.coverage import Matrix
-from burnish_engine.contract.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.facts.coverage import Matrix
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 
 ROUTER = "router"
 """Kind of the matrices that choose experts. They stay as they are unless a recipe names them."""
@@ -13,7 +13,7 @@ _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
 
 
 def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
-    """The matrices of a layer in the model's order: those counted on the built model, else the family's.
+    """Return the matrices of a layer in the model's order: those counted on the built model, else the family's.
 
     Names are those of transformers 5 (modeling_*.py of each family). A family without a table has Llama's.
     """
@@ -34,7 +34,7 @@ def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
 
 
 def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
-    """Width of a layer's feed-forward; in a mixture that of one expert."""
+    """Return the width of a layer's feed-forward; in a mixture that of one expert."""
     dense = spec.num_experts and layer.feed_forward == "dense"
     return spec.dense_intermediate_size or spec.intermediate_size if dense else spec.intermediate_size
 

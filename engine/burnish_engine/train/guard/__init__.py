@@ -1,1 +1,1 @@
-"""Is it really training? Looks at a run before, while and after it trains, and says what is wrong in one verdict."""
+"""The guard checks before, during and after a run that it really trains, and states what is wrong in one verdict."""

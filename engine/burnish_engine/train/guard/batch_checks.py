@@ -1,4 +1,4 @@
-"""Passes held against the rows they were made of: nothing is measured, only compared, on the CPU in milliseconds."""
+"""Compare micro-batches with the rows they were made of, on the CPU in milliseconds; no model runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.data.pack import IGNORED, MicroBatch
-from burnish_engine.data.tokenize import Document
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.findings import Finding
 
@@ -23,12 +23,12 @@ Ids = npt.NDArray[np.int64]
 
 
 def expected_labels(documents: Sequence[Document]) -> tuple[Ids, Ids]:
-    """Token ids of some rows in a pass, and the labels they should have."""
+    """Build the token ids of some rows in a pass, and the labels that they should have."""
     ids = [document.input_ids.astype(np.int64) for document in documents]
     labels = []
     for document, tokens in zip(documents, ids, strict=True):
         wanted = np.full(len(tokens), IGNORED, dtype=np.int64)
-        wanted[:-1] = np.where(document.learned[1:], tokens[1:], IGNORED)
+        wanted[:-1] = np.where(document.supervised[1:], tokens[1:], IGNORED)
         labels.append(wanted)
     return np.concatenate(ids), np.concatenate(labels)
 
@@ -36,12 +36,12 @@ def expected_labels(documents: Sequence[Document]) -> tuple[Ids, Ids]:
 def check_batches(
     documents: Sequence[Document], batches: Sequence[MicroBatch], ends: Collection[int]
 ) -> Iterator[Finding]:
-    """Compare passes with their rows.
+    """Compare micro-batches with their rows.
 
     Args:
-        documents: All training rows.
-        batches: Some passes over them.
-        ends: Tokens that end a reply.
+        documents: all training rows.
+        batches: some micro-batches of these rows.
+        ends: token ids that end a reply.
     """
     if not any(batch.supervised_tokens for batch in batches):
         yield findings.no_targets(
@@ -65,12 +65,12 @@ def check_batches(
 
 
 def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | None) -> Iterator[Finding]:
-    """Look at the first rows themselves.
+    """Check the first rows themselves: whether replies end, and whether rows were padded before.
 
     Args:
-        documents: All training rows.
-        ends: Tokens that end a reply.
-        pad: The tokenizer's fill token.
+        documents: all training rows.
+        ends: token ids that end a reply.
+        pad: the tokenizer's padding token; None where it has none.
     """
     first = [documents[row] for row in range(min(len(documents), ROWS))]
     whole = [document for document in first if not document.truncated]
@@ -97,7 +97,7 @@ def _check_labels(ids: Ids, wanted: Ids, labels: Ids, ends: Collection[int]) -> 
     counted, should = labels != IGNORED, wanted != IGNORED
     here = np.flatnonzero(counted)
     wrong = here[labels[here] != wanted[here]]
-    if not len(wrong):  # some are missing; those that end replies are told by the caller
+    if not len(wrong):  # some are missing; the caller reports the ones that end replies
         lost = should & ~counted & ~np.isin(wanted, list(ends))
         if lost.any():
             yield findings.other_labels(f"{int(lost.sum()):,} of {int(should.sum()):,} labels are missing")
@@ -117,16 +117,16 @@ def _share(flags: Any) -> float:
 
 
 def _learns(document: Document, ends: Collection[int]) -> bool:
-    return bool((np.isin(document.input_ids, list(ends)) & document.learned).any())
+    return bool((np.isin(document.input_ids, list(ends)) & document.supervised).any())
 
 
 def _fill_run(document: Document, fills: Collection[int]) -> int:
-    """Learned copies of one fill token at the end."""
+    """Count the supervised copies of one padding token at the end of a row."""
     last = int(document.input_ids[-1])
     if last not in fills:
         return 0
     same: Callable[[int], bool] = lambda place: bool(  # noqa: E731
-        document.input_ids[place] == last and document.learned[place]
+        document.input_ids[place] == last and document.supervised[place]
     )
     run = 0
     while run < len(document) and same(len(document) - 1 - run):

@@ -1,8 +1,8 @@
-"""Checksums of tensors where they are, to tell whether a single bit of them changed.
+"""Compute checksums of tensors on their own device, which show whether a single bit changed.
 
-Each number's bits, read as an integer, times an odd weight of its place, summed modulo 2^64: any one change changes the
-sum, and exchanged numbers do as well. It is made in pieces, so that next to no memory is needed, and gives the same on
-every device.
+A checksum adds each number's bits, read as an integer, times an odd weight of its place, modulo 2^64: any one change
+alters the sum, and so do exchanged numbers. It is computed in pieces, so that it needs next to no memory, and is the
+same on every device.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Mapping
 import torch
 
 _PIECE = 1 << 21
-"""Numbers at once; as 64-bit integers 16 MiB, a few times."""
+"""Count of numbers in one piece; as 64-bit integers a piece takes 16 MiB, a few times."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @torch.no_grad()
 def checksums(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """The checksum of each tensor, by the same names. The host waits once for each device.
+    """Compute the checksum of each tensor, by the same names. The host waits once for each device.
 
     Args:
-        tensors: Of any dtype and layout whose last dimension is dense.
+        tensors: tensors of any dtype and layout whose last dimension is dense.
     """
     sums: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
     weights: dict[torch.device, torch.Tensor] = {}
@@ -38,7 +38,7 @@ def checksums(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
 
 
 def changed(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
-    """Names whose checksum is another now."""
+    """List the names whose checksum changed."""
     return [name for name, value in before.items() if name in after and after[name] != value]
 
 

@@ -1,4 +1,4 @@
-"""What the guard can find: checks in the order in which causes explain others, each with verdict, cause and remedy."""
+"""The guard's findings: its checks, ordered so that a cause precedes its effects, and a text for each finding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHECKS: dict[Check, str] = {
     "end_token": "the end of a reply is learned",
     "overfitting": "the held-out loss does not rise while the training loss falls",
 }
-"""Each check and what holds where it finds nothing. Of two that fail, the former explains the latter."""
+"""Each check with the statement that holds where it finds nothing. Of two failed checks, the earlier is the cause."""
 
 _ORDER = {check: place for place, check in enumerate(CHECKS)}
 
@@ -53,11 +53,11 @@ class Finding:
     """A sign that something is wrong.
 
     Attributes:
-        check: Which check found it.
-        sentence: What was found, with the value.
-        cause: What is behind it.
-        remedy: What to do.
-        stops: Whether a run with this does not do its job; otherwise it is worth knowing.
+        check: check that found it.
+        sentence: observation, with the measured value.
+        cause: likely cause.
+        remedy: advice to the user.
+        stops: whether such a run is useless; otherwise the finding is a warning.
     """
 
     check: Check
@@ -68,7 +68,7 @@ class Finding:
 
 
 def foremost(findings: Iterable[Finding]) -> Finding | None:
-    """The one that explains the others: what stops a run before what does not, then in the order of `CHECKS`."""
+    """Return the finding that explains the others: one that stops a run first, then by the order of `CHECKS`."""
     return min(findings, key=lambda finding: (not finding.stops, _ORDER[finding.check]), default=None)
 
 
@@ -77,7 +77,7 @@ _SETUP = "Set Burnish up again; if it stays, report it with the run's folder, or
 
 
 def no_targets(where: str) -> Finding:
-    """Nothing is learned from some passes."""
+    """Report that micro-batches have no supervised token."""
     return Finding(
         "no_targets",
         f"Nothing is learned: {where} no token that the loss counts.",
@@ -88,7 +88,7 @@ def no_targets(where: str) -> Finding:
 
 
 def coverage(reached: str, planned: str) -> Finding:
-    """What is trained is something else than the plan said."""
+    """Report that the adapter covers other layers than the plan announced."""
     return Finding(
         "coverage",
         f"The adapter reaches {reached}; planned were {planned}.",
@@ -99,7 +99,7 @@ def coverage(reached: str, planned: str) -> Finding:
 
 
 def padding(counted: int, real: int, what: str) -> Finding:
-    """More tokens are counted than there are."""
+    """Report that more tokens are counted than the rows have."""
     return Finding(
         "padding",
         f"Padding is counted as tokens: {what} {counted:,} where the rows have {real:,}.",
@@ -109,7 +109,7 @@ def padding(counted: int, real: int, what: str) -> Finding:
 
 
 def padded_rows(rows: int, token: int, run: int) -> Finding:
-    """Rows end in many learned copies of one token."""
+    """Report that rows end in many supervised copies of one token."""
     return Finding(
         "padding",
         f"Padding is counted as tokens: {rows} of the first rows end in up to {run} learned copies of token {token}.",
@@ -119,7 +119,7 @@ def padded_rows(rows: int, token: int, run: int) -> Finding:
 
 
 def fewer_tokens(counted: int, real: int, step: int) -> Finding:
-    """Tokens got lost on the way."""
+    """Report that a step learned from fewer tokens than its rows have."""
     return Finding(
         "labels",
         f"Step {step} learned from {counted:,} tokens where its rows have {real:,}.",
@@ -129,7 +129,7 @@ def fewer_tokens(counted: int, real: int, step: int) -> Finding:
 
 
 def shifted(how: str, evidence: str) -> Finding:
-    """Labels are not the next token's."""
+    """Report that labels are shifted against the next token."""
     return Finding(
         "labels",
         f"The labels are shifted by one: {evidence}.",
@@ -139,7 +139,7 @@ def shifted(how: str, evidence: str) -> Finding:
 
 
 def other_labels(evidence: str) -> Finding:
-    """The loss is not that of the rows."""
+    """Report that the loss or the labels do not belong to the rows' next tokens."""
     return Finding(
         "labels",
         f"The loss is not that of the rows' next tokens: {evidence}.",
@@ -149,7 +149,7 @@ def other_labels(evidence: str) -> Finding:
 
 
 def leak(evidence: str) -> Finding:
-    """Documents see each other."""
+    """Report that documents of one pass see each other."""
     return Finding(
         "leak",
         f"Documents of one pass see each other: {evidence}.",
@@ -159,7 +159,7 @@ def leak(evidence: str) -> Finding:
 
 
 def end_token(rows: int) -> Finding:
-    """Replies never end."""
+    """Report that no row teaches the token that ends a reply."""
     return Finding(
         "end_token",
         f"The token that ends a reply is never a target: none of the first {rows} whole rows teaches it.",
@@ -170,7 +170,7 @@ def end_token(rows: int) -> Finding:
 
 
 def end_token_lost(count: int) -> Finding:
-    """The rows teach it, the passes do not."""
+    """Report that the rows teach the end of a reply but the micro-batches do not."""
     return Finding(
         "end_token",
         f"The token that ends a reply is never a target: the first passes hold it {count} times, always without a "
@@ -181,7 +181,7 @@ def end_token_lost(count: int) -> Finding:
 
 
 def not_finite(loss: float, precision: str) -> Finding:
-    """The loss before any training is no number."""
+    """Report that the loss before any training is not finite."""
     return Finding(
         "not_finite",
         f"Before any training the loss of a few rows is {loss}.",
@@ -191,7 +191,7 @@ def not_finite(loss: float, precision: str) -> Finding:
 
 
 def zero_gradient(where: str) -> Finding:
-    """Nothing would change."""
+    """Report that the gradient is exactly 0."""
     return Finding(
         "zero_gradient",
         f"There is no gradient: its norm is exactly 0 {where}.",
@@ -201,7 +201,7 @@ def zero_gradient(where: str) -> Finding:
 
 
 def detached(names: list[str], of: int) -> Finding:
-    """Some layers are cut off."""
+    """Report that some trained layers get no gradient."""
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return Finding(
         "detached",
@@ -212,7 +212,7 @@ def detached(names: list[str], of: int) -> Finding:
 
 
 def learning_rate(steps: int) -> Finding:
-    """No step goes anywhere."""
+    """Report that the learning rate was 0 in all steps."""
     return Finding(
         "learning_rate",
         f"The learning rate was 0 in all of the {steps} steps so far.",
@@ -222,7 +222,7 @@ def learning_rate(steps: int) -> Finding:
 
 
 def unchanged(steps: int, names: list[str], of: int) -> Finding:
-    """The optimizer changes nothing."""
+    """Report that steps did not change the trained weights."""
     which = "What is trained" if len(names) == of else f"{len(names)} of {of} trained parts (first {names[0]})"
     return Finding(
         "unchanged",
@@ -233,7 +233,7 @@ def unchanged(steps: int, names: list[str], of: int) -> Finding:
 
 
 def base_changed(names: list[str]) -> Finding:
-    """The frozen base moved."""
+    """Report that frozen weights of the base model changed."""
     return Finding(
         "base_changed",
         f"Frozen weights of the base model changed while training: {', '.join(names[:3])}"
@@ -245,7 +245,7 @@ def base_changed(names: list[str]) -> Finding:
 
 
 def zero_loss(where: str) -> Finding:
-    """Nothing left to learn, or nothing measured."""
+    """Report that the loss is exactly 0."""
     return Finding(
         "zero_loss",
         f"The loss is exactly 0 {where}.",
@@ -255,7 +255,7 @@ def zero_loss(where: str) -> Finding:
 
 
 def constant_loss(loss: float, steps: int) -> Finding:
-    """Nothing moves."""
+    """Report that the loss did not change over several steps."""
     return Finding(
         "constant_loss",
         f"The loss was {loss:.6g}, to six digits, in {steps} steps in a row.",
@@ -265,7 +265,7 @@ def constant_loss(loss: float, steps: int) -> Finding:
 
 
 def same_output(rows: int, steps: int, *, stops: bool) -> Finding:
-    """Training was for nothing."""
+    """Report that the trained model gives the same logits as its base."""
     return Finding(
         "same_output",
         f"After {steps} steps the trained model gives the same logits as its base, to the last digit, on {rows} rows.",
@@ -276,7 +276,7 @@ def same_output(rows: int, steps: int, *, stops: bool) -> Finding:
 
 
 def overfitting(before: float, now: float, training: tuple[float, float]) -> Finding:
-    """It learns the rows by heart."""
+    """Report that the held-out loss rises while the training loss falls."""
     return Finding(
         "overfitting",
         f"The held-out loss rises ({before:.3f} to {now:.3f}) while the training loss falls ({training[0]:.3f} to "

@@ -1,4 +1,4 @@
-"""The guard of a run: when it looks, what it concludes, and where that is written down."""
+"""The guard of a run: it schedules the checks, draws one verdict from their findings, and reports it."""
 
 from __future__ import annotations
 
@@ -8,50 +8,51 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from burnish_engine.contract.card import CardGuard
-from burnish_engine.contract.coverage import Coverage
 from burnish_engine.contract.errors import DivergedError
-from burnish_engine.contract.events import GuardReported, Verdict
-from burnish_engine.contract.recipe import Recipe
-from burnish_engine.data.prepare import Prepared
-from burnish_engine.data.tokenize import Document
-from burnish_engine.train.engine import Engine, StepResult
-from burnish_engine.train.guard import findings, probes
+from burnish_engine.contract.facts.coverage import Coverage
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.card import CardGuard
+from burnish_engine.contract.run.events import GuardReported, Verdict
+from burnish_engine.data.prepare import PreparedDataset
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.train.base.engine import Engine, StepResult
+from burnish_engine.train.base.schedule import warmup_steps
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.guard import findings, probe_checks
 from burnish_engine.train.guard.batch_checks import PASSES, check_batches, check_rows
 from burnish_engine.train.guard.checksums import changed, checksums
+from burnish_engine.train.guard.choose_probe import probe_for
+from burnish_engine.train.guard.engine_probe import Audit
 from burnish_engine.train.guard.findings import CHECKS, Check, Finding, foremost
-from burnish_engine.train.guard.look import Audit, look_into
-from burnish_engine.train.guard.record import GuardRecord, ToldFinding
+from burnish_engine.train.guard.record import GuardRecord, KeptFinding
 from burnish_engine.train.guard.watch import Trouble, Watch
-from burnish_engine.train.schedule import warmup_steps
-from burnish_engine.train.stream import BatchStream
 
 When = Literal["before", "after_warmup", "training", "end"]
 Run = Callable[[str, Callable[[Engine], list[Finding]]], list[Finding]]
-"""Does something with the engine itself, again with a smaller plan where memory runs out: (what, action)."""
+"""Function (what, action) that runs an action on the engine, again with a smaller plan where memory runs out."""
 Report = Callable[[GuardReported, CardGuard], None]
 
-_FIRST_STEPS, _MOST_STEPS = 3, 20  # after which what is trained must have changed
+_FIRST_STEPS, _MOST_STEPS = 3, 20  # least and most steps after which the trained weights must have changed
 _LEAST_FOR_OUTPUT = 5  # steps after which the output must have changed
 _SURE_IN_16_BITS = 20  # steps; fewer may move less than 16 bits show
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the guard looks at beside the engine.
+class GuardInputs:
+    """Facts of a run that the guard uses beside the engine.
 
     Attributes:
-        recipe: The run.
-        data: What it learns from.
-        stream: Its passes.
-        total_steps: Of the run.
-        precision: What is computed in.
-        pad: The tokenizer's fill token.
-        planned: coverage that the plan announced; None: it announced none, or the run goes on.
+        recipe: recipe of the run.
+        data: tokenized rows.
+        stream: micro-batches of the run.
+        total_steps: optimizer steps of the run.
+        precision: compute precision, "fp32", "bf16" or "fp16".
+        pad: the tokenizer's padding token; None where it has none.
+        planned: coverage that the plan announced; None: it announced none, or the run is resumed.
     """
 
     recipe: Recipe
-    data: Prepared
+    data: PreparedDataset
     stream: BatchStream
     total_steps: int
     precision: str
@@ -60,25 +61,25 @@ class Facts:
 
 
 class Guard:
-    """Looks at a run before, while and after it trains.
+    """Checks a run before, during and after training.
 
     Args:
-        facts: Of the run.
-        report: Writes a verdict down.
+        facts: facts of the run.
+        report: function that records a verdict.
 
     Attributes:
-        watch: What every step says.
+        watch: checks on the numbers of every step.
     """
 
-    def __init__(self, facts: Facts, report: Report) -> None:
+    def __init__(self, facts: GuardInputs, report: Report) -> None:
         self._facts, self._report = facts, report
         section = facts.recipe.guard
         self.watch = Watch(section, facts.precision)
         self._action, self._probes = section.action, section.probes and section.action != "off"
-        self._rows: Sequence[Document] = probes.choose_rows(facts.data.train) if self._probes else []
+        self._rows: Sequence[Document] = probe_checks.choose_rows(facts.data.train) if self._probes else []
         self._passed: list[Check] = []
         self._failed: set[Check] = set()
-        self._told: Finding | None = None
+        self._reported: Finding | None = None
         self._trained: dict[str, int] = {}
         self._frozen: dict[str, int] = {}
         self._began = self._due = 0
@@ -87,14 +88,14 @@ class Guard:
         self._coverage = Coverage(kinds=())
 
     def begin(self, run: Run, step: int) -> None:
-        """Look before training starts, or goes on after `step` steps.
+        """Check the run before training starts, or continues after `step` steps.
 
         Args:
-            run: How to get at the engine.
-            step: Optimizer steps done.
+            run: function that runs an action on the engine.
+            step: optimizer steps done.
 
         Raises:
-            DivergedError: The run would not do its job.
+            DivergedError: A finding stops the run.
         """
         section, total = self._facts.recipe.train, self._facts.total_steps
         self._began = step
@@ -103,41 +104,41 @@ class Guard:
         if self._action == "off":
             return
         began = time.perf_counter()
-        found = run("the first look of the guard", lambda engine: self._look_before(engine, fresh=step == 0))
+        found = run("the first look of the guard", lambda engine: self._check_before(engine, fresh=step == 0))
         checks: list[Check] = ["no_targets", "labels", "padding", "end_token", *self._measured, *self._gradient_checks]
         checks += ["coverage"] if self._facts.planned else []
         self._conclude("before", step, found, checks, began)
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time for the look after warmup: at this step, or later where no step was taken yet."""
+        """Return whether the check after warmup is due: at this step, or later where no step was taken yet."""
         return self._probes and bool(self._due) and step >= self._due
 
     def after_warmup(self, run: Run, step: int) -> None:
-        """Look whether steps changed what they should, and nothing else. All results must have been taken in.
+        """Check that steps changed the trained weights and nothing else. All results must have been collected.
 
         Raises:
-            DivergedError: They did not.
+            DivergedError: A finding stops the run.
         """
         if self.watch.state.taken < min(_FIRST_STEPS, step) or not self.watch.state.rate_seen:
             return  # in fp16 the first steps may all be skipped
         began = time.perf_counter()
         self._due = 0
-        found = run("the guard's look after warmup", lambda engine: self._look_after(engine, step))
+        found = run("the guard's look after warmup", lambda engine: self._check_after(engine, step))
         checks: list[Check] = ["unchanged", *self._base_checks, *self._gradient_checks]
         self._conclude("after_warmup", step, found, checks, began)
 
     def step(self, result: StepResult, first: int) -> Trouble | None:
-        """Take in a step's result.
+        """Check a step's result.
 
         Args:
-            result: It.
-            first: Number of its first micro-batch, from the start of the run.
+            result: result of the step.
+            first: number of its first micro-batch, from the start of the run.
 
         Returns:
-            Trouble where there were too many bad steps.
+            Trouble where too many steps were bad; else None.
 
         Raises:
-            DivergedError: The run does not do its job.
+            DivergedError: A finding stops the run.
         """
         trouble = self.watch.step(result)
         if self._action != "off" and trouble is None:
@@ -148,21 +149,21 @@ class Guard:
         return trouble
 
     def evaluated(self, step: int, loss: float) -> None:
-        """Take in a held-out loss."""
+        """Check a held-out loss against the earlier ones."""
         finding = self.watch.evaluated(loss)
         if finding and self._action != "off":
             self._conclude("training", step, [finding])
 
     def end(self, run: Run, step: int, *, whole: bool) -> None:
-        """Look at what came out.
+        """Check the trained model.
 
         Args:
-            run: How to get at the engine.
-            step: Optimizer steps made.
-            whole: The run was not ended early by a person.
+            run: function that runs an action on the engine.
+            step: optimizer steps made.
+            whole: whether the run was not ended early by the user.
 
         Raises:
-            DivergedError: It is not what the run was for.
+            DivergedError: A finding stops the run.
         """
         if self._action == "off" or not step or step == self._began:
             return
@@ -171,73 +172,73 @@ class Guard:
         found = [rate] if rate else []
         self._measured = []
         if self._probes:
-            found += run("the last look of the guard", lambda engine: self._look_at_end(engine, step, whole=whole))
+            found += run("the last look of the guard", lambda engine: self._check_end(engine, step, whole=whole))
         self._conclude("end", step, found, [*self.watch.seen(), *self._measured], began)
 
-    def keep(self, record: GuardRecord) -> GuardRecord:
-        """The record with what the guard knows."""
-        told = ToldFinding(**asdict(self._told)) if self._told else None
+    def record_state(self, record: GuardRecord) -> GuardRecord:
+        """Return the record with the guard's state filled in."""
+        told = KeptFinding(**asdict(self._reported)) if self._reported else None
         return record.model_copy(update={"watch": self.watch.state, "told": told, "passed": list(self._passed)})
 
     def restore(self, record: GuardRecord) -> None:
-        """Go on from what a checkpoint kept."""
+        """Restore the guard's state from a checkpoint's record."""
         self.watch.state = record.watch.model_copy(deep=True)
-        self._told = Finding(**record.told.model_dump()) if record.told else None
-        self._failed = {self._told.check} if self._told else set()
+        self._reported = Finding(**record.told.model_dump()) if record.told else None
+        self._failed = {self._reported.check} if self._reported else set()
         self._passed = list(record.passed)
 
-    # What is looked at
+    # Checks
 
-    def _look_at_rows(self) -> Iterable[Finding]:
+    def _check_rows(self) -> Iterable[Finding]:
         facts = self._facts
         budget = facts.stream.budget()
         batches = [facts.stream[index] for index in range(min(PASSES, budget.micro_batches))]
         yield from check_rows(facts.data.train, facts.data.end_token_ids, facts.pad)
         yield from check_batches(facts.data.train, batches, facts.data.end_token_ids)
 
-    def _look_at_coverage(self) -> Iterable[Finding]:
+    def _check_coverage(self) -> Iterable[Finding]:
         planned = self._facts.planned
         if planned and set(planned.kinds) != set(self._coverage.kinds):
             yield findings.coverage(self._coverage.text, planned.text)
 
-    def _look_before(self, engine: Engine, *, fresh: bool) -> list[Finding]:
+    def _check_before(self, engine: Engine, *, fresh: bool) -> list[Finding]:
         self._coverage = engine.coverage
-        told = [*self._look_at_coverage(), *self._look_at_rows()]
-        if not self._probes or any(finding.stops for finding in told):
-            return told
-        look, at = look_into(engine), self._at(fresh=fresh)
-        self._frozen = checksums(look.frozen())
-        self._trained = checksums(look.trained())
+        early = [*self._check_coverage(), *self._check_rows()]
+        if not self._probes or any(finding.stops for finding in early):
+            return early
+        probe, at = probe_for(engine), self._conditions(fresh=fresh)
+        self._frozen = checksums(probe.frozen())
+        self._trained = checksums(probe.trained())
         if not self._rows:
-            return told
+            return early
         self._measured = ["not_finite", "zero_loss"] if len(self._rows) == 1 else ["not_finite", "zero_loss", "leak"]
-        found, audit = probes.check_loss(look, self._rows, at)
+        found, audit = probe_checks.check_loss(probe, self._rows, at)
         if not found:
             found += self._gradients(audit)
-        return [*told, *found, *probes.check_leaks(look, self._rows, at)]
+        return [*early, *found, *probe_checks.check_leaks(probe, self._rows, at)]
 
-    def _look_after(self, engine: Engine, step: int) -> list[Finding]:
-        look = look_into(engine)
+    def _check_after(self, engine: Engine, step: int) -> list[Finding]:
+        probe = probe_for(engine)
         found = self._unchanged(engine, step) + self._base(engine)
         if self._rows and not found:
-            audit = look.audit(probes.pass_of(self._rows))
+            audit = probe.audit(probe_checks.pass_of(self._rows))
             if not audit.counted:
                 return [findings.no_targets("a pass over rows with learned tokens holds")]
             found += self._gradients(audit)
-            if found and found[0].check == "detached" and probes.same_output(look, self._rows):
+            if found and found[0].check == "detached" and probe_checks.same_output(probe, self._rows):
                 found = [findings.same_output(len(self._rows), step, stops=True)]  # which explains it
         return found
 
-    def _look_at_end(self, engine: Engine, step: int, *, whole: bool) -> list[Finding]:
-        look, made = look_into(engine), step - self._began
+    def _check_end(self, engine: Engine, step: int, *, whole: bool) -> list[Finding]:
+        probe, made = probe_for(engine), step - self._began
         found = self._base(engine)
         self._measured = list(self._base_checks)
         if whole and self._due and self.watch.state.taken:  # the run was too short for the look after warmup
             found += self._unchanged(engine, step)
             self._measured.append("unchanged")
-        rows = probes.choose_rows(self._facts.data.validation) or self._rows
+        rows = probe_checks.choose_rows(self._facts.data.validation) or self._rows
         if whole and made >= _LEAST_FOR_OUTPUT and rows and not found:
-            same = probes.same_output(look, rows)
+            same = probe_checks.same_output(probe, rows)
             self._measured += [] if same is None else ["same_output"]
             if same:
                 sure = self._facts.precision == "fp32" or made >= _SURE_IN_16_BITS
@@ -245,15 +246,15 @@ class Guard:
         return found
 
     def _gradients(self, audit: Audit) -> list[Finding]:
-        finite = all(math.isfinite(part.norm) for part in audit.parts.values())
-        # In fp16 the loss scale may still have to be found; elsewhere the steps themselves will tell.
+        finite = all(math.isfinite(part.norm) for part in audit.tensors.values())
+        # In fp16 the loss scale may still have to be found; elsewhere the steps themselves will show.
         self._gradient_checks = ["zero_gradient", "detached"] if finite else []
-        return probes.check_gradients(audit) if finite else []
+        return probe_checks.check_gradients(audit) if finite else []
 
     def _unchanged(self, engine: Engine, step: int) -> list[Finding]:
-        look = look_into(engine)
-        still, of = probes.unmoved_groups(look, self._trained, checksums(look.trained()))
-        partly = engine.trains == "adapter" and not self._facts.recipe.masking.acts
+        probe = probe_for(engine)
+        still, of = probe_checks.unmoved_groups(probe, self._trained, checksums(probe.trained()))
+        partly = engine.trains == "adapter" and not self._facts.recipe.masking.is_active
         if partly and len(still) < of:
             still = [name for name in still if "expert" not in name]  # one that no token was sent to stays as it is
         if not still or (len(still) < of and not partly):
@@ -261,22 +262,22 @@ class Guard:
         return [findings.unchanged(step - self._began, still, of)]
 
     def _base(self, engine: Engine) -> list[Finding]:
-        names = changed(self._frozen, checksums(look_into(engine).frozen()))
+        names = changed(self._frozen, checksums(probe_for(engine).frozen()))
         return [findings.base_changed(names)] if names else []
 
     @property
     def _base_checks(self) -> list[Check]:
         return ["base_changed"] if self._frozen else []
 
-    def _at(self, *, fresh: bool) -> probes.Circumstances:
-        return probes.Circumstances(self._facts.precision, self._facts.recipe.adapter.dropout, fresh)
+    def _conditions(self, *, fresh: bool) -> probe_checks.ProbeConditions:
+        return probe_checks.ProbeConditions(self._facts.precision, self._facts.recipe.adapter.dropout, fresh)
 
-    # What follows
+    # Verdict
 
     def _conclude(
         self, when: When, step: int, found: list[Finding], checks: Iterable[Check] = (), began: float | None = None
     ) -> None:
-        """Write the verdict down; of several findings the one that explains the others. Each is told once."""
+        """Report the verdict: of several findings, the one that explains the others. Each check is reported once."""
         known = self._failed
         new = [finding for finding in found if finding.check not in known]
         failed = known | {finding.check for finding in new}
@@ -285,17 +286,17 @@ class Guard:
         finding = foremost(new)
         if finding is None and began is None:
             return
-        told = foremost([one for one in (self._told, finding) if one])
-        self._told = told
-        verdict: Verdict = "training" if told is None else "not_training" if told.stops else "suspicious"
+        shown = foremost([one for one in (self._reported, finding) if one])
+        self._reported = shown
+        verdict: Verdict = "training" if shown is None else "not_training" if shown.stops else "suspicious"
         reached = self._coverage.text if self._facts.recipe.adapter.method != "full" else ""
-        words = told.sentence if told else _all_well(when, len(self._passed), reached)
+        text = shown.sentence if shown else _all_well(when, len(self._passed), reached)
         card = CardGuard(
             verdict=verdict,
-            sentence=words,
-            check=told.check if told else "",
-            cause=told.cause if told else "",
-            remedy=told.remedy if told else "",
+            sentence=text,
+            check=shown.check if shown else "",
+            cause=shown.cause if shown else "",
+            remedy=shown.remedy if shown else "",
             passed=list(self._passed),
             coverage=reached,
         )
@@ -306,11 +307,11 @@ class Guard:
 
 
 def _all_well(when: When, checks: int, reached: str) -> str:
-    words = {
+    text = {
         "before": "Nothing speaks against training",
         "after_warmup": "It is training",
         "training": "It is training",
         "end": "It trained",
     }
     covered = f" The adapter reaches {reached}." if reached else ""
-    return f"{words[when]}: {checks} checks found nothing.{covered}"
+    return f"{text[when]}: {checks} checks found nothing.{covered}"

@@ -1,18 +1,18 @@
-"""What the guard has to know of a run's past to go on exactly, as a checkpoint keeps it."""
+"""The guard's state in a checkpoint, with which a resumed run continues exactly."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.card import CardRollback
-from burnish_engine.train.checkpoint import Position
-from burnish_engine.train.early_stopping import BestSoFar
+from burnish_engine.contract.run.card import CardRollback
 from burnish_engine.train.guard.findings import Check
 from burnish_engine.train.guard.watch import WatchState
+from burnish_engine.train.lifecycle.checkpoint import Position
+from burnish_engine.train.lifecycle.early_stopping import BestSoFar
 
 
-class ToldFinding(BaseModel):
-    """A finding as it is kept."""
+class KeptFinding(BaseModel):
+    """A finding in a checkpoint."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -24,19 +24,19 @@ class ToldFinding(BaseModel):
 
 
 class GuardRecord(BaseModel):
-    """Content of `Position.guard`."""
+    """Content of `Position.guard`: the state of guard, early stopping and rollback."""
 
     model_config = ConfigDict(extra="ignore")
 
     watch: WatchState = WatchState()
-    told: ToldFinding | None = None
+    told: KeptFinding | None = None
     passed: list[Check] = []
     best: BestSoFar = BestSoFar()
     rollback: CardRollback | None = None
 
 
 def read_record(position: Position | None) -> GuardRecord:
-    """Of a checkpoint; empty at the start, and of a checkpoint from before there was a guard."""
+    """Read the guard's record of a checkpoint; empty at the start, and for a checkpoint older than the guard."""
     if position is None or not position.guard:
         return GuardRecord()
     return GuardRecord.model_validate_json(position.guard)

@@ -1,10 +1,10 @@
-"""What is watched all the time, on numbers that every step gives anyway: nothing here waits for the device.
+"""Checks on the numbers that every step reports anyway; nothing here waits for the device.
 
-A step is bad when it was not taken, when its loss was no number, or when it spikes. In fp16 a step that was not taken
-is usual: the loss scale is halved until gradients are finite. It is bad there only with a loss that is no number, or at
-the smallest scale. A spike is a loss far above those of the steps before: eight robust standard deviations (1.4826 MAD)
-above their median, and at least half of it and one nat. Steps that learn from few tokens are not judged, since their
-loss says little.
+A step is bad when it was not taken, when its loss was not finite, or when the loss spikes. In fp16 steps that are not
+taken are usual: the loss scale is halved until gradients are finite. There such a step is bad only with a loss that is
+not finite, or at the smallest scale. A spike is a loss far above those of the steps before: eight robust standard
+deviations (1.4826 MAD) above their median, and at least half of it and one nat. Steps with few supervised tokens are
+not judged, since their loss says little.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.recipe import GuardSection
-from burnish_engine.train.engine import StepResult
+from burnish_engine.contract.recipe.recipe import GuardSection
+from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.findings import Check, Finding
 
@@ -30,7 +30,7 @@ _RISE = 0.01  # share of its best value that it lies above that
 
 
 class WatchState(BaseModel):
-    """What has to be known of the steps so far to go on exactly; part of every checkpoint."""
+    """State of the watch after the steps so far; part of every checkpoint."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -53,12 +53,12 @@ class WatchState(BaseModel):
 
 @dataclass(frozen=True)
 class Trouble:
-    """Too many bad steps.
+    """Too many bad steps within the recipe's window.
 
     Attributes:
-        step: The last one.
-        first: The first one that counts.
-        reason: In a sentence.
+        step: number of the last bad step.
+        first: number of the first bad step in the window.
+        reason: explanation in a sentence.
     """
 
     step: int
@@ -68,12 +68,12 @@ class Trouble:
 
 @dataclass
 class Watch:
-    """Watches steps and evaluations.
+    """Watches the numbers of steps and evaluations.
 
     Attributes:
-        section: The recipe's.
-        precision: What is computed in.
-        state: Of the steps so far.
+        section: the recipe's guard section.
+        precision: compute precision, "fp32", "bf16" or "fp16".
+        state: state after the steps so far.
     """
 
     section: GuardSection
@@ -81,37 +81,37 @@ class Watch:
     state: WatchState = field(default_factory=WatchState)
 
     def step(self, result: StepResult) -> Trouble | None:
-        """Take in a step; trouble once there were too many bad ones."""
+        """Record a step; return trouble once too many steps were bad."""
         state = self.state
-        said = self._badness(result)
+        said = self._why_bad(result)
         if said:
             state.bad = [step for step in state.bad if step > result.step - self.section.window]
             state.bad.append(result.step)
             if len(state.bad) >= self.section.troubles:
                 first, count = state.bad[0], len(state.bad)
-                words = f"{count} of the last {result.step - first + 1} steps were bad; " if count > 1 else ""
-                return Trouble(result.step, first, f"{words[:1].upper()}{words[1:]}at step {result.step} {said}.")
+                text = f"{count} of the last {result.step - first + 1} steps were bad; " if count > 1 else ""
+                return Trouble(result.step, first, f"{text[:1].upper()}{text[1:]}at step {result.step} {said}.")
             return None
         if result.taken and math.isfinite(result.loss) and result.supervised:
             self._remember(result)
         return None
 
     def suspects(self, step: int) -> bool:
-        """Whether there were bad steps lately, so that no older checkpoint should be thrown away."""
+        """Return whether recent steps were bad, so that no older checkpoint should be deleted."""
         return any(bad > step - self.section.window for bad in self.state.bad)
 
     def check(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
-        """What a step says against the run.
+        """Return the findings of a step.
 
         Args:
-            result: It.
-            tokens: Real tokens that its passes have by the rows they were made of.
-            supervised: Of these, the ones to be learned.
+            result: result of the step.
+            tokens: real tokens of its micro-batches, counted in their rows.
+            supervised: supervised tokens among these.
         """
         return [*self._counts(result, tokens, supervised), *self._runs(result)]
 
     def evaluated(self, loss: float) -> Finding | None:
-        """Take in a held-out loss, with the training losses since the one before."""
+        """Record a held-out loss with the mean training loss since the one before; return a finding of overfitting."""
         state = self.state
         if not (state.number_losses and math.isfinite(loss)):
             return None
@@ -131,12 +131,12 @@ class Watch:
         return None
 
     def no_rate(self) -> Finding | None:
-        """At the end of a run of few steps: whether none had a learning rate."""
+        """Return a finding where no step of the run had a learning rate."""
         state = self.state
         return findings.learning_rate(state.taken) if state.taken and not state.rate_seen else None
 
     def seen(self) -> list[Check]:
-        """The checks that there were enough steps and evaluations for."""
+        """List the checks for which there were enough steps and evaluations."""
         state = self.state
         least: dict[Check, bool] = {
             "learning_rate": state.taken > 0,
@@ -147,8 +147,8 @@ class Watch:
         }
         return [check for check, enough in least.items() if enough]
 
-    def _badness(self, result: StepResult) -> str:
-        """Why the step is bad, as a clause; empty where it is not."""
+    def _why_bad(self, result: StepResult) -> str:
+        """Return why the step is bad, as a clause; empty where it is not."""
         values = f"the loss was {result.loss:.6g} and the gradient norm {result.grad_norm:.6g}"
         usual = self.precision == "fp16" and result.loss_scale > 1.0 and math.isfinite(result.loss)
         if not result.taken:
@@ -185,10 +185,11 @@ class Watch:
         return found
 
     def _same_loss(self, result: StepResult) -> bool:
-        """Whether it is the loss of the first of these steps, to the last digit.
+        """Return whether the loss equals that of the first of the steps with the same loss.
 
-        A constant summed over another number of tokens is rounded otherwise. Over as many it is not: there the loss of
-        rows that are nearly learned by heart changes by as little, and must not be taken for one that does not change.
+        Over another number of tokens a constant is rounded differently, so that a tolerance applies. Over the same
+        number it is not: there the loss of rows that are nearly learned by heart changes by as little, and must not
+        count as constant.
         """
         if result.loss == 0.0 or self.state.last_loss is None:
             return False
@@ -196,7 +197,7 @@ class Watch:
         return math.isclose(result.loss, self.state.last_loss, rel_tol=tolerance)
 
     def _runs(self, result: StepResult) -> list[Finding]:
-        """Values that are the same in one step after the other."""
+        """Return findings on values that repeat from step to step."""
         state, found = self.state, []
         if not (result.taken and result.supervised):
             return []

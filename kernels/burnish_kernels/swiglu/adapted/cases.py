@@ -1,4 +1,4 @@
-"""What the gated activation with adapter products is tested, compiled and timed on."""
+"""Test cases, compilations and benchmarks of the gated activation with adapter products."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ RANKS = {
 
 
 def padded(rank: int) -> int:
-    """As the adapters' buffers have it."""
+    """Return the rank padded as in the adapters' buffers."""
     return -(rank // -16) * 16
 
 
 def cases() -> list[Case]:
-    """Shapes, dtypes, activations and which adapters there are."""
+    """List shapes, dtypes, activations and combinations of adapters."""
     found = []
     for dtype in TOLERANCE:
         found += [_backward(37, 72, dtype, "silu", ranks) for ranks in RANKS]
-        found += [_backward(1, 64, dtype, "silu", "r16"), _backward(263, 136, dtype, "silu", "r5", apart=8)]
+        found += [_backward(1, 64, dtype, "silu", "r16"), _backward(263, 136, dtype, "silu", "r5", padding=8)]
         found += [_backward(33, 80, dtype, activation, "r16") for activation in ("gelu_tanh", "gelu")]
         found += [
             _backward(40, 64, dtype, "silu", "r16", shared=True),
@@ -50,10 +50,10 @@ def cases() -> list[Case]:
         ]
         found += [_backward(16384, 3072, dtype, "silu", ranks, gpu_only=True) for ranks in ("r16", "r32", "r64")]
         found += [_forward(37, 200, dtype, "silu", ranks) for ranks in ("r16", "r5", "r64")]
-        found += [_forward(1, 64, dtype, "silu", "r16"), _forward(67, 72, dtype, "silu", "r32", apart=8)]
+        found += [_forward(1, 64, dtype, "silu", "r16"), _forward(67, 72, dtype, "silu", "r32", padding=8)]
         found += [_forward(33, 136, dtype, activation, "r16", again=True) for activation in ("gelu_tanh", "gelu")]
         found += [_forward(16384, 3072, dtype, "silu", ranks, gpu_only=True) for ranks in ("r16", "r64")]
-        found += [_backward(16381, 1544, dtype, "gelu_tanh", "r16", gpu_only=True, apart=48)]
+        found += [_backward(16381, 1544, dtype, "gelu_tanh", "r16", gpu_only=True, padding=48)]
     return found
 
 
@@ -65,15 +65,15 @@ def _case(
     ranks: str,
     *,
     direction: str,
-    apart: int = 0,
+    padding: int = 0,
     shared: bool = False,
     again: bool = False,
     gpu_only: bool = False,
 ) -> Case:
-    words = {f"apart{apart}": apart, "shared": shared, "in-place": again}
+    words = {f"padding{padding}": padding, "shared": shared, "in-place": again}
     parts = [f"{direction}-adapted", f"{rows}x{size}", str(dtype).removeprefix("torch."), activation, ranks]
     options = {"rows": rows, "size": size, "dtype": dtype, "activation": activation, "ranks": RANKS[ranks]}
-    options |= {"apart": apart, "shared": shared, "in_place": again, "adapted": direction}
+    options |= {"padding": padding, "shared": shared, "in_place": again, "adapted": direction}
     return Case("-".join([*parts, *(word for word in words if words[word])]), TOLERANCE[dtype], options, gpu_only)
 
 
@@ -81,12 +81,12 @@ _forward, _backward = partial(_case, direction="forward"), partial(_case, direct
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
-    """Worst relative L2 error of everything written against double precision; sums are added to what is there.
+    """Return the worst relative L2 error of all outputs against double precision; sums are added to existing values.
 
     Args:
-        case: One of `cases()`.
-        device: Where the kernels run.
-        seed: Of the random inputs.
+        case: case from `cases()`.
+        device: device that the kernels run on.
+        seed: seed of the random inputs.
 
     Returns:
         The error; infinite where something beside a result was written.
@@ -97,7 +97,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 class _Inputs:
-    """Random tensors of one case, the rows of each lying apart in another way."""
+    """Random tensors of one case, each with another row stride."""
 
     def __init__(self, options: dict[str, Any], seed: int, device: str) -> None:
         self.options, self.device = options, device
@@ -107,20 +107,20 @@ class _Inputs:
         self.gate_up, self.dact = self.draw(2 * self.size, 3), self.draw(self.size)
 
     def new(self, width: int, rows: int | None = None) -> torch.Tensor:
-        """NaN, `[rows, width]`."""
-        apart = self.options["apart"] and self.options["apart"] + 8 * len(self._buffers)
-        shape = (self.rows if rows is None else rows, width + apart)
+        """Return NaN, `[rows, width]`."""
+        padding = self.options["padding"] and self.options["padding"] + 8 * len(self._buffers)
+        shape = (self.rows if rows is None else rows, width + padding)
         whole = torch.full(shape, math.nan, dtype=self.options["dtype"], device=self.device)
         self._buffers.append((whole, width))
         return whole[:, :width]
 
     def draw(self, width: int, scale: float = 1, rows: int | None = None) -> torch.Tensor:
-        """Normal values."""
+        """Return normal random values."""
         view = self.new(width, rows)
         return view.copy_(torch.randn(view.shape, generator=self._generator, device=self.device) * scale)
 
     def spoiled(self) -> bool:
-        """Whether anything was written between the rows."""
+        """Return whether anything was written between the rows."""
         return any(bool(whole[:, width:].isfinite().any()) for whole, width in self._buffers)
 
 
@@ -131,10 +131,10 @@ def _run_forward(given: _Inputs) -> Pairs:
     rank = padded(given.options["ranks"][0])
     a, xa = given.draw(given.size, rows=rank), given.new(rank)
     exact = reference.forward(given.gate_up.double(), activation=given.activation)
-    apart = op.forward(given.gate_up, activation=given.activation)
+    separate = op.forward(given.gate_up, activation=given.activation)
     act = given.gate_up[:, : given.size] if given.options["in_place"] else given.new(given.size)
     adapted.forward_adapted(given.gate_up, a, activation=given.activation, out=act, xa_out=xa)
-    if not torch.equal(act, apart):
+    if not torch.equal(act, separate):
         return [(act * math.nan, exact)]
     return [(act, exact), (xa, exact @ a.double().t())]
 
@@ -151,13 +151,13 @@ def _run_backward(given: _Inputs) -> Pairs:
     sums = [torch.full((rank, given.size), 0.5, device=given.device) for rank in ranks]
     sums[1:] = [one.t().contiguous().t() for one in sums[1:]]
     outers = [
-        None if factor is None else adapted.Outer(factor, one, scale)
+        None if factor is None else adapted.OuterProduct(factor, one, scale)
         for factor, one, scale in zip(factors, sums, (1.0, 0.25, -2.0), strict=True)
     ]
     stacked = given.gate_up.double()
     act = reference.forward(stacked, activation=given.activation)
     wide = [act, *reference.backward(given.dact.double(), stacked, activation=given.activation)]
-    apart = op.backward(given.dact, given.gate_up, activation=given.activation)
+    separate = op.backward(given.dact, given.gate_up, activation=given.activation)
     gradient = adapted.backward_adapted(
         given.dact,
         given.gate_up,
@@ -169,7 +169,7 @@ def _run_backward(given: _Inputs) -> Pairs:
     )
     found = [(gradient, torch.cat(wide[1:], dim=1))]
     # Compilers may join a product and a sum in one kernel and not in the other: a last bit, seldom.
-    found.append((gradient, apart.double()))
+    found.append((gradient, separate.double()))
     for outer, values in zip(outers, wide, strict=True):
         if outer is not None:
             exact = outer.scale * outer.factor_TR.double().t() @ values
@@ -183,7 +183,7 @@ def _error(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """Both kernels with each block of ranks and activation, backward also without some adapters; the sum of parts."""
+    """List both kernels with each block of ranks and activation, backward also without some adapters; the join."""
     found = []
     for dtype in TOLERANCE:
         for ranks in ((16, 16, 16), (32, 32, 32), (64, 64, 64)):
@@ -229,7 +229,7 @@ def _forward_compilation(dtype: torch.dtype, activation: str, ranks: int) -> Com
 
 
 def _join_compilation() -> Compilation:
-    """Gradients of A row by row and of both B column by column, in one launch."""
+    """Compile the join of A's gradients by rows and both B's by columns, in one launch."""
     from burnish_kernels.lora_linear import kernel
 
     signature = {f"{field}_{index}": "i32" for field in ("first", "columns", "part", "ranks") for index in range(3)}
@@ -242,7 +242,7 @@ def _join_compilation() -> Compilation:
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """Each against the operations one after the other, as they are done where the ranks are too large."""
+    """List each kernel against the separate operations that are used where the ranks are too large."""
     for rows, size, rank in (
         (16384, 3072, 16),
         (4096, 3072, 16),
@@ -270,16 +270,16 @@ def _forward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchmar
     def run() -> None:
         adapted.forward_adapted(gate_up, a, activation="silu", out=act, xa_out=xa)
 
-    def apart() -> None:
+    def separate() -> None:
         op.forward(gate_up, activation="silu", out=act)
         project(act, a, xa)
 
-    return Benchmark(f"forward-adapted-r{rank}-{rows}x{size}", run, apart, bytes=3 * rows * size * 2)
+    return Benchmark(f"forward-adapted-r{rank}-{rows}x{size}", run, separate, bytes=3 * rows * size * 2)
 
 
 def _backward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchmark:
     from burnish_kernels.lora_linear.skinny import outer_accumulate
-    from burnish_kernels.lora_linear.tiles import Segment
+    from burnish_kernels.lora_linear.tiles import RankSegment
     from burnish_kernels.swiglu import op
     from burnish_kernels.swiglu.adapted import op as adapted
 
@@ -291,22 +291,22 @@ def _backward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchma
     gradient, act = torch.empty_like(gate_up), torch.empty_like(dact)
     grad_a = torch.zeros(rank, size, device=device)
     grad_b = [torch.zeros(size, rank, device=device).t() for _ in range(2)]
-    halves = [Segment(0, size, 0, rank), Segment(size, size, rank, rank)]
+    halves = [RankSegment(0, size, 0, rank), RankSegment(size, size, rank, rank)]
 
     def run() -> object:
         return adapted.backward_adapted(
             dact,
             gate_up,
             activation="silu",
-            act=adapted.Outer(dxa, grad_a),
-            gate=adapted.Outer(xa[:, :rank], grad_b[0]),
-            up=adapted.Outer(xa[:, rank:], grad_b[1]),
+            act=adapted.OuterProduct(dxa, grad_a),
+            gate=adapted.OuterProduct(xa[:, :rank], grad_b[0]),
+            up=adapted.OuterProduct(xa[:, rank:], grad_b[1]),
             out=gradient,
         )
 
-    def apart() -> None:
+    def separate() -> None:
         op.backward(dact, gate_up, activation="silu", out=gradient, act_out=act)
         outer_accumulate(dxa, act, [grad_a], [1.0])
         outer_accumulate(xa, gradient, grad_b, [1.0, 1.0], halves)
 
-    return Benchmark(f"backward-adapted-r{rank}-{rows}x{size}", run, apart, bytes=5 * dact.nbytes)
+    return Benchmark(f"backward-adapted-r{rank}-{rows}x{size}", run, separate, bytes=5 * dact.nbytes)

@@ -1,10 +1,11 @@
 """Gated activation with the products of the adapters around it, so that its wide tensors pass memory once.
 
-Forward: a program does some rows, whole, and sums up xAᵀ of the activation while it writes that.
-Backward: a program does a block of columns for a share of the tokens. What it computes of each tile (the activation
-again, and both gradients) it also multiplies with the adapters' narrow factors while the tile is in registers. The
-sums over its tokens go to a workspace in fp32, and a second kernel adds the parts up in a fixed order: no atomics, so
-the same inputs give the same bits. Launchers assert and never allocate; `tiles` says what they need.
+Forward: a program takes some whole rows, and sums up xAᵀ of the activation while it writes the activation.
+
+Backward: a program takes a block of columns for a share of the tokens. It multiplies the tensors of each tile (the
+activation again, and both gradients) with the adapters' narrow factors while the tile is in registers. The sums over
+its tokens go to a workspace in fp32, and a second kernel adds the parts up in a fixed order: no atomics, so the same
+inputs give the same bits. Launchers assert and never allocate; `tiles` computes the workspace.
 
 Shapes: T tokens, I intermediate size, J = 2I (gate, then up), R ranks of one adapter, S parts of the tokens.
 """
@@ -20,16 +21,16 @@ import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.lora_linear.kernel import SUM_C, SUM_R, SUM_S, _dot, _join_outers
-from burnish_kernels.swiglu.adapted.tiles import Plan, forward_tile, rank_block
+from burnish_kernels.swiglu.adapted.tiles import BackwardPlan, forward_tile, rank_block
 from burnish_kernels.swiglu.kernel import _share, _slope
 
 
 @triton.jit
 def _opaque(x, INTERPRETED: tl.constexpr):
-    """The same values, which the compiler can not compute twice.
+    """Return the same values in a form that the compiler cannot compute twice.
 
-    It would do all of the activation once in the layout of the store and once in that of the matrix unit, rather than
-    carry results from one to the other by way of shared memory; then arithmetic would be the bound instead of memory.
+    It would compute all of the activation once in the layout of the store and once in that of the matrix unit, rather
+    than pass results from one to the other through shared memory; then arithmetic would be the bound instead of memory.
     """
     if x.dtype.primitive_bitwidth == 16 and not INTERPRETED:
         bits = x.to(tl.int16, bitcast=True)
@@ -40,7 +41,7 @@ def _opaque(x, INTERPRETED: tl.constexpr):
 
 @triton.jit
 def _narrow(p_ptr, p_stride, token, lane, end, ranks, RANKS: tl.constexpr):
-    """Block [BLOCK_T, RANKS] of a narrow factor."""
+    """Load a block [BLOCK_T, RANKS] of a narrow factor."""
     rank = tl.arange(0, RANKS)
     return tl.load(
         p_ptr + token.to(tl.int64) * p_stride + (lane[:, None] * p_stride + rank[None, :]),
@@ -218,7 +219,7 @@ def launch_backward(
     gate_up_TJ: torch.Tensor,
     dgate_up_TJ: torch.Tensor,
     factors: Sequence[torch.Tensor | None],
-    plan: Plan,
+    plan: BackwardPlan,
     parts: torch.Tensor,
     activation: str,
 ) -> None:

@@ -22,16 +22,16 @@ from burnish_kernels.lora_linear.skinny import outer_accumulate, project
 from burnish_kernels.swiglu import op
 from burnish_kernels.swiglu.adapted.tiles import backward_plan, can_fuse, fills
 
-__all__ = ["Outer", "backward_adapted", "can_fuse", "fills", "forward_adapted"]
+__all__ = ["OuterProduct", "backward_adapted", "can_fuse", "fills", "forward_adapted"]
 
 
-class Outer(NamedTuple):
-    """A product over the tokens that is to be added somewhere: out += scale · factorᵀ · (a tensor of [T, I]).
+class OuterProduct(NamedTuple):
+    """A product over the tokens to accumulate: out += scale · factorᵀ · (a tensor of [T, I]).
 
     Attributes:
-        factor_TR: `[T, R]`, rows may be apart.
-        out_rI: `[r <= R, I]` fp32, any strides; the ranks past r are padding.
-        scale: Multiplies the product.
+        factor_TR: narrow factor `[T, R]`, rows may be strided.
+        out_rI: sum `[r <= R, I]` fp32, any strides; the ranks past r are padding.
+        scale: factor of the product.
     """
 
     factor_TR: torch.Tensor
@@ -42,14 +42,14 @@ class Outer(NamedTuple):
 def forward_adapted(
     gate_up_TJ: torch.Tensor, a_RI: torch.Tensor, *, activation: str, out: torch.Tensor, xa_out: torch.Tensor
 ) -> None:
-    """Activated gate times up, and its product with A.
+    """Compute the activated gate times up, and its product with A.
 
     Args:
-        gate_up_TJ: `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
-        a_RI: `[R, I]`, rows may be apart.
-        activation: "silu", "gelu_tanh" or "gelu".
-        out: Where to write the result, `[T, I]`; may be the gate half of `gate_up_TJ`.
-        xa_out: Where to write out · Aᵀ, `[T, R]`, rows may be apart.
+        gate_up_TJ: input `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
+        a_RI: stacked A `[R, I]`, rows may be strided.
+        activation: name "silu", "gelu_tanh" or "gelu".
+        out: tensor `[T, I]` to write the result to; may be the gate half of `gate_up_TJ`.
+        xa_out: tensor `[T, R]` to write out · Aᵀ to, rows may be strided.
 
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit, or `can_fuse` says no.
@@ -79,24 +79,24 @@ def backward_adapted(
     gate_up_TJ: torch.Tensor,
     *,
     activation: str,
-    act: Outer | None = None,
-    gate: Outer | None = None,
-    up: Outer | None = None,
+    act: OuterProduct | None = None,
+    gate: OuterProduct | None = None,
+    up: OuterProduct | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Gradient of the stacked gate and up, and sums over the tokens with it and with the activation.
+    """Compute the gradient of the stacked gate and up, and sums over the tokens with it and with the activation.
 
     Args:
-        dact_TI: `[T, I]`, gradient of the activation's result.
-        gate_up_TJ: `[T, 2I]`, as given to `op.forward`.
-        activation: As given to `op.forward`.
-        act: With the result of the activation, computed again (the gradient of the down projection's A).
-        gate: With the gradient of gate (the gradient of its B, transposed).
-        up: With the gradient of up.
-        out: Where to write the gradient, `[T, 2I]`; may be `gate_up_TJ` itself.
+        dact_TI: gradient `[T, I]` of the activation's result.
+        gate_up_TJ: input `[T, 2I]` given to `op.forward`.
+        activation: same as in `op.forward`.
+        act: product with the recomputed activation (the gradient of the down projection's A).
+        gate: product with the gradient of gate (the gradient of its B, transposed).
+        up: product with the gradient of up (the gradient of its B, transposed).
+        out: tensor `[T, 2I]` to write the gradient to; may be `gate_up_TJ` itself.
 
     Returns:
-        `[T, 2I]`: gradient of gate, then of up.
+        The gradient `[T, 2I]` of gate, then of up.
 
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit, or `can_fuse` says no.
@@ -130,10 +130,10 @@ def _backward_plain(
     dact_TI: torch.Tensor,
     gate_up_TJ: torch.Tensor,
     activation: str,
-    outers: Sequence[Outer | None],
+    outers: Sequence[OuterProduct | None],
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """One after the other."""
+    """Run the operations one after the other."""
     act_TI = None if outers[0] is None else torch.empty_like(dact_TI, memory_format=torch.contiguous_format)
     dgate_up_TJ = op.backward(dact_TI, gate_up_TJ, activation=activation, out=out, act_out=act_TI)
     for outer, wide_TI in zip(outers, (act_TI, *dgate_up_TJ.chunk(2, dim=1)), strict=True):
@@ -142,7 +142,7 @@ def _backward_plain(
     return dgate_up_TJ
 
 
-def _validate(name: str, outer: Outer | None, dact_TI: torch.Tensor) -> None:
+def _validate(name: str, outer: OuterProduct | None, dact_TI: torch.Tensor) -> None:
     if outer is None:
         return
     (tokens, size), (factor, sums) = dact_TI.shape, outer[:2]

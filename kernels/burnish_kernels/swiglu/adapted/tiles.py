@@ -1,4 +1,4 @@
-"""How the gated activation with adapter products is cut into programs: plain arithmetic, no Triton.
+"""Divide the gated activation with adapter products into programs: plain arithmetic, no Triton.
 
 The choice depends on shapes and dtype alone, never on the device, so that equal inputs give equal bits everywhere.
 """
@@ -21,10 +21,10 @@ class Tile(NamedTuple):
     """Block sizes and launch options.
 
     Attributes:
-        T: Tokens.
-        C: Columns of I.
-        warps: Of a program.
-        stages: Depth of the software pipeline.
+        T: number of tokens.
+        C: number of columns of I.
+        warps: warps of a program.
+        stages: depth of the software pipeline.
     """
 
     T: int
@@ -33,13 +33,13 @@ class Tile(NamedTuple):
     stages: int
 
 
-class Plan(NamedTuple):
-    """How the backward pass is done.
+class BackwardPlan(NamedTuple):
+    """The division of the backward pass into programs.
 
     Attributes:
-        tile: Of a program.
-        splits: Parts of the tokens.
-        tokens: Of a part; the last may have fewer.
+        tile: tile of a program.
+        splits: number of parts of the tokens.
+        tokens: tokens of a part; the last may have fewer.
     """
 
     tile: Tile
@@ -48,27 +48,27 @@ class Plan(NamedTuple):
 
 
 def can_fuse(ranks: Sequence[int], dtype: torch.dtype) -> bool:
-    """Whether the kernels do adapters of these (padded) ranks; 0 for one that is not there.
+    """Return whether the kernels do adapters of these (padded) ranks; 0 for one that is not there.
 
     Args:
-        ranks: Of the down, gate and up projections' adapters, or of the down projection's alone.
-        dtype: Of the activations.
+        ranks: ranks of the down, gate and up projections' adapters, or of the down projection's alone.
+        dtype: dtype of the activations.
     """
     return 0 < max(ranks, default=0) <= MAX_RANK and dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
 def fills(tokens: int) -> bool:
-    """Whether so many tokens are enough for the forward kernel, each program of which does whole rows."""
+    """Return whether so many tokens are enough for the forward kernel, each program of which does whole rows."""
     return tokens >= FEWEST_PROGRAMS * _FORWARD_T
 
 
 def rank_block(ranks: int) -> int:
-    """Next power of two, at least 16; 0 for none."""
+    """Return the next power of two, at least 16; 0 for none."""
     return ranks and max(16, 1 << (ranks - 1).bit_length())
 
 
 def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> Tile:
-    """Tile of the backward pass, by the ranks of the three adapters."""
+    """Return the tile of the backward pass by the ranks of the three adapters."""
     if dtype == torch.float32:
         return Tile(T=16, C=64, warps=8, stages=2)
     if max(ranks) <= 32:
@@ -77,19 +77,19 @@ def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> Tile:
 
 
 def forward_tile(dtype: torch.dtype, ranks: int) -> Tile:
-    """Tile of the forward pass, by the rank."""
+    """Return the tile of the forward pass by the rank."""
     if dtype == torch.float32:
         return Tile(T=_FORWARD_T, C=32, warps=4, stages=3)
     return Tile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
 
 
-def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> Plan:
-    """Parts of the tokens so that the grid fills a device, and none is empty."""
+def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> BackwardPlan:
+    """Divide the tokens into parts so that the grid fills a device, and none is empty."""
     tile = backward_tile(dtype, ranks)
     blocks = _blocks(tokens, tile.T)
     splits = max(1, min(PROGRAMS // _blocks(size, tile.C), blocks // _FEWEST_BLOCKS))
     share = _blocks(blocks, splits) * tile.T
-    return Plan(tile, _blocks(tokens, share), share)
+    return BackwardPlan(tile, _blocks(tokens, share), share)
 
 
 def _blocks(size: int, block: int) -> int:

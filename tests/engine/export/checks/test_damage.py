@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.quantize import quantize
-from burnish_engine.export.verify import verify_file
-from burnish_engine.models.source import open_model
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.export.quantize.quantize import quantize
+from burnish_engine.export.verify.verify import verify_file
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
 from support.export import make_adapter, rows, write_16_bit
 from support.gguf_edit import edit_gguf
@@ -18,7 +20,7 @@ LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 128,
 }  # fmt: skip
-TYPES = ("F16", "Q8_0", "Q4_K_M")
+TYPES = ("F16", "Q8_0", "Q4_K_M", "Q2_K")
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +45,21 @@ def problems(proven, path):
 @pytest.mark.parametrize("quant", TYPES)
 def test_a_whole_file_has_no_faults(proven, quant):
     assert problems(proven, proven[2][quant]) == ""
+
+
+def test_the_widest_gaps_of_two_bits_are_no_fault(tmp_path):
+    """Rows of one number, its opposite and fourteen zeros, again and again, are off by most of their norm."""
+    folder = make_llama(
+        tmp_path / "base", hidden_size=256, intermediate_size=256, num_attention_heads=4, tie_word_embeddings=False
+    )
+    held = load_file(folder / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "model.layers.0.mlp.gate_proj.weight"):
+        held[name] = torch.zeros_like(held[name])
+        held[name][:, ::16], held[name][:, 1::16] = 0.25, -0.25
+    save_file(held, folder / "model.safetensors", {"format": "pt"})
+    source = open_model(str(folder))
+    made = quantize(write_16_bit(source, None, tmp_path), tmp_path / "x.gguf", "Q2_K", threads=1)
+    assert check_contents(made.path, Origin(source, None), load_tokenizer(source)) == []
 
 
 def swap_rows(name, first, second):

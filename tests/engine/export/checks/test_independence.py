@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import FidelityError, SetupError
-from burnish_engine.export import job, merge
-from burnish_engine.export.adapter import LowRankUpdate
+from burnish_engine.export import job
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.merge import MergedWeights
-from burnish_engine.export.probe_strings import PROBE_CHATS
-from burnish_engine.export.reference import compute_reference, render_probes
-from burnish_engine.models.tokenizer import load_tokenizer
+from burnish_engine.export.verify.probe_strings import PROBE_CHATS
+from burnish_engine.export.verify.reference import compute_reference, render_probes
+from burnish_engine.export.weights import merge
+from burnish_engine.export.weights.adapter import LowRankUpdate
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
 from support.export import make_adapter, rows
 

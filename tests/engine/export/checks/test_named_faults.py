@@ -9,7 +9,7 @@ from burnish_engine.contract.errors import FidelityError
 from burnish_engine.export import job
 from burnish_engine.export.gguf.families.base import PlannedTensor
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.verify import verify_file
+from burnish_engine.export.verify.verify import verify_file
 
 from support.export import rows, source_with
 from support.small_families import make_small

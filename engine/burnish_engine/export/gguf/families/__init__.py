@@ -1,6 +1,6 @@
-"""How each family of checkpoints becomes a GGUF. One entry a family; `FAMILIES` is the dispatch table."""
+"""Rules that turn each family of checkpoints into a GGUF; `FAMILIES` has one entry per model_type."""
 
-from burnish_engine.advise.gguf_rules import unknown_family
+from burnish_engine.advise.facts.gguf_rules import unknown_family
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.gguf.families.base import Family
 from burnish_engine.export.gguf.families.gemma3 import GEMMA3
@@ -19,14 +19,14 @@ FAMILIES: dict[str, Family] = {
     "phi3": PHI3,
     "lfm2": LFM2,
 }
-"""model_type of config.json to its entry."""
+"""model_type of config.json to the family's entry."""
 
 
 def family_of(model_type: str) -> Family:
-    """The entry of a model_type.
+    """Look up the entry of a model_type.
 
     Raises:
-        UsageError: This family cannot be exported to GGUF yet.
+        UsageError: This family cannot be exported to GGUF.
     """
     family = FAMILIES.get(model_type)
     if family is None:

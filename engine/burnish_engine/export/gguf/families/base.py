@@ -1,4 +1,4 @@
-"""What a family has to say for its models to become GGUF files."""
+"""Interface that a family implements so that its models can become GGUF files."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.facts import DecoderSpec
-from burnish_engine.export.merge import MergedWeights
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.export.weights.merge import MergedWeights
 
 Metadata = dict[str, int | float | bool | str | list[int] | list[bool]]
-"""GGUF keys without the architecture's prefix, such as `attention.head_count`, to their values; a list has one for each
-layer."""
+"""GGUF keys without the architecture's prefix, such as `attention.head_count`, to their values; a list has one value
+per layer."""
 
 Change = Callable[[DecoderSpec, str, torch.Tensor], torch.Tensor]
-"""Turns a base tensor (by its base name) into what llama.cpp's graph expects. For weights of linear layers it may only
-move rows, so that it fits an adapter's B [out, r] as well."""
+"""Function that turns a base tensor (given its base name) into the one that llama.cpp's graph expects. For weights
+of linear layers it may only move rows, so that it fits an adapter's B [out, r] as well."""
 
 
 def unchanged(_spec: DecoderSpec, _name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A `Change` that changes nothing."""
+    """Return the tensor as it is: a `Change` that changes nothing."""
     return tensor
 
 
@@ -30,10 +30,10 @@ class PlannedTensor:
     """One tensor of the file, before it is read.
 
     Attributes:
-        name: Its GGUF name.
-        shape: Rows first, as in torch (GGUF stores it reversed).
-        make: Reads base tensors and returns the value in fp32.
-        full_precision: Stays F32 in every file type.
+        name: GGUF name.
+        shape: shape with rows first, as in torch (GGUF stores it reversed).
+        make: function that reads base tensors and returns the value in fp32.
+        full_precision: whether the tensor stays F32 in every file type.
     """
 
     name: str
@@ -44,15 +44,15 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class Family:
-    """One family.
+    """Export rules of one family.
 
     Attributes:
-        architecture: `general.architecture`, which chooses llama.cpp's graph.
-        pre_tokenizers: llama.cpp's names of pre-tokenizers its models use, most likely first. Which one is right is
-            tested, not assumed.
-        metadata: The architecture's keys for one model.
-        tensors: All tensors of one model.
-        change: What becomes of a base tensor on the way.
+        architecture: value of `general.architecture`, which chooses llama.cpp's graph.
+        pre_tokenizers: llama.cpp's names of the pre-tokenizers that its models use, most likely first; the right one is
+            found by testing.
+        metadata: function that makes the architecture's keys for one model.
+        tensors: function that lists all tensors of one model.
+        change: function applied to each base tensor.
     """
 
     architecture: str
@@ -62,7 +62,7 @@ class Family:
     change: Change = unchanged
 
     def name_map(self, layers: int) -> Callable[[str], str | None]:
-        """Base tensor name to GGUF name; None for tensors the architecture does not know."""
+        """Make the function from base tensor name to GGUF name; it returns None for names that it does not know."""
         import gguf
 
         architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}

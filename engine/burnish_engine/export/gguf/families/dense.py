@@ -1,4 +1,4 @@
-"""What dense Llama-like decoders share: their metadata, their tensor names, and rope scaling."""
+"""Rules that dense Llama-like decoders share: metadata, tensor names, and rope scaling."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.facts import DecoderSpec, LayerSpec, RopeSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
-from burnish_engine.export.merge import MergedWeights
+from burnish_engine.export.weights.merge import MergedWeights
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 _PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
 
 
 def dense_metadata(spec: DecoderSpec, _config: dict[str, Any], *, rope: Metadata | None = None) -> Metadata:
-    """Keys every dense Llama-like architecture reads.
+    """Make the keys that every dense Llama-like architecture reads.
 
     Args:
-        spec: The model, of which `advise.gguf_rules` refuses nothing.
-        _config: config.json of the model; not needed here.
-        rope: The keys of its rope, where the family has a kind of its own.
+        spec: model that `advise.facts.gguf_rules` accepts.
+        _config: content of config.json; not needed here.
+        rope: rope keys, where the family has its own kind of rope.
     """
     return {
         "vocab_size": spec.vocab_size,
@@ -43,7 +43,7 @@ def dense_metadata(spec: DecoderSpec, _config: dict[str, Any], *, rope: Metadata
 
 
 def rope_metadata(rope: RopeSpec) -> Metadata:
-    """Keys of a rope that is plain, linear, yarn or Llama 3's."""
+    """Make the keys of a plain, linear, yarn or Llama 3 rope."""
     keys: Metadata = {"rope.freq_base": float(rope.theta)}
     if rope.scaling == "linear":
         keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope.factor)}
@@ -63,20 +63,20 @@ def dense_tensors(
     parts: Callable[[LayerSpec], Sequence[str]] = lambda _layer: _PARTS,
     final_norm: str = "output_norm",
 ) -> list[PlannedTensor]:
-    """Every tensor under its GGUF name, in the order of the checkpoint.
+    """List every tensor under its GGUF name, in the order of the checkpoint.
 
     A tied head is left out: the loader uses the embedding again. One-dimensional tensors stay F32.
 
     Args:
-        family: Whose architecture names the tensors.
-        spec: The model.
-        weights: Its weights.
-        parts: The tensors a layer must have.
+        family: family whose architecture names the tensors.
+        spec: shape of the model.
+        weights: weights of the model.
+        parts: tensors that each layer must have.
         final_norm: GGUF name of the norm before the head.
 
     Raises:
-        UsageError: The checkpoint has a tensor that this architecture has no name for.
-        SetupError: A tensor that must be there is missing.
+        UsageError: The checkpoint has a tensor that this architecture does not name.
+        SetupError: A required tensor is missing.
     """
     names = family.name_map(spec.num_layers)
     planned: list[PlannedTensor] = []
@@ -104,7 +104,7 @@ def _make(family: Family, spec: DecoderSpec, weights: MergedWeights, base: str) 
 
 
 def constant(name: str, value: torch.Tensor) -> PlannedTensor:
-    """A tensor in full precision that no checkpoint holds."""
+    """Plan a full-precision tensor that no checkpoint holds."""
     return PlannedTensor(name, tuple(value.shape), lambda: value, full_precision=True)
 
 
@@ -124,10 +124,10 @@ def _check_complete(
 
 
 def llama3_factors(rope: RopeSpec, head_dim: int) -> torch.Tensor:
-    """What each rotation frequency is divided by, [head_dim / 2], fp32.
+    """Compute the divisor of each rotation frequency [head_dim / 2], fp32.
 
-    Llama 3.1's rule (transformers modeling_rope_utils, `_compute_llama3_parameters`): long wavelengths by the factor,
-    short ones not, a smooth passage between.
+    Llama 3.1's rule (transformers modeling_rope_utils, `_compute_llama3_parameters`): long wavelengths are divided by
+    the factor, short ones are not, with a smooth passage between.
     """
     context = float(rope.original_context or 8192)
     frequencies = 1.0 / (rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim))

@@ -1,4 +1,4 @@
-"""Gemma 3's language model: norms around attention and feed-forward, local and global layers, QK norm."""
+"""Export rules for Gemma 3's language model: norms around each half, local and global layers, QK norm."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 
-_EVERY = 6  # the global layers, where the file does not say (load_swa_pattern)
+_EVERY = 6  # interval of the global layers, where the file names none (load_swa_pattern)
 _PARTS = (
     "attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "attn_q_norm", "attn_k_norm", "post_attention_norm",
     "ffn_gate", "ffn_up", "ffn_down", "ffn_norm", "post_ffw_norm",
@@ -31,7 +31,7 @@ def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
 
 
 def _one_plus(_spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Norms multiply by 1 + weight in transformers, by the weight in llama.cpp."""
+    """Add 1 to a norm's weight: transformers multiplies by 1 + weight, llama.cpp by the weight."""
     return tensor + 1.0 if name.endswith("norm.weight") else tensor
 
 

@@ -1,4 +1,4 @@
-"""Llama, Mistral, SmolLM2 (architecture `llama`) and SmolLM3: interleaved rope, so Q and K rows are permuted."""
+"""Export rules for Llama, Mistral, SmolLM2 (architecture `llama`) and SmolLM3, whose Q and K rows are permuted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 
@@ -16,10 +16,9 @@ def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
 
     Args:
         weight: Q or K weight [heads * head_dim, in], or bias [heads * head_dim].
-        heads: Query heads for Q, key/value heads for K.
+        heads: number of query heads for Q, of key/value heads for K.
 
-    Source: convert_hf_to_gguf.py of llama.cpp, `LlamaModel.permute`. Forgetting it gives a file that loads and talks
-    nonsense.
+    Source: convert_hf_to_gguf.py of llama.cpp, `LlamaModel.permute`. Without it the file loads and generates nonsense.
     """
     pairs = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return pairs.swapaxes(1, 2).reshape(weight.shape)
@@ -36,7 +35,7 @@ def _interleaved(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Te
 def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     keys = dense_metadata(spec, config)
     if spec.sliding_window:
-        # llama.cpp's llama graph attends to everything: only within the window is the file the trained model.
+        # llama.cpp's llama graph attends to all tokens, so the file equals the trained model only within the window.
         keys["context_length"] = min(spec.max_context, spec.sliding_window)
     return keys
 

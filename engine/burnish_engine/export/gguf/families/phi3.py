@@ -1,4 +1,4 @@
-"""Phi-3, Phi-3.5 and Phi-4 (mini and full): stacked projections, often longrope and partly rotated heads."""
+"""Export rules for Phi-3, Phi-3.5 and Phi-4: stacked projections, often longrope and partly rotated heads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from burnish_engine.contract.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
 from burnish_engine.export.gguf.families.dense import constant, dense_metadata, dense_tensors
-from burnish_engine.export.merge import MergedWeights
+from burnish_engine.export.weights.merge import MergedWeights
 
 _PARTS = ("attn_qkv", "attn_output", "attn_norm", "ffn_up", "ffn_down", "ffn_norm")
 
@@ -22,7 +22,7 @@ def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
         keys["rope.scaling.attn_factor"] = float(rope.attention_factor)
     keys = dense_metadata(spec, config, rope=keys)
     keys["rope.dimension_count"] = rotated
-    # Programs tell Phi-4 from Phi-3 by a window of 0. llama.cpp computes none: only within it is the file the model.
+    # Programs recognize Phi-4 by a window of 0. llama.cpp computes no window: the file equals the model only within it.
     keys["attention.sliding_window"] = spec.sliding_window or 0
     if spec.sliding_window:
         keys["context_length"] = min(spec.max_context, spec.sliding_window)

@@ -1,4 +1,4 @@
-"""Qwen2, Qwen2.5 and dense Qwen3: rope as in transformers, so nothing is permuted."""
+"""Export rules for Qwen2, Qwen2.5 and dense Qwen3: rope as in transformers, so nothing is permuted."""
 
 from __future__ import annotations
 

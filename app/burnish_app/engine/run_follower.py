@@ -1,0 +1,134 @@
+"""Follows a run's folder: reads new events as they are written and folds them into a state, in a thread of its own.
+
+The window gets complete `RunState` objects, at most five per second, however fast the run writes. Handing one over is
+cheap, because states share their columns.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+from PySide6.QtCore import QObject, Signal
+
+from burnish_app.state.run_state import RunState, fold
+from burnish_engine.contract.files import read_with_retry
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.events import parse_event
+from burnish_engine.contract.run.state import RunStateFile
+
+POLL_S = 0.2
+_CHUNK_BYTES = 2**20
+
+
+@dataclass
+class EventsReader:
+    """Reads a growing events file piece by piece and folds its complete lines.
+
+    Attributes:
+        path: path of the events file; it need not exist yet.
+        state: state folded from the lines read so far.
+        skipped: number of lines that this version does not know as an event.
+    """
+
+    path: Path
+    state: RunState = field(default_factory=RunState)
+    skipped: int = 0
+    _offset: int = 0
+    _rest: bytes = b""
+
+    def read(self) -> bool:
+        """Read and fold the next piece of the file.
+
+        Returns:
+            Whether anything new was read.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:  # another run took the folder's place
+                    self.state, self._offset, self._rest = RunState(), 0, b""
+                file.seek(self._offset)
+                piece = file.read(_CHUNK_BYTES)
+        except OSError:
+            return False  # not there yet, gone, or held for a moment
+        self._offset += len(piece)
+        lines = (self._rest + piece).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            try:
+                self.state = fold(self.state, parse_event(line))
+            except ValidationError:
+                self.skipped += 1
+        return bool(piece)
+
+
+class RunFollower(QObject):
+    """Follows one run at a time.
+
+    Attributes:
+        advanced: signal with (folder, `RunState`) when events came.
+        state_file: signal with (folder, `RunStateFile`) when the run's state file changed.
+        gone: signal with the folder when it no longer exists.
+    """
+
+    advanced = Signal(str, object)
+    state_file = Signal(str, object)
+    gone = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, folder: str) -> None:
+        """Follow one run from its first event and stop following any other.
+
+        Args:
+            folder: path of the run; empty: none.
+        """
+        self.stop()
+        if folder:
+            self._stop = threading.Event()
+            self._thread = threading.Thread(
+                target=self._work, args=(folder, self._stop), name="run-follower", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following and wait up to 2 s for the thread."""
+        self._stop.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(2.0)
+
+    def _work(self, folder: str, stop: threading.Event) -> None:
+        paths = RunPaths(Path(folder))
+        reader = EventsReader(paths.events)
+        last_summary: RunStateFile | None = None
+        try:
+            while not stop.is_set():
+                if not paths.root.is_dir():
+                    self.gone.emit(folder)
+                    return
+                advanced = False
+                while reader.read() and not stop.is_set():
+                    advanced = True
+                if advanced:
+                    self.advanced.emit(folder, reader.state)
+                summary = _read_summary(paths.state)
+                if summary is not None and summary != last_summary:
+                    last_summary = summary
+                    self.state_file.emit(folder, summary)
+                stop.wait(POLL_S)
+        except RuntimeError:
+            return  # the window is gone
+
+
+def _read_summary(path: Path) -> RunStateFile | None:
+    try:
+        return RunStateFile.model_validate_json(read_with_retry(path))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None

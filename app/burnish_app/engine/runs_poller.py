@@ -1,0 +1,91 @@
+"""Polls the engine for the status of all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_engine.contract.serve.protocol import Result, RunsRequest
+
+ACTIVE = ("running", "paused", "queued")
+"""Statuses of runs that continue, or will start, without any action of the person."""
+
+
+class RunsPoller(QObject):
+    """Requests the list of all runs at an interval, while started.
+
+    Args:
+        client: connection to the engine.
+        interval_ms: time from one answer to the next request, milliseconds.
+        extra_folders: function that returns the folders of runs outside the usual folder that shall be listed too.
+        parent: parent in Qt's object tree.
+
+    Attributes:
+        updated: signal with a list of `protocol.RunSummary`, newest first.
+        failed: signal with a `protocol.Failure`.
+    """
+
+    updated = Signal(list)
+    failed = Signal(object)
+
+    def __init__(
+        self,
+        client: EngineClient,
+        interval_ms: int,
+        parent: QObject | None = None,
+        *,
+        extra_folders: Callable[[], list[str]] = list,
+    ) -> None:
+        super().__init__(parent)
+        self._client = client
+        self._extra_folders = extra_folders
+        self._started = False
+        self._request = ""
+        self._timer = QTimer(self, singleShot=True, interval=interval_ms)
+        self._timer.timeout.connect(self.poll)
+
+    def set_interval(self, interval_ms: int) -> None:
+        """Change the time from one answer to the next request. A shorter time than before takes effect at once.
+
+        Args:
+            interval_ms: new interval, milliseconds.
+        """
+        sooner = interval_ms < self._timer.interval()
+        self._timer.setInterval(interval_ms)
+        if sooner and self._started:
+            self.poll()
+
+    def start(self) -> None:
+        """Request the runs now, and from then on at the interval."""
+        self._started = True
+        self.poll()
+
+    def stop(self) -> None:
+        """Stop polling."""
+        self._started = False
+        self._timer.stop()
+
+    def poll(self) -> None:
+        """Request the runs now, unless a request is still open."""
+        if not self._client.is_open(self._request):
+            self._request = self._client.send(
+                RunsRequest,
+                folders=self._extra_folders(),
+                on_result=self._on_result,
+                on_failure=self._on_failure,
+                owner=self,
+            )
+
+    def _on_result(self, result: Result) -> None:
+        self._schedule()
+        self.updated.emit(result.runs or [])
+
+    def _on_failure(self, failure: object) -> None:
+        self._schedule()
+        self.failed.emit(failure)
+
+    def _schedule(self) -> None:
+        if self._started:
+            self._timer.start()

@@ -1,0 +1,136 @@
+"""The table model of the capacity card: one row for each model and training method that fits this device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+
+from burnish_app.wording.numbers import plural
+from burnish_engine.contract.facts.capacity import LIMIT_TEXT, METHOD_TEXT, LargestPass, ModelCapacity
+from burnish_engine.contract.units import memory_size
+
+Index = QModelIndex | QPersistentModelIndex
+
+_SHORT_LIMITS = {"context": "context", "system memory": "RAM", "search": "no limit"}
+_HEADINGS = (
+    "Model",
+    "Trained as",
+    "Longest row\ntokens",
+    "\ntokens/s",
+    "\npeak and limit",
+    "Micro-batch\ntokens",
+    "\ntokens/s",
+    "\npeak and limit",
+)
+_LONGEST, _BIGGEST = range(2, 5), range(5, 8)
+_NUMBERS = (2, 3, 5, 6)
+_MUTED = (1, 4, 7)
+_NONE = "–"
+
+
+class CapacityTableModel(QAbstractTableModel):
+    """A table with one row per model and training method that fits here, smallest model first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reached: list[ModelCapacity] = []
+        self._row_tokens = 0
+
+    def show(self, reached: list[ModelCapacity], row_tokens: int) -> None:
+        """Replace the rows shown.
+
+        Args:
+            reached: models that can be trained at all, each with one method.
+            row_tokens: length of the rows in the largest micro-batches, tokens.
+        """
+        self.beginResetModel()
+        self._reached, self._row_tokens = list(reached), row_tokens
+        self.endResetModel()
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's name and default
+        """Return the number of rows."""
+        return 0 if parent.isValid() else len(self._reached)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's name and default
+        """Return the number of columns."""
+        return 0 if parent.isValid() else len(_HEADINGS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a heading, its hint (tooltip) or its alignment."""
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            side = Qt.AlignmentFlag.AlignRight if section in _NUMBERS else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignBottom
+        if role == Qt.ItemDataRole.DisplayRole:
+            return _HEADINGS[section]
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return self._hint(section) or None
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a cell's text, alignment or hint (what limits it), or the name of its color (UserRole)."""
+        column = index.column()
+        one = self._reached[index.row()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            repeated = column == 0 and index.row() > 0 and self._reached[index.row() - 1].name == one.name
+            return "" if repeated else _texts(one)[column]
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return _texts(one)[column]
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return self._in_full(one, column) or None
+        if role == Qt.ItemDataRole.UserRole and column in _MUTED:
+            return "muted"
+        if role == Qt.ItemDataRole.TextAlignmentRole and column in _NUMBERS:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+    def _hint(self, section: int) -> str:
+        if section == 1:
+            return "LoRA: the model's weights stay in 16 bits. QLoRA: in 4 bits, which cost some accuracy."
+        if section in _LONGEST:
+            return "The longest row that can be trained, alone in its micro-batch"
+        if section in _BIGGEST:
+            return f"The largest micro-batch (pass) of rows of {self._row_tokens:,} tokens"
+        return ""
+
+    def _in_full(self, one: ModelCapacity, column: int) -> str:
+        """Return what a cell means, in sentences."""
+        if column in _LONGEST and one.longest:
+            return _sentences(one, one.longest)
+        if column in _BIGGEST and one.biggest:
+            rows = f"{plural(one.biggest.rows, 'row')} of {self._row_tokens:,} tokens. "
+            return rows + _sentences(one, one.biggest)
+        if column in _BIGGEST:
+            return f"Not even one row of {self._row_tokens:,} tokens fits."
+        return ""
+
+
+def _texts(one: ModelCapacity) -> tuple[str, ...]:
+    return (one.title, METHOD_TEXT[one.method], *_cells(one.longest), *_cells(one.biggest))
+
+
+def _cells(largest_pass: LargestPass | None) -> tuple[str, str, str]:
+    if largest_pass is None:
+        return _NONE, _NONE, "memory"
+    limit = _SHORT_LIMITS.get(largest_pass.limited_by, LIMIT_TEXT[largest_pass.limited_by])
+    return f"{largest_pass.tokens:,}", speed_number(largest_pass), f"{memory_size(largest_pass.memory_bytes)}, {limit}"
+
+
+def speed_number(largest_pass: LargestPass) -> str:
+    """Format tokens per second, with one decimal below 10."""
+    return (
+        f"{largest_pass.tokens_per_s:,.0f}" if largest_pass.tokens_per_s >= 10 else f"{largest_pass.tokens_per_s:.1f}"
+    )
+
+
+def _sentences(one: ModelCapacity, largest_pass: LargestPass) -> str:
+    peak = f"Predicted peak {memory_size(largest_pass.memory_bytes)}"
+    host = f", beside {memory_size(largest_pass.host_bytes)} of system memory. " if largest_pass.host_bytes else ". "
+    limit = f"Limited by {LIMIT_TEXT[largest_pass.limited_by]}."
+    if largest_pass.limited_by == "context":
+        limit = f"Limited by the model's context: it was made for {one.max_context:,} tokens."
+    elif largest_pass.limited_by == "search":
+        limit = "Larger micro-batches were not tried: they bring no speed."
+    return f"{peak}{host}{limit}"

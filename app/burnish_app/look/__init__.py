@@ -1,0 +1,1 @@
+"""The studio's appearance: colors, type sizes, spacing and icons."""

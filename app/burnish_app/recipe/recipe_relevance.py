@@ -1,0 +1,115 @@
+"""Decides which fields of a recipe are relevant given the others, and what to note about a value. Pure, no Qt."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from pydantic import ValidationError
+
+from burnish_app.wording.recipe_text import NOTES
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
+
+_ADAPTER_FIELDS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
+_OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
+_MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
+_DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # as the schema's help says
+_DEFAULTS: dict[str, Any] = Recipe().model_dump()
+
+Values = dict[str, Any]
+
+
+def not_applicable_text(key: str, values: Values) -> str:
+    """Return why a field does not apply to a recipe, in a sentence; empty if it applies.
+
+    Args:
+        key: dotted key of the field.
+        values: recipe as nested tables.
+    """
+    if key in _ADAPTER_FIELDS and values["adapter"]["method"] == "full":
+        return "Does not apply: every weight is trained, without an adapter."
+    return ""
+
+
+def reason_text(key: str, values: Values, suggested: Values, reason: str) -> str:
+    """Return the reason of a suggestion if it still holds for the edited recipe, else other advice.
+
+    Args:
+        key: dotted key of the field.
+        values: edited recipe as nested tables.
+        suggested: suggested recipe as nested tables.
+        reason: reason as the engine gave it.
+    """
+    whole = values["adapter"]["method"] == "full" != suggested["adapter"]["method"]
+    if whole and key == "train.learning_rate":
+        return "Suggested for an adapter. To train every weight it should be some ten times lower."
+    return reason
+
+
+def is_relevant(key: str, values: Values) -> bool:
+    """Whether a field is worth showing. A field that is not at its default always is, so that it can be changed back.
+
+    Args:
+        key: dotted key of the field.
+        values: recipe as nested tables; not necessarily valid.
+    """
+    section, _, name = key.rpartition(".")
+    return _is_field_relevant(section, name, values) or (
+        bool(section) and values[section][name] != _DEFAULTS[section][name]
+    )
+
+
+def _is_field_relevant(section: str, name: str, values: Values) -> bool:
+    relevant = True
+    match section:
+        case "train":
+            relevant = _is_train_field_relevant(name, values)
+        case "masking" if name != "kind":
+            kind = values["masking"]["kind"]
+            relevant = kind == "magma" or (kind == "skip_update" and name not in _MAGMA_FIELDS)
+        case "evaluation" if name == "min_improvement":
+            relevant = bool(values["evaluation"]["patience"])
+        case "guard" if name != "action":
+            relevant = values["guard"]["action"] != "off"
+        case "export" if name == "importance_tokens":
+            relevant = bool(values["export"]["importance"])
+        case "export" if name == "merge_onto":
+            relevant = values["model"]["quantize"] != "none"
+    return relevant
+
+
+def _is_train_field_relevant(name: str, values: Values) -> bool:
+    train = values["train"]
+    if name in _OPTIMIZER_FIELDS:
+        return name in OPTIMIZER_USES.get(train["optimizer"], tuple(_OPTIMIZER_FIELDS))
+    if name == "lora_plus_ratio":
+        return bool(values["adapter"]["method"] != "full")
+    if name == "decay_share":
+        return bool(train["schedule"] == "wsd")
+    return name != "final_share" or bool(train["schedule"] != "constant")
+
+
+def note_text(key: str, values: Values) -> str:
+    """Return what a person should know about a field's value; empty for nothing.
+
+    Args:
+        key: dotted key of the field.
+        values: recipe as nested tables; not necessarily valid.
+    """
+    section, _, name = key.rpartition(".")
+    if not section:
+        return ""
+    notes = [NOTES.get((key, values[section][name]), "")] if isinstance(values[section][name], str) else []
+    if key == "train.optimizer":
+        with suppress(ValidationError):  # the field that is wrong says so itself
+            notes += optimizer_notes(TrainSection.model_validate(values["train"]))
+    if (
+        key == "train.momentum"
+        and values["train"]["momentum"] == 0
+        and values["train"]["optimizer"] in _DEFAULT_MOMENTUM
+    ):
+        notes.append(f"0: as usual, {_DEFAULT_MOMENTUM[values['train']['optimizer']]}.")
+    if key == "evaluation.patience" and not values["evaluation"]["patience"]:
+        notes.append("0: train all steps, keep the last.")
+    return " ".join(note for note in notes if note)

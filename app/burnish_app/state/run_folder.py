@@ -1,0 +1,85 @@
+"""Reads what the pages need from a run's folder: which files exist, its export choices, and its frozen recipe."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.facts.exports import ExportChoice
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.card import RunCard
+
+_ADAPTER = "-lora.gguf"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The contents of a run's folder.
+
+    Attributes:
+        name: name of the folder; empty: no run.
+        trained: whether there is a trained adapter or model to chat with or to export.
+        full_fine_tuning: whether the run trained every weight of the model, so that there is no adapter.
+        exported: names of finished GGUF files that hold a whole model.
+        adapters: names of finished GGUF files that hold an adapter alone.
+        ollama: names of the folders for Ollama.
+        lm_studio: whether there is a folder laid out for LM Studio.
+        exports: kinds of export, each with whether it works or why not, from the run's card; empty: unknown.
+    """
+
+    name: str = ""
+    trained: bool = False
+    full_fine_tuning: bool = False
+    exported: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    ollama: tuple[str, ...] = ()
+    lm_studio: bool = False
+    exports: tuple[ExportChoice, ...] = ()
+
+
+def read_run_folder(folder: str) -> RunFolder:
+    """Read what a run's folder holds now.
+
+    Args:
+        folder: path of the run; empty: no run.
+    """
+    if not folder:
+        return RunFolder()
+    paths = RunPaths(Path(folder))
+    files = sorted(path.name for path in paths.export.glob("*.gguf"))
+    return RunFolder(
+        name=paths.root.name,
+        trained=any(
+            file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
+        ),
+        full_fine_tuning=paths.model.is_dir(),
+        exported=tuple(name for name in files if not name.endswith(_ADAPTER)),
+        adapters=tuple(name for name in files if name.endswith(_ADAPTER)),
+        ollama=tuple(sorted(path.parent.name for path in paths.export.glob("ollama-*/Modelfile"))),
+        lm_studio=(paths.export / "lmstudio").is_dir(),
+        exports=_exports(paths),
+    )
+
+
+def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
+    try:
+        return tuple(RunCard.model_validate_json(paths.card.read_bytes()).exports)
+    except (OSError, ValueError):  # none yet, damaged, or of another version
+        return ()
+
+
+def frozen_section(folder: str, name: str) -> dict[str, Any]:
+    """Read a section of a run's frozen recipe; empty if the recipe cannot be read or has no such section.
+
+    Args:
+        folder: path of the run.
+        name: name of the section.
+    """
+    try:
+        recipe = tomllib.loads(RunPaths(Path(folder)).recipe.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    section = recipe.get(name, {})
+    return section if isinstance(section, dict) else {}

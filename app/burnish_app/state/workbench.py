@@ -1,0 +1,281 @@
+"""The workbench: the chosen model, data, target, recipe and run. It is saved, so it survives closing the window.
+
+The recipe holds the choices; `model_path`, `data_files`, `validation_files` and `target` are views into it, so the two
+can never disagree. Facts, suggestion and plan that the engine derived from a choice are dropped when it changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from burnish_app.state.preferences import studio_dir
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.facts.advice import ModelFacts, RunPlan, Suggestion
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+
+_SAVE_AFTER_MS = 400
+_LOG = logging.getLogger(__name__)
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(extra="ignore", protected_namespaces=(), ser_json_inf_nan="strings")
+
+    v: int = 1
+    recipe: str = ""
+    model: ModelFacts | None = None
+    dataset: DatasetFacts | None = None
+    suggestion: Suggestion | None = None
+    run: str = ""
+
+
+class DatasetInputs(NamedTuple):
+    """The inputs of a dataset inspection.
+
+    Attributes:
+        recipe: model and data sections of the recipe.
+        stamps: size (bytes) and modification time (ns) of each file.
+    """
+
+    recipe: tuple[object, ...]
+    stamps: tuple[tuple[int, int], ...]
+
+
+def _stamp(name: str) -> tuple[int, int]:
+    """Return the size (bytes) and modification time (ns) of a file or folder; zeros if it does not exist."""
+    try:
+        status = Path(name).stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+class Workbench(QObject):
+    """Holds and saves what the person works on, and emits every change.
+
+    Args:
+        file: file that keeps the workbench; by default `workbench.json` in the studio's folder.
+        parent: parent in Qt's object tree.
+
+    Attributes:
+        changed: signal with the name of the property that changed: model_path, model, data_files, validation_files,
+            dataset, target, recipe, suggestion, plan or run. "recipe" comes with every change of a choice.
+    """
+
+    changed = Signal(str)
+
+    def __init__(self, file: Path | None = None, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._file = file or studio_dir() / "workbench.json"
+        self._recipe = Recipe()
+        self._model: ModelFacts | None = None
+        self._dataset: DatasetFacts | None = None
+        self._suggestion: Suggestion | None = None
+        self._dataset_from: DatasetInputs | None = None
+        self._plan: RunPlan | None = None
+        self._run = ""
+        self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
+        self._timer.timeout.connect(self.save)
+        self._restore()
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, which holds all choices."""
+        return self._recipe
+
+    @property
+    def recipe_toml(self) -> str:
+        """The recipe as TOML, the form that the engine's requests take."""
+        return dump_recipe(self._recipe)
+
+    @property
+    def model_path(self) -> str:
+        """The chosen model: "embedded", a folder, or the name of a fetched model."""
+        return self._recipe.model.path
+
+    @property
+    def data_files(self) -> list[str]:
+        """The absolute paths of the training files."""
+        return list(self._recipe.data.files)
+
+    @property
+    def validation_files(self) -> list[str]:
+        """The absolute paths of the held-out files."""
+        return list(self._recipe.data.validation_files)
+
+    @property
+    def target(self) -> TargetSection:
+        """The device that the finished model shall run on."""
+        return self._recipe.target
+
+    @property
+    def model(self) -> ModelFacts | None:
+        """The facts about the model; None until it was inspected."""
+        return self._model
+
+    @property
+    def dataset(self) -> DatasetFacts | None:
+        """The facts about the data; None until it was inspected with this model."""
+        return self._dataset
+
+    @property
+    def suggestion(self) -> Suggestion | None:
+        """The engine's suggestion for this model, data and target; None: there is none."""
+        return self._suggestion
+
+    @property
+    def plan(self) -> RunPlan | None:
+        """The predicted memory and time of the recipe. It is not saved, because free memory changes."""
+        return self._plan
+
+    @property
+    def run(self) -> str:
+        """The folder of the run that the pages Train, Try it and Export show; empty: none."""
+        return self._run
+
+    def set_recipe(self, recipe: Recipe) -> None:
+        """Replace the recipe and drop what was derived from the choices that changed."""
+        before, self._recipe = self._recipe, recipe
+        names = []
+        if before.model != recipe.model:
+            self._model = self._suggestion = None
+            names += ["model_path", "model", "suggestion"]
+        if before.data.files != recipe.data.files:
+            self._suggestion = None
+            names += ["data_files", "suggestion"]
+        if before.data.validation_files != recipe.data.validation_files:
+            names.append("validation_files")
+        if before.target != recipe.target:
+            self._suggestion = None
+            names += ["target", "suggestion"]
+        if before.model != recipe.model or before.data != recipe.data:
+            self._dataset = None
+            names.append("dataset")
+        if before != recipe:
+            self._plan = None
+            self._notify(*dict.fromkeys([*names, "plan", "recipe"]))
+
+    def set_model_path(self, path: str) -> None:
+        """Choose a model."""
+        model = self._recipe.model.model_copy(update={"path": path})
+        self.set_recipe(self._recipe.model_copy(update={"model": model}))
+
+    def set_data_files(self, files: list[str]) -> None:
+        """Choose the training files. Files that stay keep their weights; a new first file resets shape and columns."""
+        data = self._recipe.data
+        weights = dict(zip(data.files, data.weights, strict=False))
+        kept = [weights.get(file, 1.0) for file in files]
+        update: dict[str, Any] = {"files": list(files), "weights": kept if set(kept) - {1.0} else []}
+        if data.files[:1] != files[:1]:
+            update |= {"shape": "auto", "columns": []}
+        self.change_data(**update)
+
+    def set_validation_files(self, files: list[str]) -> None:
+        """Choose the held-out files."""
+        self.change_data(validation_files=list(files))
+
+    def change_data(self, **update: Any) -> None:
+        """Change fields of the recipe's data section. The micro-batch grows if the longest row would not fit into it.
+
+        Args:
+            **update: fields of the recipe's data section and their new values.
+        """
+        data = self._recipe.data.model_copy(update=update)
+        train = self._recipe.train
+        if data.max_length > train.micro_batch_tokens:
+            train = train.model_copy(update={"micro_batch_tokens": data.max_length})
+        self.set_recipe(self._recipe.model_copy(update={"data": data, "train": train}))
+
+    def set_target(self, target: TargetSection) -> None:
+        """Choose the device that the finished model shall run on."""
+        self.set_recipe(self._recipe.model_copy(update={"target": target}))
+
+    def set_model(self, model: ModelFacts | None) -> None:
+        """Keep the facts about the model."""
+        self._model = model
+        self._notify("model")
+
+    def set_dataset(self, dataset: DatasetFacts | None, inputs: DatasetInputs | None = None) -> None:
+        """Keep the facts about the data.
+
+        Args:
+            dataset: facts about the data; None: unknown.
+            inputs: result of `dataset_inputs` from before the inspection; None: unknown.
+        """
+        self._dataset, self._dataset_from = dataset, inputs
+        self._notify("dataset")
+
+    def dataset_inputs(self) -> DatasetInputs:
+        """Return the inputs that a dataset inspection would have now."""
+        recipe = self._recipe
+        names = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
+        return DatasetInputs((recipe.model, recipe.data), tuple(_stamp(name) for name in names))
+
+    @property
+    def data_was_replaced(self) -> bool:
+        """Whether a data file changed on disk since it was inspected."""
+        return self._dataset_from is not None and self._dataset_from.stamps != self.dataset_inputs().stamps
+
+    def set_suggestion(self, suggestion: Suggestion | None) -> None:
+        """Keep the engine's suggestion."""
+        self._suggestion = suggestion
+        self._notify("suggestion")
+
+    def set_plan(self, plan: RunPlan | None) -> None:
+        """Keep the predicted memory and time of the recipe."""
+        self._plan = plan
+        self._notify("plan")
+
+    def set_run(self, folder: str) -> None:
+        """Choose the run that the pages show.
+
+        Args:
+            folder: path of the run; empty: none.
+        """
+        if folder != self._run:
+            self._run = folder
+            self._notify("run")
+
+    def save(self) -> None:
+        """Write the workbench to disk now. A failure is logged, not raised: the next change tries again."""
+        self._timer.stop()
+        saved = _Saved(
+            recipe=dump_recipe(self._recipe),
+            model=self._model,
+            dataset=self._dataset,
+            suggestion=self._suggestion,
+            run=self._run,
+        )
+        try:
+            make_private(self._file.parent)
+            write_atomic(self._file, saved.model_dump_json(indent=1), durable=False)
+        except (
+            OSError,
+            BurnishError,
+        ) as error:  # a full disk must not stop the person's work; the next save tries again
+            _LOG.warning("The workbench could not be saved: %s", error)
+
+    def _notify(self, *names: str) -> None:
+        self._timer.start()
+        for name in names:
+            self.changed.emit(name)
+
+    def _restore(self) -> None:
+        try:
+            saved = _Saved.model_validate_json(read_with_retry(self._file))
+            self._recipe = parse_recipe(saved.recipe)
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError, BurnishError, UnicodeDecodeError) as error:
+            _LOG.warning("The saved workbench %s could not be read and starts empty: %s", self._file, error)
+            return
+        self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
+        self._run = saved.run if Path(saved.run).is_dir() else ""

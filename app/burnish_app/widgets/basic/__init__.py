@@ -1,0 +1,1 @@
+"""Widgets that every page uses: text, buttons, cards, banners, layouts, tables and plots."""

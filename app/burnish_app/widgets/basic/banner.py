@@ -1,0 +1,194 @@
+"""Banners (messages within a page, in place of dialogs) and progress bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from burnish_app.look.theme import UNIT, colors_of
+from burnish_app.widgets.basic.buttons import Slot, quiet, row
+from burnish_app.widgets.basic.card import IconLabel
+from burnish_app.widgets.basic.text import body, caption, heading
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.wording.numbers import count_text, percent
+
+BannerKind = Literal["info", "warning", "error", "success"]
+BannerAction = tuple[str, Slot]
+_WANDER_MS = 60
+_WORDS_PX = 240  # at least, to have the actions beside them
+
+
+class Banner(QFrame):
+    """A message within a page: what happened, what to do, and buttons that do it.
+
+    Args:
+        kind: kind of message, which decides color and icon.
+        what: sentence that says what happened.
+        remedy: advice on what to do about it; may be empty.
+        actions: (text, slot) of each button.
+        close_text: text of the button that closes the banner.
+
+    Attributes:
+        closed: signal without arguments, emitted when the banner is closed.
+    """
+
+    closed = Signal()
+
+    def __init__(
+        self,
+        kind: BannerKind,
+        what: str,
+        remedy: str = "",
+        actions: Sequence[BannerAction] = (),
+        *,
+        close_text: str = "Dismiss",
+    ) -> None:
+        super().__init__()
+        self.kind: BannerKind = kind
+        self.what = what
+        self.setProperty("look", f"banner-{kind}")
+        self.setAccessibleName(f"{kind}: {what} {remedy}".strip())
+        line = QHBoxLayout(self)
+        line.setContentsMargins(2 * UNIT, UNIT + 4, UNIT, UNIT + 4)
+        line.setSpacing(UNIT + 4)
+        line.addWidget(IconLabel(kind, 20, kind), alignment=Qt.AlignmentFlag.AlignTop)
+        words = QWidget()
+        words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        words.setMinimumWidth(_WORDS_PX)
+        column = QVBoxLayout(words)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        column.addWidget(heading(what))
+        if remedy:
+            column.addWidget(body(remedy))
+        parts = FlowLayout(UNIT + 4, UNIT // 2)
+        parts.addWidget(words)
+        parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))
+        line.addLayout(parts, 1)
+
+    def close_banner(self) -> None:
+        """Close and destroy the banner."""
+        self.hide()
+        self.closed.emit()
+        self.deleteLater()
+
+
+class ProgressBar(QWidget):
+    """A thin progress bar: filled to a share, or with a moving segment while the share is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._share: float | None = None
+        self._live = True
+        self._phase = 0.3
+        self._timer = QTimer(self, interval=_WANDER_MS)
+        self._timer.timeout.connect(self._advance)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    @property
+    def share(self) -> float | None:
+        """The share that is filled, 0 to 1; None: unknown."""
+        return self._share
+
+    def set_share(self, share: float | None) -> None:
+        """Fill the bar to a share of 0 to 1; None: unknown, a segment moves."""
+        self._share = None if share is None else min(max(share, 0.0), 1.0)
+        self._run_timer()
+        self.update()
+
+    def set_live(self, live: bool) -> None:
+        """Set whether the work is live. A bar at rest is not drawn in the accent color, which marks live values."""
+        if live != self._live:
+            self._live = live
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size: four pixels high."""
+        return QSize(120, 4)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Start the animation if the share is unknown."""
+        super().showEvent(event)
+        self._run_timer()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Stop the animation while the bar is hidden."""
+        super().hideEvent(event)
+        self._timer.stop()
+
+    def _run_timer(self) -> None:
+        if self._share is None and self.isVisible():
+            self._timer.start()
+        else:
+            self._timer.stop()
+
+    def _advance(self) -> None:
+        self._phase = (self._phase + 0.02) % 1.3
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the track and the filled part."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(colors.line))
+        painter.drawRoundedRect(self.rect(), 2, 2)
+        start, share = (0.0, self._share) if self._share is not None else (self._phase - 0.3, 0.3)
+        left, right = max(start, 0.0) * self.width(), min(start + share, 1.0) * self.width()
+        if right > left:
+            painter.setBrush(QColor(colors.accent if self._live else colors.muted))
+            painter.drawRoundedRect(QRectF(left, 0, right - left, self.height()), 2, 2)
+
+
+class BusyLine(QWidget):
+    """A line about running work: its text, its progress, and optionally a cancel button.
+
+    Args:
+        text: text that names the work.
+        can_cancel: whether to show the cancel button.
+
+    Attributes:
+        cancel: signal without arguments, emitted when the cancel button is pressed.
+    """
+
+    cancel = Signal()
+
+    def __init__(self, text: str, *, can_cancel: bool = False) -> None:
+        super().__init__()
+        self._label = caption(text)
+        self._track = ProgressBar()
+        column = QVBoxLayout()
+        column.setSpacing(6)
+        column.addWidget(self._label)
+        column.addWidget(self._track)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.addLayout(column, 1)
+        if can_cancel:
+            line.addWidget(quiet("Cancel", self.cancel.emit))
+
+    @property
+    def text(self) -> str:
+        """The text that the line shows."""
+        return self._label.text()
+
+    def set_progress(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Show the progress of the work.
+
+        Args:
+            what: text that names the work.
+            done: amount done, in whatever unit the work counts.
+            total: whole amount, in the same unit; 0: unknown, the bar's segment moves.
+        """
+        if total > 0:
+            self._track.set_share(done / total)
+            what = f"{what}  {percent(min(done / total, 1.0))}"
+        else:
+            self._track.set_share(None)
+            what = f"{what}  {count_text(done)}" if done else what
+        self._label.setText(what)

@@ -1,0 +1,135 @@
+"""Drag and drop: classifies dropped paths, and shows an overlay that says what may be dropped."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from PySide6.QtCore import QRectF, Qt, QUrl
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.look.theme import TITLE_PX, UNIT, colors_of, font
+
+_PLAIN = (
+    ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".txt", ".text", ".md", ".markdown",
+)  # fmt: skip
+_PACKED = (".gz", ".zst", ".bz2", ".xz")
+DATA_ENDINGS = (*_PLAIN, ".zip", *(plain + packed for plain in _PLAIN for packed in _PACKED))
+DATA_FILTER = f"Datasets ({' '.join(f'*{ending}' for ending in (*_PLAIN, '.zip', *_PACKED))})"
+"""Name filter of file dialogs for datasets."""
+DATA_FORMATS_TEXT = "JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT or Markdown, also packed or in a folder"
+HUB_PREFIX = "hf://"
+"""Prefix of a dataset on the Hugging Face hub, which may be typed in place of a path."""
+_MAX_FILES_CHECKED = 2000  # names in a dropped folder
+
+
+@dataclass(frozen=True)
+class ClassifiedDrop:
+    """The result of classifying dropped paths.
+
+    Attributes:
+        page: key of the page that takes the paths; empty: all of them were refused.
+        paths: paths that the page gets.
+        what: sentence on why something was refused; empty: nothing was.
+        remedy: advice on what to drop instead.
+    """
+
+    page: str
+    paths: list[str]
+    what: str = ""
+    remedy: str = ""
+
+
+def typed_path(text: str) -> str:
+    """Turn a typed or pasted text into an absolute path. The text is a path, in quotes or not, or a file's URL.
+
+    An empty text stays empty, and the name of a dataset on the hub stays as it is.
+    """
+    text = text.strip().strip('"')
+    if not text or text.startswith(HUB_PREFIX):
+        return text
+    path = Path(QUrl(text).toLocalFile() if text.startswith("file:") else text)
+    with suppress(RuntimeError):  # the ~name of nobody
+        path = path.expanduser()
+    return str(path.absolute())
+
+
+def classify_drop(paths: list[str]) -> ClassifiedDrop:
+    """Classify dropped paths: data files and folders of them go to Data, a model's folder to Model, others are refused.
+
+    Args:
+        paths: absolute paths; an empty text stands for something that is not a local file.
+    """
+    files = [path for path in paths if path and _is_data(Path(path))]
+    folders = [path for path in paths if path and path not in files and Path(path).is_dir()]
+    others = [path for path in paths if path not in files and path not in folders]
+    remedy = f"A dataset is {DATA_FORMATS_TEXT}. A model is a folder that holds config.json."
+    if files:
+        left_out = [Path(path).name or "something that is no local file" for path in (*folders, *others)]
+        return ClassifiedDrop(
+            "data", files, f"Left out: {', '.join(left_out)}." if left_out else "", remedy if left_out else ""
+        )
+    if len(folders) == 1 and (Path(folders[0]) / "config.json").is_file():
+        return ClassifiedDrop("model", folders)
+    if len(folders) > 1:
+        return ClassifiedDrop("", [], f"These are {len(folders)} folders; one model is trained at a time.", remedy)
+    if folders:
+        name = Path(folders[0]).name
+        return ClassifiedDrop("", [], f"The folder {name} is no model: it has no config.json.", remedy)
+    if others and Path(others[0]).suffix.lower() == ".gguf":
+        return ClassifiedDrop(
+            "", [], f"{Path(others[0]).name} is a finished GGUF file; training starts from a model's folder.", remedy
+        )
+    if others and Path(others[0]).suffix:
+        return ClassifiedDrop("", [], f"Files of the type {Path(others[0]).suffix} are not read.", remedy)
+    return ClassifiedDrop("", [], "That is neither a dataset nor a model's folder.", remedy)
+
+
+def _is_data(path: Path) -> bool:
+    """Whether the path is a data file, or a folder that holds data files and no model."""
+    if path.is_file():
+        return path.name.lower().endswith(DATA_ENDINGS)
+    if not path.is_dir() or (path / "config.json").is_file():
+        return False
+    return any(file.name.lower().endswith(DATA_ENDINGS) for file in islice(path.rglob("*"), _MAX_FILES_CHECKED))
+
+
+class DropOverlay(QWidget):
+    """An overlay that covers the window during a drag and says what may be dropped."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._over = parent
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.hide()
+
+    def cover(self) -> None:
+        """Show the overlay over the whole parent."""
+        self.setGeometry(self._over.rect())
+        self.raise_()
+        self.show()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw a dashed frame, the action, and the accepted types."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        ground = QColor(colors.window)
+        ground.setAlpha(235)
+        painter.fillRect(self.rect(), ground)
+        pen = QPen(QColor(colors.accent), 2)
+        pen.setDashPattern([6, 4])
+        painter.setPen(pen)
+        painter.drawRoundedRect(self.rect().adjusted(3 * UNIT, 3 * UNIT, -3 * UNIT, -3 * UNIT), 12, 12)
+        middle = self.height() / 2
+        center = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter
+        painter.setPen(QColor(colors.text))
+        painter.setFont(font(TITLE_PX, bold=True))
+        painter.drawText(QRectF(0, middle - 40, self.width(), 40), center, "Drop it here")
+        painter.setPen(QColor(colors.muted))
+        painter.setFont(font())
+        words = f"A dataset ({DATA_FORMATS_TEXT}) or a model's folder"
+        painter.drawText(QRectF(0, middle + 4, self.width(), 28), center, words)

@@ -1,0 +1,92 @@
+"""Tables that never scroll sideways: columns without room are hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QPainter, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView
+
+from burnish_app.look.theme import colors_of
+
+
+class FittingTable(QTableView):
+    """A table that fits its columns into its width: first the first column narrows, then others are hidden.
+
+    Args:
+        model: table model. Its UserRole may name a color of `theme.Colors` for a cell's text.
+        name: name for screen readers.
+        widths_px: preferred width of each column, device-independent pixels.
+        first_min_px: minimum width of the first column, device-independent pixels.
+        grow: columns that share the width that is left over.
+        drop_columns: groups of columns to hide if there is no room, in the order of hiding.
+    """
+
+    def __init__(
+        self,
+        model: QAbstractTableModel,
+        name: str,
+        widths_px: Sequence[int],
+        *,
+        first_min_px: int,
+        grow: Sequence[int] = (0,),
+        drop_columns: Sequence[Sequence[int]] = (),
+    ) -> None:
+        super().__init__()
+        self._widths_px, self._first_min_px, self._grow, self._drop_columns = (
+            widths_px,
+            first_min_px,
+            grow,
+            drop_columns,
+        )
+        self.setModel(model)
+        self.setItemDelegate(_TextColorDelegate(self))
+        self.setAccessibleName(name)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setTabKeyNavigation(False)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.verticalHeader().hide()
+        self.horizontalHeader().setHighlightSections(False)
+        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+
+    def shown_columns(self) -> list[int]:
+        """Return the columns that fit into the width."""
+        shown = list(range(len(self._widths_px)))
+        for leaving in self._drop_columns:
+            missing = sum(self._widths_px[column] for column in shown) - self.viewport().width()
+            if missing > self._widths_px[0] - self._first_min_px:
+                shown = [column for column in shown if column not in leaving]
+        return shown
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Share the new width among the columns."""
+        super().resizeEvent(event)
+        shown = self.shown_columns()
+        left = self.viewport().width() - sum(self._widths_px[column] for column in shown)
+        growing = [column for column in self._grow if column in shown]
+        for column, width in enumerate(self._widths_px):
+            self.setColumnHidden(column, column not in shown)
+            more = max(left, 0) // len(growing) if column in growing else 0
+            less = min(-min(left, 0), width - self._first_min_px) if column == 0 else 0
+            self.setColumnWidth(column, width + more - less)
+
+
+class _TextColorDelegate(QStyledItemDelegate):
+    """Draws a cell's text in the theme's color that its UserRole names."""
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        """Draw a cell."""
+        tone = index.data(Qt.ItemDataRole.UserRole)
+        widget = option.widget
+        if tone and widget is not None:
+            palette = option.palette
+            color = QColor(getattr(colors_of(widget), tone))
+            palette.setColor(palette.ColorRole.Text, color)
+            palette.setColor(palette.ColorRole.HighlightedText, color)
+        super().paint(painter, option, index)

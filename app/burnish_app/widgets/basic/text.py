@@ -1,0 +1,160 @@
+"""Labels: text in three type sizes, paths that shorten, and large figures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+
+from burnish_app.look.theme import BODY_PX, SMALL_PX, TITLE_PX, font
+
+Look = Literal["", "muted", "accent", "error", "warning", "success"]
+
+
+def set_tone(widget: QWidget, tone: str) -> None:
+    """Set a widget's look, a dynamic property that `theme.style_sheet` maps to colors."""
+    if widget.property("look") != tone:
+        widget.setProperty("look", tone)
+        widget.style().unpolish(widget)
+        widget.style().polish(widget)
+
+
+def _label(text: str, size_px: int, tone: Look, *, bold: bool = False, mono: bool = False) -> QLabel:
+    label = QLabel(text)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setFont(font(size_px, bold=bold, mono=mono))
+    label.setWordWrap(True)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    label.setProperty("look", tone)
+    return label
+
+
+def pad_spin(box: QAbstractSpinBox) -> None:
+    """Pad a spin box's text as line edits are padded: the style sheet's padding does not reach its inner edit."""
+    for edit in box.findChildren(QLineEdit):
+        edit.setTextMargins(6, 0, 6, 0)
+
+
+def title(text: str) -> QLabel:
+    """Make a label in title size, for a page's question."""
+    return _label(text, TITLE_PX, "", bold=True)
+
+
+def heading(text: str) -> QLabel:
+    """Make a bold label in body size, for headings."""
+    return _label(text, BODY_PX, "", bold=True)
+
+
+def body(text: str, tone: Look = "") -> QLabel:
+    """Make a label for running text. The text is plain: nothing in it is read as markup."""
+    return _label(text, BODY_PX, tone)
+
+
+def caption(text: str, tone: Look = "muted") -> QLabel:
+    """Make a label for small secondary text."""
+    return _label(text, SMALL_PX, tone)
+
+
+def mono(text: str, tone: Look = "") -> QLabel:
+    """Make a monospaced label, for paths, commands and tokens."""
+    return _label(text, SMALL_PX, tone, mono=True)
+
+
+class ElidedLabel(QLabel):
+    """A label of one line that shortens its text to its width and shows all of it on hover.
+
+    Args:
+        text: text to show.
+        mode: place of the cut; the middle suits paths.
+        size_px: type size, device-independent pixels.
+        look: look of the style sheet.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        mode: Qt.TextElideMode = Qt.TextElideMode.ElideMiddle,
+        size_px: int = BODY_PX,
+        *,
+        tone: Look = "",
+    ) -> None:
+        super().__init__()
+        self._mode = mode
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setFont(font(size_px))
+        self.setProperty("look", tone)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.setText(text)
+
+    def setText(self, text: str) -> None:
+        """Replace the text and the tooltip."""
+        super().setText(text)
+        self.setToolTip(text)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return a minimum size with room for a few letters."""
+        return QSize(24, super().minimumSizeHint().height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw as much of the text as fits."""
+        painter = QPainter(self)
+        shown = QFontMetrics(self.font()).elidedText(self.text(), self._mode, self.width())
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
+
+
+class Value(QWidget):
+    """A figure with a small label above it and its unit beside it.
+
+    Args:
+        label: name of the figure, in a word or two.
+        unit: unit behind the number; may be empty.
+        hint: tooltip that says what the figure means exactly.
+        large: whether the number has the title size instead of the body size.
+    """
+
+    def __init__(self, label: str, unit: str = "", hint: str = "", *, large: bool = True) -> None:
+        super().__init__()
+        self._label = label
+        self._name = caption(label)
+        self._name.setWordWrap(False)
+        self._figure = QLabel("–")
+        self._figure.setTextFormat(Qt.TextFormat.PlainText)
+        self._figure.setFont(font(TITLE_PX if large else BODY_PX, bold=True))
+        self._unit = caption(unit)
+        self._unit.setWordWrap(False)
+        line = QHBoxLayout()
+        line.setSpacing(6)
+        self._unit.setContentsMargins(0, 0, 0, 3 if large else 0)  # on the baseline of the larger figure
+        line.addWidget(self._figure, alignment=Qt.AlignmentFlag.AlignBottom)
+        line.addWidget(self._unit, alignment=Qt.AlignmentFlag.AlignBottom)
+        line.addStretch()
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        column.addWidget(self._name)
+        column.addLayout(line)
+        self.setToolTip(hint)
+        self.setAccessibleName(label)
+
+    @property
+    def text(self) -> str:
+        """The number as shown."""
+        return self._figure.text()
+
+    def set(self, figure: str, unit: str | None = None, *, tone: Look = "") -> None:
+        """Replace the number.
+
+        Args:
+            figure: number as text.
+            unit: new unit; None keeps the old one.
+            tone: look whose color marks the number as good, doubtful or bad.
+        """
+        if self._figure.text() != figure:
+            self._figure.setText(figure)
+        if unit is not None and self._unit.text() != unit:
+            self._unit.setText(unit)
+        set_tone(self._figure, tone)
+        self.setAccessibleDescription(f"{figure} {self._unit.text()}".strip())

@@ -1,0 +1,102 @@
+"""The card of the training files, each with its weight: how often its rows are learned per epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
+
+from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.banner import BusyLine
+from burnish_app.widgets.basic.buttons import quiet, row, secondary
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import ElidedLabel, caption, pad_spin
+
+_FILES_PX = 320  # at least, to have another card beside it
+_WEIGHT_PX = 72
+
+
+class FilesCard(Card):
+    """Shows the training files and lets the person add, remove and weigh them.
+
+    Attributes:
+        entered: signal without arguments, emitted when a path was typed into `path`.
+        browse: signal without arguments, emitted when the person wants a file dialog.
+        removed: signal with the path of a file to remove.
+        weighed: signal with a list of one weight per file: how often its rows are learned per epoch; empty: once each.
+    """
+
+    entered = Signal()
+    browse = Signal()
+    removed = Signal(str)
+    weighed = Signal(list)
+
+    def __init__(self) -> None:
+        super().__init__("Files")
+        self.setMinimumWidth(_FILES_PX)
+        self._shown: tuple[list[str], list[float]] | None = None
+        self.weights: list[QDoubleSpinBox] = []
+        self._lines = QVBoxLayout()
+        self._lines.setSpacing(UNIT // 2)
+        self._mixing = caption("How often the rows of a file are learned in an epoch: 2 twice, 0.25 a quarter of them.")
+        self.path = QLineEdit()
+        self.path.setPlaceholderText("Paste the path of a file or folder")
+        self.path.setAccessibleName("Path of a data file")
+        self.path.returnPressed.connect(self.entered)
+        self.busy = BusyLine("Reading ...", can_cancel=True)
+        self.busy.hide()
+        self.body.addLayout(self._lines)
+        self.body.addWidget(self._mixing)
+        self.body.addWidget(row(self.path, secondary("Browse ...", self.browse.emit)))
+        self.body.addWidget(self.busy)
+        self.body.addStretch(1)
+
+    def show_files(self, files: Sequence[str], weights: Sequence[float]) -> None:
+        """Replace the files shown.
+
+        Args:
+            files: paths of the files.
+            weights: weight of each file; empty: once each.
+        """
+        now = (list(files), list(weights) or [1.0] * len(files))
+        if now == self._shown:
+            return  # a weight that is being typed stays as it is
+        self._shown = now
+        several = len(files) > 1
+        self._mixing.setVisible(several)
+        clear(self._lines)
+        self.weights = []
+        for path, weight in zip(*now, strict=True):
+            remove = quiet("Remove", partial(self.removed.emit, path))
+            remove.setAccessibleName(f"Remove {Path(path).name}")
+            parts: list[QWidget] = [ElidedLabel(path)]
+            if several:
+                parts.append(self._weight(Path(path).name, weight))
+            self._lines.addWidget(row(*parts, remove))
+
+    def _weight(self, name: str, weight: float) -> QDoubleSpinBox:
+        box = QDoubleSpinBox()
+        box.setRange(0.01, 100.0)
+        box.setDecimals(2)
+        box.setPrefix("× ")
+        box.setFixedWidth(_WEIGHT_PX)
+        pad_spin(box)
+        box.setKeyboardTracking(False)  # what is being typed is not inspected digit by digit
+        box.setValue(weight)
+        box.setAccessibleName(f"Weight of {name}")
+        box.setToolTip(
+            "How often its rows are learned in an epoch. Which part of them, below 1, is chosen by the seed."
+        )
+        box.valueChanged.connect(self._notify_weights)
+        self.weights.append(box)
+        return box
+
+    def _notify_weights(self) -> None:
+        values = [box.value() for box in self.weights]
+        if self._shown is not None:
+            self._shown = (self._shown[0], values)
+        self.weighed.emit(values if set(values) != {1.0} else [])

@@ -1,0 +1,153 @@
+"""The card of findings: odd rows, actions against them, and the actions that are in force."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from burnish_app.look.theme import UNIT
+from burnish_app.recipe.recipe_fields import cleaning_fields
+from burnish_app.widgets.basic.buttons import quiet, row
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.recipe.field_row import FieldRow
+from burnish_app.wording.data_text import (
+    DataChange,
+    action_text,
+    data_changes,
+    further_warnings,
+    named_settings,
+    rows_text,
+)
+from burnish_app.wording.numbers import plural
+from burnish_engine.contract.facts.data_report import Finding, Setting
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.recipe_data import DataSection
+
+_WORDS_PX = 260  # at least, to have the actions beside them
+
+
+class FindingsCard(Card):
+    """Shows findings with their actions, dropped rows, and the changes in force, each with an undo button.
+
+    Attributes:
+        changed: signal with (field of the data section, new value).
+    """
+
+    changed = Signal(str, object)
+
+    def __init__(self) -> None:
+        super().__init__("Findings", "What is done to rows is kept in the recipe; your files stay as they are.")
+        self._lines = QVBoxLayout()
+        self._lines.setSpacing(UNIT + 4)
+        self._fold = quiet("", self._toggle)
+        self._settings = QWidget()
+        self._rows: dict[str, FieldRow] = {}
+        self._facts: DatasetFacts | None = None
+        self._data = DataSection()
+        self._settings.hide()
+        column = QVBoxLayout(self._settings)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(UNIT)
+        self.corner.addWidget(self._fold)
+        self.body.addLayout(self._lines)
+        self.body.addWidget(self._settings)
+        self._name_fold()
+
+    def show_facts(self, facts: DatasetFacts, data: DataSection) -> None:
+        """Replace the findings shown.
+
+        Args:
+            facts: facts about the data, from an inspection.
+            data: data section of the recipe that the data was inspected with.
+        """
+        if facts is self._facts and data == self._data:
+            return
+        self._facts, self._data = facts, data
+        clear(self._lines)
+        findings = facts.report.findings if facts.report else []
+        for finding in findings:
+            self._lines.addWidget(self._finding(finding, facts))
+        for warning in further_warnings(facts):
+            self._lines.addWidget(self._line(f"!  {warning}", "", named_settings(warning)))
+        reported = {finding.dropped for finding in findings}
+        for reason, count in facts.dropped.items():
+            if reason in reported:
+                continue
+            where = rows_text(facts.dropped_examples.get(reason, []), count, facts)
+            self._lines.addWidget(self._line(f"{plural(count, 'row')} left out: {reason}", where, [], tone="muted"))
+        for change in data_changes(data):
+            self._lines.addWidget(self._done(change))
+        if not self._lines.count():
+            self._lines.addWidget(body("Nothing odd was found.", "success"))
+        for field, shown in self._rows.items():
+            shown.show_value(getattr(data, field))
+
+    def _finding(self, finding: Finding, facts: DatasetFacts) -> QWidget:
+        return self._line(f"!  {finding.says}", rows_text(finding.first, finding.rows, facts), finding.actions)
+
+    def _line(self, text: str, where: str, actions: list[Setting], *, tone: Any = "warning") -> QWidget:
+        holder, texts = QWidget(), QWidget()
+        texts.setMinimumWidth(_WORDS_PX)
+        policy = texts.sizePolicy()
+        policy.setHorizontalPolicy(policy.Policy.Expanding)
+        texts.setSizePolicy(policy)
+        column = QVBoxLayout(texts)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        column.addWidget(body(text, tone))
+        if where:
+            column.addWidget(caption(where))
+        line = FlowLayout(UNIT, 2)
+        line.addWidget(texts)
+        if actions:
+            line.addWidget(row(*(self._button(action) for action in actions), spacing_px=0))
+        holder.setLayout(line)
+        return holder
+
+    def _button(self, action: Setting) -> QPushButton:
+        button = quiet(action_text(action), partial(self._take, action))
+        button.setToolTip(f'{action.key} = "{action.value}"' + (f": {action.says}" if action.says else ""))
+        return button
+
+    def _done(self, change: DataChange) -> QWidget:
+        holder, line = QWidget(), FlowLayout(UNIT, 2)
+        text = body(f"✓  {change.text}", "success")
+        text.setMinimumWidth(_WORDS_PX)
+        policy = text.sizePolicy()
+        policy.setHorizontalPolicy(policy.Policy.Expanding)
+        text.setSizePolicy(policy)
+        undo = quiet("Undo", lambda: self.changed.emit(change.field, change.default))
+        undo.setAccessibleName(f"Undo: {change.text}")
+        line.addWidget(text)
+        line.addWidget(undo)
+        holder.setLayout(line)
+        return holder
+
+    def _take(self, action: Setting) -> None:
+        self.changed.emit(action.key.rpartition(".")[2], action.value)
+
+    def _toggle(self) -> None:
+        if not self._rows:
+            for field in cleaning_fields():
+                self._add_row(field.key.rpartition(".")[2], FieldRow(field))
+        self._settings.setVisible(self._settings.isHidden())
+        self._name_fold()
+
+    def _add_row(self, field: str, made: FieldRow) -> None:
+        made.show_value(getattr(self._data, field))
+        made.edited.connect(lambda: self.changed.emit(field, made.value()))
+        self._rows[field] = made
+        layout = self._settings.layout()
+        assert layout is not None
+        layout.addWidget(made)
+
+    def _name_fold(self) -> None:
+        folded = self._settings.isHidden()
+        self._fold.setText("▸  All choices" if folded else "▾  All choices")
+        self._fold.setAccessibleName(f"All choices, {'folded' if folded else 'open'}")

@@ -1,0 +1,84 @@
+"""The card of the chat template, which writes rows for the model, with the results of its checks."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QVBoxLayout
+
+from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.buttons import row
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.wording.data_text import TEMPLATES, template_checks, template_extras, template_name
+from burnish_engine.contract.facts.data_report import TemplateFacts
+
+_FILE = ""  # no template is called so
+
+
+class TemplateCard(Card):
+    """Offers the chat templates and shows the checks of the chosen one.
+
+    Attributes:
+        chosen: signal with the value of the recipe's data.template.
+        file_wanted: signal without arguments, emitted when the person wants a template from a file.
+    """
+
+    chosen = Signal(str)
+    file_wanted = Signal()
+
+    def __init__(self) -> None:
+        super().__init__(
+            "How it is written for the model", "The chat template; found by rendering small conversations."
+        )
+        self.box = QComboBox()
+        self.box.setAccessibleName("Chat template")
+        self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.box.activated.connect(self._picked)
+        self._shown: tuple[str, TemplateFacts | None] = ("", None)
+        self._checks = QVBoxLayout()
+        self._checks.setSpacing(UNIT // 2)
+        self._extras = caption("")
+        self.body.addWidget(row(body("Template", "muted"), self.box, None))
+        self.body.addLayout(self._checks)
+        self.body.addWidget(self._extras)
+        self.body.addStretch(1)
+
+    def show_template(self, chosen: str, facts: TemplateFacts | None) -> None:
+        """Show a template.
+
+        Args:
+            chosen: value of the recipe's data.template.
+            facts: facts about the template; None if they are unknown or no template is used.
+        """
+        if (chosen, facts) == self._shown:
+            return
+        self._shown = chosen, facts
+        self.box.clear()
+        for name in TEMPLATES:
+            self.box.addItem("The model's own" if name == "auto" else name, name)
+        if chosen not in TEMPLATES:
+            self.box.addItem(template_name(chosen), chosen)
+        self.box.addItem("From a file ...", _FILE)
+        self.box.setCurrentIndex(self.box.findData(chosen))
+        self.box.setToolTip(chosen if chosen not in TEMPLATES else "")
+        clear(self._checks)
+        self._extras.setVisible(facts is not None)
+        if facts is None:
+            self._checks.addWidget(body("Plain texts are learned as they are, without a template.", "muted"))
+            return
+        if facts.name == "plain":
+            self._checks.addWidget(body("The model has none of its own, so a plain one is used.", "warning"))
+        for check in template_checks(facts):
+            label = body(f"{'✓' if check.good else '!'}  {check.text}", "" if check.good else "warning")
+            label.setToolTip(check.hint)
+            self._checks.addWidget(label)
+        self._extras.setText(template_extras(facts))
+
+    def _picked(self) -> None:
+        name = self.box.currentData()
+        if name == _FILE:
+            self.box.setCurrentIndex(self.box.findData(self._shown[0]))
+            self.file_wanted.emit()
+        elif name != self._shown[0]:
+            self.chosen.emit(name)

@@ -1,0 +1,1 @@
+"""Cards of the page Export: choices, progress, fidelity report and files."""

@@ -1,0 +1,123 @@
+"""The card of the fidelity report: the conclusion, the suggested file, and a table with the figures of each file."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout
+
+from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import Look, body, caption, heading, mono, set_tone, title
+from burnish_app.wording.fidelity_text import (
+    file_text,
+    gain_text,
+    report_text,
+    suggestion_text,
+    training_text,
+)
+from burnish_app.wording.numbers import percent, plural
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.units import file_size
+
+_COLUMNS = (
+    ("Type", "GGUF type most of the file's tensors have"),
+    ("Size", "As shops count: a GB is a billion bytes"),
+    ("Gain kept", "Share of what training gained on held-out rows that this file keeps"),
+    (
+        "Top-1 agreement",
+        "Same choice: share of positions where the file's most likely next token is the trained model's",
+    ),
+    ("Mean KL", "How far its predictions are from the trained model's on average, nats; 0 is identical"),
+    ("99 % KL", "99th percentile: one position in a hundred differs by more, nats"),
+)
+
+
+class FidelityCard(Card):
+    """Shows how faithful exported files are to the trained model."""
+
+    def __init__(self) -> None:
+        super().__init__("Fidelity", "Every file is compared with the trained model, token by token.")
+        self._content = QVBoxLayout()
+        self._content.setSpacing(UNIT)
+        self.body.addLayout(self._content)
+
+    def show_report(self, report: FidelityReport, *, suggested: str = "", why: str = "") -> None:
+        """Replace the report shown.
+
+        Args:
+            report: fidelity report of the export.
+            suggested: name of the suggested file; empty: none.
+            why: reason for that file, or why there is none.
+        """
+        clear(self._content)
+        some = any(file.passed for file in report.files) and not report.token_mismatches
+        tone: Look = "success" if report.passed else "warning" if some else "error"
+        verdict = title("Safe to ship." if report.passed else "Some are safe to ship." if some else "Not safe to ship.")
+        set_tone(verdict, "" if report.passed or some else "error")
+        self._content.addWidget(verdict)
+        self._content.addWidget(body(report_text(report), tone))
+        if why:
+            suggestion = heading(suggestion_text(suggested, why))
+            set_tone(suggestion, "accent" if suggested else "warning")
+            self._content.addWidget(suggestion)
+        self._content.addSpacing(UNIT)
+        self._content.addLayout(_table(report.files, suggested))
+        self._content.addSpacing(UNIT)
+        for file in report.files:
+            self._add_file_text(file)
+        if gained := training_text(report):
+            self._content.addWidget(caption(gained))
+        for example in report.mismatch_examples[:3]:
+            self._content.addWidget(mono(example, "error"))
+        for text in report.notes:
+            self._content.addWidget(caption(text))
+
+    def _add_file_text(self, file: QuantFidelity) -> None:
+        gain, text = gain_text(file), file_text(file)
+        if gain:
+            self._content.addWidget(body(gain))
+            self._content.addWidget(caption(text))
+        else:
+            self._content.addWidget(body(text, "" if file.passed else "error"))
+        if file.fallbacks:
+            note = caption(f"{file.quant}: {plural(len(file.fallbacks), 'tensor')} got another type than asked.")
+            note.setToolTip("\n".join(file.fallbacks[:20]))
+            self._content.addWidget(note)
+
+
+def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
+    grid = QGridLayout()
+    grid.setHorizontalSpacing(2 * UNIT)
+    grid.setVerticalSpacing(UNIT)
+    for column, (name, hint) in enumerate(_COLUMNS):
+        label = caption(name)
+        label.setToolTip(hint)
+        _place(grid, label, 0, column)
+    for line, file in enumerate(files, 1):
+        tone: Look = "" if file.passed else "error"
+        kept = "–" if file.gain_kept is None else percent(min(max(file.gain_kept, 0.0), 1.0))
+        figures = (
+            file_size(file.bytes),
+            kept,
+            percent(file.top1_agreement, 1),
+            f"{file.mean_kl:.4f}",
+            f"{file.p99_kl:.3f}",
+        )
+        type_name = heading(f"{'✓' if file.passed else '✕'} {file.quant}")
+        set_tone(type_name, "error" if not file.passed else "accent" if file.file == suggested else "success")
+        state = "proven" if file.passed else "refused"
+        type_name.setToolTip(f"{file.file}: {state}\nSHA-256 {file.sha256}")
+        type_name.setAccessibleName(f"{file.quant}, {state}")
+        _place(grid, type_name, line, 0)
+        for column, text in enumerate(figures, 1):
+            _place(grid, body(text, tone), line, column)
+    grid.setColumnStretch(len(_COLUMNS), 1)
+    return grid
+
+
+def _place(grid: QGridLayout, label: QLabel, line: int, column: int) -> None:
+    label.setWordWrap(line == 0)  # headings may take two lines, figures stay whole
+    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+    label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+    grid.addWidget(label, line, column, side | Qt.AlignmentFlag.AlignBottom)

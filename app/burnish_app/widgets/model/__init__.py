@@ -1,0 +1,1 @@
+"""Widgets of the page Model: the catalog and the target device."""

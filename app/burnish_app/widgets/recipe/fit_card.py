@@ -1,0 +1,112 @@
+"""The card that says whether a run fits: a verdict, memory by component, time, speed and disk."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QVBoxLayout
+
+from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
+from burnish_app.wording.numbers import count_text, duration_text
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.units import file_size, memory_size
+
+_TIGHT = 0.9
+"""Share of the free memory above which a plan that fits is called tight: predictions are right to a few percent. A plan
+with a memory budget of its own is compared with that budget instead."""
+
+_ADAPTER_HINT = "Those of the adapter. The model itself stays as it is."
+_FULL_HINT = "Every weight of the model; there is no adapter."
+
+
+class FitCard(Card):
+    """Shows the plan of a recipe. Until the next plan comes, the last one stays and is marked as out of date."""
+
+    def __init__(self) -> None:
+        super().__init__("What it takes")
+        self.fit_verdict = title("Not known yet.")
+        self._memory = body("", "muted")
+        self.body.addWidget(self.fit_verdict)
+        self.body.addWidget(self._memory)
+        self._state = caption("")
+        self.corner.addWidget(self._state)
+        self.bar = MemoryBar()
+        self.body.addWidget(self.bar)
+        self.time = Value("Training time")
+        self.speed = Value("Speed", "tokens/s")
+        self.steps = Value("Steps", "", "Each step is one update of what is trained.")
+        self.disk = Value("On disk", "", "Checkpoints, what was trained and the exported files.")
+        self.trained = Value("Trained weights", "", _ADAPTER_HINT)
+        figures = columns_layout((self.time, self.speed, self.steps, self.disk, self.trained))
+        figures.setContentsMargins(0, UNIT, 0, UNIT // 2)
+        self.body.addLayout(figures)
+        self._messages = QVBoxLayout()
+        self._messages.setSpacing(UNIT // 2)
+        self.body.addLayout(self._messages)
+
+    def show_stale(self) -> None:
+        """Mark the plan as out of date, because the recipe changed."""
+        self._state.setText("updating ...")
+
+    def show_failure(self, text: str) -> None:
+        """Show why there is no plan."""
+        self._state.setText("")
+        self.fit_verdict.setText("Not known.")
+        set_tone(self.fit_verdict, "")
+        clear(self._messages)
+        self._messages.addWidget(body(text, "error"))
+
+    def show_plan(self, plan: RunPlan, *, full_fine_tuning: bool = False) -> None:
+        """Show a plan.
+
+        Args:
+            plan: predicted memory, time and disk of the recipe.
+            full_fine_tuning: whether the recipe trains every weight, without an adapter.
+        """
+        self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
+        self._state.setText(plan.speed_source)
+        self.fit_verdict.setText(fit_verdict(plan))
+        set_tone(self.fit_verdict, "" if plan.fits else "error")
+        free = memory_size(plan.memory_free_bytes)
+        self._memory.setText(f"{memory_size(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
+        parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
+        self.bar.show_parts(parts, plan.memory_free_bytes)
+        self.time.set(duration_text(plan.seconds) if plan.seconds is not None else "–")
+        self.speed.set(count_text(plan.tokens_per_s))
+        self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")
+        self.disk.set(
+            file_size(plan.disk_bytes),
+            f"of {file_size(plan.disk_free_bytes)} free",
+            tone="error" if plan.disk_bytes > plan.disk_free_bytes else "",
+        )
+        self.trained.set(count_text(plan.trainable_parameters))
+        set_tone(self._state, "muted")
+        clear(self._messages)
+        for problem in plan.problems:
+            self._messages.addWidget(body(f"✕  {problem}", "error"))
+        if plan.coverage and plan.coverage.kinds:
+            what = "Training" if full_fine_tuning else "The adapter"
+            self._messages.addWidget(caption(f"{what} reaches {plan.coverage.text}."))
+        if plan.host_bytes:
+            host = f"{memory_size(plan.host_bytes)} of {memory_size(plan.host_free_bytes)} free system memory."
+            self._messages.addWidget(caption(f"Beside it, {host}"))
+        for note in plan.notes:
+            self._messages.addWidget(caption(note))
+
+
+def fit_verdict(plan: RunPlan) -> str:
+    """Return whether a plan fits, in two or three words."""
+    if not plan.fits:
+        return "It does not fit."
+    room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
+    return "It fits, barely." if plan.memory_bytes > room else "It fits."
+
+
+def plan_line(plan: RunPlan) -> str:
+    """Return the verdict with memory and time in one line, for the foot of the page."""
+    memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
+    time = f", about {duration_text(plan.seconds)}" if plan.seconds is not None else ""
+    return f"{fit_verdict(plan)} {memory}{time}."

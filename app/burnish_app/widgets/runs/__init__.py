@@ -1,0 +1,1 @@
+"""Widgets of the page Train: figures, charts, guard verdict and log of a run."""

@@ -1,0 +1,96 @@
+"""The card of a run's status: headline, progress bar and six figures."""
+
+from __future__ import annotations
+
+import math
+
+from burnish_app.look.theme import UNIT
+from burnish_app.state.run_state import RunState
+from burnish_app.widgets.basic.banner import ProgressBar
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.text import Look, Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.runs.run_charts import loss_text, mean_window, newest_mean
+from burnish_app.wording.numbers import count_text, duration_text
+from burnish_app.wording.run_text import RunDescription, Tone, measured_bytes, plan_text
+from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.units import memory_size
+
+_LOOKS: dict[Tone, Look] = {
+    "plain": "",
+    "live": "accent",
+    "success": "success",
+    "warning": "warning",
+    "error": "error",
+}
+
+
+class RunFigures(Card):
+    """Shows a run's status and figures, at the top of the page Train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headline, self.detail = title(""), body("", "muted")
+        self.bar = ProgressBar()
+        self.step = Value("Step")
+        self.loss = Value(
+            "Loss", hint="Mean cross entropy per supervised token of the last steps, nats. Lower is better."
+        )
+        self.held_out = Value("Held-out loss", hint="The same on rows that are not trained on. It should fall too.")
+        self.speed = Value("Speed", "tokens/s", "Real tokens a second, padding excluded, mean of the last steps.")
+        self.memory = Value("Memory", hint="Peak memory of the device so far, or of the process on the CPU.")
+        self.left = Value("Time left", hint="Predicted from the last steps.")
+        self.body.addWidget(self.headline)
+        self.body.addWidget(self.detail)
+        self.body.addWidget(self.bar)
+        values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
+        line = columns_layout(values, 3 * UNIT, even=True)
+        line.setContentsMargins(0, UNIT, 0, 0)
+        self.body.addLayout(line)
+        self.plan = caption("")
+        self.plan.setToolTip("The prediction was made before training, from the recipe and the machine.")
+        self.body.addWidget(self.plan)
+
+    def show_status(self, description: RunDescription) -> None:
+        """Show the status of the run."""
+        self.headline.setText(description.headline)
+        set_tone(self.headline, _LOOKS[description.tone])
+        self.detail.setText(description.detail)
+        self.detail.setVisible(bool(description.detail))
+        self.bar.set_live(description.tone == "live")
+
+    def draw(self, state: RunState, summary: RunSummary) -> None:
+        """Show the figures, from the events or, until they are read, from the summary."""
+        done = state.step or summary.state.step
+        total = state.total_steps or summary.state.total_steps
+        preparing = summary.standing == "running" and not done and state.phase != "evaluating"
+        self.bar.set_share(None if preparing else done / total if total else 0.0)
+        self.step.set(f"{done:,}", f"of {total:,}" if total else "")
+        self._draw_loss(state, summary)
+        speed = newest_mean(state.steps.tokens_per_s.values(), 10)
+        self.speed.set(count_text(speed) if math.isfinite(speed) else "–")
+        last = state.last_step
+        held = measured_bytes(state)
+        size, _, unit = memory_size(held).partition(" ") if held else ("–", "", "")
+        self.memory.set(size, unit)
+        planned = plan_text(state)
+        if self.plan.text() != planned:
+            self.plan.setText(planned)
+        self.plan.setVisible(bool(planned))
+        going = summary.standing in ("running", "paused")
+        self.left.set(duration_text(last.eta_s) if last and going else "–")
+
+    def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
+        window = mean_window(state.total_steps)
+        losses = state.steps.loss.values()
+        loss = newest_mean(losses, window) if losses else summary.state.loss
+        bad = bool(losses) and not math.isfinite(losses[-1])
+        self.loss.set("not a number" if bad else _loss(loss), tone="error" if bad else "")
+        evaluations = state.evaluation_losses.values()
+        held_out = evaluations[-1] if evaluations else summary.state.evaluation_loss
+        worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]
+        self.held_out.set(_loss(held_out), tone="warning" if worse else "")
+
+
+def _loss(loss: float | None) -> str:
+    return "–" if loss is None or math.isnan(loss) else loss_text(loss)

@@ -1,0 +1,110 @@
+"""The card of the training guard: its verdict with cause and remedy, and notes on rollbacks and early stopping."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
+
+from burnish_app.look.theme import UNIT
+from burnish_app.state.run_state import RunState
+from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.card import Card, IconLabel
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import body, caption, heading
+from burnish_app.wording.guard_text import (
+    EarlyStoppingSettings,
+    GuardVerdict,
+    bad_steps_text,
+    early_stopping_text,
+    guard_verdict,
+    rollback_text,
+)
+
+_ICON_PX = 20
+
+
+class RunVerdict(Card):
+    """Shows the guard's verdict and notes. The card is hidden while there is neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: tuple[object, ...] = ()
+        self._icon = QHBoxLayout()
+        self.sentence = heading("")
+        self.cause, self.remedy = body(""), body("")
+        self.checked = caption("")
+        self.checked.hide()
+        self._more = quiet("", self._toggle)
+        self._name_more()
+        self._notes = QVBoxLayout()
+        self._notes.setSpacing(UNIT // 2)
+        top = QHBoxLayout()
+        top.setSpacing(UNIT + 4)
+        top.addLayout(self._icon)
+        top.addWidget(self.sentence, 1)
+        top.addWidget(self._more, alignment=Qt.AlignmentFlag.AlignTop)
+        words = QVBoxLayout()
+        words.setSpacing(4)
+        words.setContentsMargins(_ICON_PX + UNIT + 4, 0, 0, 0)  # in line with the sentence
+        for widget in (self.cause, self.remedy, self.checked):
+            words.addWidget(widget)
+        words.addLayout(self._notes)
+        self.body.setSpacing(4)
+        self.body.addLayout(top)
+        self.body.addLayout(words)
+        self.hide()
+
+    def draw(self, state: RunState, stopping: EarlyStoppingSettings, problem: str = "") -> None:
+        """Show the verdict and the notes of a state; cheap if nothing changed.
+
+        Args:
+            state: state folded from the run's events so far.
+            stopping: settings of the run for early stopping.
+            problem: reason of the run's failure, which the page shows elsewhere and this card does not repeat.
+        """
+        now = (
+            problem,
+            state.guard,
+            state.rollbacks,
+            state.bad_steps,
+            state.best,
+            len(state.evaluation_steps),
+            stopping,
+        )
+        if now == self._drawn:
+            return
+        self._drawn = now
+        found = guard_verdict(state)
+        if found is not None and found.sentence in problem:
+            found = None
+        notes = [(rollback_text(back), "warning") for back in state.rollbacks]
+        bad, stops = bad_steps_text(state), early_stopping_text(state, stopping)
+        notes += [(bad, "warning")] if bad else []
+        notes += [(stops, "muted")] if stops else []
+        self._show_verdict(found)
+        clear(self._notes)
+        for text, tone in notes:
+            self._notes.addWidget(body(text, "warning" if tone == "warning" else "muted"))
+        self.setVisible(found is not None or bool(notes))
+
+    def _show_verdict(self, found: GuardVerdict | None) -> None:
+        clear(self._icon)
+        if found is not None:
+            self._icon.addWidget(IconLabel(found.status, _ICON_PX, found.status), alignment=Qt.AlignmentFlag.AlignTop)
+        self.sentence.setText(found.sentence if found else "")
+        self.cause.setText(found.cause if found else "")
+        self.remedy.setText(found.remedy if found else "")
+        self.checked.setText("\n".join(f"✓  {check}" for check in found.checked) if found else "")
+        for label in (self.sentence, self.cause, self.remedy):
+            label.setVisible(bool(label.text()))
+        self._more.setVisible(bool(found and found.checked))
+        self._name_more()
+
+    def _toggle(self) -> None:
+        self.checked.setVisible(self.checked.isHidden())
+        self._name_more()
+
+    def _name_more(self) -> None:
+        folded = self.checked.isHidden()
+        self._more.setText("▸  Checks" if folded else "▾  Checks")
+        self._more.setAccessibleName(f"Checks, {'folded' if folded else 'open'}")

@@ -1,0 +1,1 @@
+"""Widgets of the page Try it: one side of a conversation, and the message box."""

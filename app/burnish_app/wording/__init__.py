@@ -1,0 +1,1 @@
+"""Text for figures, facts and findings. Pure functions, no Qt."""

@@ -1,0 +1,278 @@
+"""Text about a dataset: shapes, meanings of columns, findings, templates and changes. Pure, no Qt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish_app.wording.numbers import as_sentence, percent, plural
+from burnish_engine.contract.facts.data_report import CutLine, RowPlace, Setting, TemplateFacts
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.recipe_data import DataSection
+
+SHAPES = {
+    "messages": "conversations",
+    "sharegpt": "conversations (ShareGPT)",
+    "alpaca": "instructions",
+    "prompt_completion": "prompt and completion",
+    "preference": "pairs of a better and a worse reply",
+    "kto": "replies labeled good or bad",
+    "segments": "text of which parts are learned",
+    "text": "plain text",
+}
+MEANINGS = {
+    "conversation": "The conversation",
+    "instruction": "What is asked",
+    "input": "Further input",
+    "context": "What it is asked about",
+    "output": "What is replied",
+    "history": "Earlier turns",
+    "prompt": "What is asked",
+    "completion": "What is replied",
+    "text": "The text",
+    "segments": "The parts of the text",
+    "chosen": "The better reply",
+    "rejected": "The worse reply",
+    "label": "Good or bad",
+    "system": "System message",
+    "tools": "Tools",
+    "reasoning": "Thoughts before the reply",
+}
+_MAY_HAVE = {
+    "alpaca": ("input", "history", "system", "tools", "reasoning"),
+    "prompt_completion": ("context", "history", "system", "tools", "reasoning"),
+    "kto": ("input", "context", "history", "system", "tools", "reasoning"),
+    "messages": ("system", "tools"),
+    "sharegpt": ("system", "tools"),
+    "preference": ("conversation", "prompt", "instruction", "input", "context", "history", "system", "tools"),
+}
+"""Optional meanings of each shape."""
+TEMPLATES = ("auto", "chatml", "llama3", "gemma", "mistral", "zephyr", "phi3", "vicuna", "alpaca")
+"""Names of the built-in templates; any other value is a file."""
+SURE, FAIRLY_SURE = 0.9, 0.7
+_BY_LINE = {"jsonl", "csv", "txt", "markdown"}
+_MAX_ROWS_NAMED = 8
+
+ACTIONS = {
+    ("duplicates", "drop"): "Leave out copies",
+    ("duplicates", "drop_near"): "Leave out near copies",
+    ("leaks", "drop"): "Take them out of training",
+    ("degenerate", "drop"): "Leave them out",
+    ("secrets", "drop"): "Leave them out",
+    ("addresses", "drop"): "Leave them out",
+    ("damaged", "drop"): "Leave them out",
+    ("control_tokens", "drop"): "Leave them out",
+    ("tools", "drop"): "Leave them out",
+    ("placeholders", "drop"): "Leave them out",
+    ("overlong", "drop"): "Leave them out",
+    ("overlong", "split"): "Split them",
+    ("overlong", "truncate"): "Cut them",
+    ("broken_rows", "drop"): "Go on without such rows",
+    ("encoding", "cp1252"): "Read as Windows-1252",
+}
+"""Button texts, keyed by (field of the recipe's data section, value that the button sets)."""
+DONE = {
+    ("duplicates", "drop"): "Copies of earlier rows are left out.",
+    ("duplicates", "drop_near"): "Copies and near copies of earlier rows are left out.",
+    ("leaks", "drop"): "Training rows that are held out too are left out.",
+    ("degenerate", "drop"): "Rows whose reply repeats itself or says nothing are left out.",
+    ("secrets", "drop"): "Rows with what looks like a key or a password are left out.",
+    ("addresses", "drop"): "Rows with an e-mail address are left out.",
+    ("damaged", "drop"): "Rows whose letters were lost or garbled are left out.",
+    ("control_tokens", "drop"): "Rows that spell out a control token are left out.",
+    ("tools", "drop"): "Rows with tools that the template does not write are left out.",
+    ("placeholders", "drop"): "Rows that learn a placeholder are left out.",
+    ("overlong", "drop"): "Rows that are too long are left out.",
+    ("overlong", "split"): "Rows that are too long are split.",
+    ("overlong", "truncate"): "Rows that are too long are cut.",
+    ("broken_rows", "drop"): "Rows that cannot be read are left out.",
+}
+"""Sentences for fields that are set, keyed by (field of the data section, value)."""
+CLEANING = (
+    "duplicates", "leaks", "degenerate", "secrets", "addresses", "damaged", "control_tokens", "tools", "placeholders",
+    "overlong", "broken_rows", "encoding",
+)  # fmt: skip
+_SETTING = re.compile(r'data\.(\w+) = "([^"]+)"')
+
+
+class DataChange(NamedTuple):
+    """A field of the data section whose value is not its default, with the sentence that says so."""
+
+    field: str
+    text: str
+    default: Any
+
+
+class TemplateCheck(NamedTuple):
+    """One result of checking a chat template: its text, whether it is good, and a hint."""
+
+    text: str
+    good: bool
+    hint: str
+
+
+def shape_text(shape: str) -> str:
+    """Return the plain name of a row shape, or of several shapes joined by commas."""
+    return ", ".join(SHAPES.get(one, one) for one in shape.split(", "))
+
+
+def meanings_of(shape: str, needs: Sequence[str]) -> list[str]:
+    """Return the column meanings to offer for a shape, required ones first.
+
+    Args:
+        shape: name of the shape.
+        needs: meanings that the shape requires of some column.
+    """
+    return [*needs, *(meaning for meaning in _MAY_HAVE.get(shape, ()) if meaning not in needs)]
+
+
+def confidence_text(confidence: float) -> str:
+    """Return how sure a reading of the columns is, from its confidence of 0 to 1."""
+    return "sure" if confidence >= SURE else "fairly sure" if confidence >= FAIRLY_SURE else "a guess"
+
+
+def pairs_of(columns: Sequence[str]) -> dict[str, str]:
+    """Parse the recipe's "meaning=column" pairs into meaning to column."""
+    split = (pair.partition("=") for pair in columns)
+    return {meaning.strip(): name.strip() for meaning, _, name in split}
+
+
+def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> str:
+    """Return which lines or rows of which file are meant; empty if they are unknown.
+
+    Args:
+        places: first of the rows, in order.
+        count: number of all rows that are meant.
+        facts: facts about the dataset with the rows.
+    """
+    shown = places[:_MAX_ROWS_NAMED]
+    if not shown:
+        return ""
+    kind = "line" if set(facts.format.split(", ")) <= _BY_LINE else "row"
+    more = " ..." if count > len(shown) else ""
+    by_file = [
+        (Path(file).name, ", ".join(f"{place.row:,}" for place in rows))
+        for file, rows in groupby(shown, key=lambda place: place.file)
+    ]
+    if len(by_file) == 1:
+        name, numbers = by_file[0]
+        where = f"{numbers}{more} of {name}"
+    else:
+        where = "; ".join(f"{numbers} of {name}" for name, numbers in by_file) + more
+    return f"{kind.capitalize()}{'s' if len(shown) > 1 else ''} {where}"
+
+
+def action_text(setting: Setting) -> str:
+    """Return the text of the button that applies a setting."""
+    field = setting.key.rpartition(".")[2]
+    return ACTIONS.get((field, str(setting.value)), f"{setting.key} = {setting.value}")
+
+
+def named_settings(text: str) -> list[Setting]:
+    """Find the settings of the data section that a message names, such as `data.broken_rows = "drop"`, once each."""
+    found = dict.fromkeys(_SETTING.findall(text))
+    return [Setting(key=f"data.{field}", value=value, says="") for field, value in found if (field, value) in ACTIONS]
+
+
+def data_changes(data: DataSection) -> list[DataChange]:
+    """List the data section's fields that change or drop rows and are not at their default."""
+    usual = DataSection()
+    found = []
+    for field in CLEANING:
+        value = getattr(data, field)
+        if value != getattr(usual, field):
+            says = DONE.get((field, value)) or f"The files are read as {value}."
+            found.append(DataChange(field, says, getattr(usual, field)))
+    return found
+
+
+def further_warnings(facts: DatasetFacts) -> list[str]:
+    """Return the warnings that no finding repeats."""
+    report = facts.report
+    if report is None:
+        return facts.warnings
+    starts = tuple(finding.says.removesuffix(".") for finding in report.findings)
+    worded = tuple(f"{action.key} =" for finding in report.findings for action in finding.actions)
+    return [
+        warning
+        for warning in facts.warnings
+        if not (starts and warning.startswith(starts)) and not any(key in warning for key in worded)
+    ]
+
+
+def template_checks(facts: TemplateFacts) -> list[TemplateCheck]:
+    """Return the results of checking a chat template."""
+    end = facts.turn_end or "nothing"
+    return [
+        TemplateCheck(
+            "Takes a system message" if facts.takes_system else "Takes no system message",
+            facts.takes_system,
+            "Without it, system messages in rows are refused or lost.",
+        ),
+        TemplateCheck(
+            "Allows the same role twice in a row" if facts.takes_two_users else "Roles must alternate",
+            facts.takes_two_users,
+            "Where roles must alternate, rows with two turns of one role in a row cannot be used.",
+        ),
+        TemplateCheck(
+            "Writes what stands before a reply" if facts.has_prompt else "Writes nothing before a reply",
+            facts.has_prompt,
+            "The generation prompt: the model is asked with it, so it should be there.",
+        ),
+        TemplateCheck(
+            "Replies begin as they are asked for" if facts.prompt_fits else "Replies begin otherwise than asked for",
+            facts.prompt_fits,
+            "Where they do not, the model is asked otherwise than it was trained.",
+        ),
+        TemplateCheck(
+            f"Replies end with {end}" + (", the end-of-sequence token" if facts.ends_with_eos else ""),
+            bool(facts.turn_end),
+            "The model learns to stop by it.",
+        ),
+    ]
+
+
+def template_extras(facts: TemplateFacts) -> str:
+    """Return a sentence about what a template writes besides turns: tool calls, tool lists, thoughts."""
+    able = [
+        text
+        for text, does in (
+            ("calls of tools", facts.writes_calls),
+            ("lists of tools", facts.writes_tools),
+            ("thoughts", facts.writes_thoughts),
+        )
+        if does
+    ]
+    return as_sentence(f"It also writes {' and '.join(able)}") if able else "It writes plain turns only."
+
+
+def template_name(name: str) -> str:
+    """Return a template's name for display."""
+    if name == "auto":
+        return "the model's own"
+    if name == "plain":
+        return "a plain one, as the model has none"
+    return name if name in TEMPLATES else Path(name).name
+
+
+def kept_rows_text(facts: DatasetFacts) -> str:
+    """Return a sentence with the numbers of training and held-out rows; they add up to the rows that are used."""
+    report = facts.report
+    if report is None or not report.training_rows:  # of an older engine
+        return f"{facts.train_rows:,} rows to learn from, {facts.validation_rows:,} held out."
+    documents = facts.train_rows + facts.validation_rows
+    several = f", as {documents:,} documents" if documents != report.used_rows else ""
+    return f"{plural(report.training_rows, 'row')} to learn from, {report.held_out_rows:,} held out{several}."
+
+
+def cut_text(cut: CutLine, facts: DatasetFacts) -> str:
+    """Return how many rows and tokens a maximum length would cut."""
+    if not cut.rows_cut:
+        return "cuts nothing"
+    used = max(facts.train_rows + facts.validation_rows, 1)
+    whole = facts.tokens + (facts.report.tokens_lost if facts.report else 0)
+    lost = percent(cut.tokens_lost / max(whole, 1), 1)
+    return f"cuts {plural(cut.rows_cut, 'row')} ({percent(min(cut.rows_cut / used, 1.0), 1)}), {lost} of the tokens"

@@ -1,0 +1,148 @@
+"""Text about the training guard, rollbacks and early stopping, from a run's folded events. Pure, no Qt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from burnish_app.state.run_folder import frozen_section
+from burnish_app.state.run_state import RunState
+from burnish_app.wording.numbers import plural
+from burnish_engine.contract.run.events import RolledBack
+
+VerdictStatus = Literal["success", "warning", "error"]
+
+CHECKS = {
+    "not_finite": "Loss and gradient are finite",
+    "coverage": "The adapter reaches what was planned",
+    "no_targets": "Something is learned from every pass",
+    "padding": "Only real tokens count",
+    "leak": "Documents of a pass do not see each other",
+    "labels": "Every label is the next token",
+    "learning_rate": "The learning rate is above 0",
+    "zero_gradient": "There is a gradient",
+    "detached": "Every adapted layer has a gradient",
+    "unchanged": "Steps change what is trained",
+    "base_changed": "Frozen weights stay as they are",
+    "zero_loss": "The loss is above 0",
+    "constant_loss": "The loss moves",
+    "same_output": "The trained model says something else than its base",
+    "end_token": "The end of a reply is learned",
+    "overfitting": "The held-out loss does not rise while the training loss falls",
+}
+"""Statement that holds when a check of the guard passes, keyed by the check's name."""
+
+
+@dataclass(frozen=True)
+class GuardVerdict:
+    """A verdict of the training guard, as text.
+
+    Attributes:
+        status: status of the training.
+        sentence: verdict as one sentence.
+        cause: cause of the trouble; empty if nothing is wrong.
+        remedy: advice on what to do; empty if nothing is wrong.
+        checked: statements of the checks that passed.
+    """
+
+    status: VerdictStatus
+    sentence: str
+    cause: str
+    remedy: str
+    checked: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EarlyStoppingSettings:
+    """A run's settings for early stopping, from its frozen recipe.
+
+    Attributes:
+        patience: number of evaluations without a better loss after which the run stops; 0: it does not stop early.
+        min_improvement: amount by which a loss has to be lower to count as better, nats.
+    """
+
+    patience: int = 0
+    min_improvement: float = 0.0
+
+
+def guard_verdict(state: RunState) -> GuardVerdict | None:
+    """Return the guard's newest verdict; None before the first one and if the guard is off."""
+    guard = state.guard
+    if guard is None:
+        return None
+    status: VerdictStatus = "success"
+    if guard.verdict != "training":
+        status = "warning" if guard.verdict == "suspicious" else "error"
+    checked = tuple(CHECKS.get(name, name.replace("_", " ")) for name in guard.passed)
+    if status != "success":
+        return GuardVerdict(status, guard.sentence, guard.cause, guard.remedy, checked)
+    text = {"before": "Nothing speaks against training", "end": "It trained"}.get(guard.when, "It is training")
+    reached = f" The adapter reaches {guard.coverage}." if guard.coverage else ""
+    sentence = f"{text}: {plural(len(checked), 'check')} found nothing wrong.{reached}"
+    return GuardVerdict("success", sentence, "", "", checked)
+
+
+def rollback_text(back: RolledBack) -> str:
+    """Return where a run rolled back to, and why."""
+    where = f"step {back.to_step:,}" if back.to_step else "the beginning"
+    share = "half the learning rate" if back.factor == 0.5 else f"{back.factor:g} times the learning rate"
+    return f"At step {back.step:,} the run went back to {where} and goes on at {share}. {back.reason}"
+
+
+def bad_steps_text(state: RunState) -> str:
+    """Return a sentence about unusable steps, without those that a rollback undid; empty if there are none."""
+    bad = [step for step in state.bad_steps if not any(back.to_step < step <= back.step for back in state.rollbacks)]
+    if not bad:
+        return ""
+    shown = ", ".join(f"{step:,}" for step in bad[:5])
+    more = " ..." if len(bad) > 5 else ""
+    return (
+        f"{plural(len(bad), 'step')} without a usable gradient (step {shown}{more}); the weights stayed as they were."
+    )
+
+
+def early_stopping_text(state: RunState, stopping: EarlyStoppingSettings) -> str:
+    """Return the status or the outcome of early stopping; empty if it is off."""
+    best = state.best
+    if best is not None:
+        kept = f"The result is that of step {best.step:,}, whose held-out loss was the lowest ({best.loss:.3f})."
+        if best.stopped_early:
+            if state.ended is not None and state.ended.message:
+                return ""  # it ended with these words
+            return f"It stopped early at step {best.at_step:,}: the held-out loss did not improve any more. {kept}"
+        return kept
+    if not stopping.patience:
+        return ""
+    step, loss, since = best_so_far(state, stopping)
+    limit = plural(stopping.patience, "check")
+    if step is None:
+        return f"It stops early once {limit} in a row bring no lower held-out loss."
+    text = f"Best held-out loss so far: {loss:.3f} at step {step:,}."
+    if not since:
+        return f"{text} It stops early after {limit} without a better one."
+    return f"{text} {since} of {limit} without a better one; then it stops early."
+
+
+def best_so_far(state: RunState, stopping: EarlyStoppingSettings) -> tuple[int | None, float, int]:
+    """Find the best evaluation after the start.
+
+    Returns:
+        Its step (None if there is none), its loss in nats, and the number of evaluations since.
+    """
+    step, best, since = None, math.inf, 0
+    pairs = zip(state.evaluation_steps.values(), state.evaluation_losses.values(), strict=True)
+    for at, loss in pairs:
+        if at < 1:
+            continue  # before training
+        if math.isfinite(loss) and (step is None or loss < best - stopping.min_improvement):
+            step, best, since = int(at), loss, 0
+        else:
+            since += 1
+    return step, best, since
+
+
+def read_early_stopping(folder: str) -> EarlyStoppingSettings:
+    """Read a run's settings for early stopping; the defaults (off) if its recipe cannot be read."""
+    section = frozen_section(folder, "evaluation")
+    return EarlyStoppingSettings(int(section.get("patience", 0)), float(section.get("min_improvement", 0.0)))

@@ -1,0 +1,91 @@
+"""Formats counts, durations, shares and sentences for people. Pure functions, no Qt."""
+
+from __future__ import annotations
+
+import math
+
+
+def count_text(count: float) -> str:
+    """Format a count: large ones as "1.24 B", "135 M" or "71.4 k", small ones as they are.
+
+    Args:
+        count: number to format.
+    """
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size * 0.9995:
+            value = count / size
+            digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+            return f"{value:.{digits}f} {letter}"
+    return f"{count:.0f}"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Format a count with its noun, such as "1 row" or "1,200 rows".
+
+    Args:
+        count: number of things.
+        noun: singular noun.
+        nouns: plural noun; empty: the singular with an s.
+    """
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """Format a duration as "40 s", "12 min", "3 h 20 min" or "2 days 4 h"; "unknown" if it is not finite or negative.
+
+    Args:
+        seconds: duration, seconds.
+    """
+    if not math.isfinite(seconds) or seconds < 0:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} days {hours} h" if hours else f"{days} days"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Format a share as percent. A share below 1 is never rounded up to 100 %.
+
+    Args:
+        share: share, 0 to 1.
+        digits: number of decimals.
+    """
+    scaled = share * 100
+    if share < 1.0:
+        scaled = min(scaled, 100 - 10**-digits)
+    return f"{scaled:.{digits}f} %"
+
+
+def speed_text(tokens_per_s: float) -> str:
+    """Format a speed such as "71.4 k tokens/s"; "unknown" if it is not finite or not positive.
+
+    Args:
+        tokens_per_s: speed, tokens per second.
+    """
+    if not math.isfinite(tokens_per_s) or tokens_per_s <= 0:
+        return "unknown"
+    return f"{count_text(tokens_per_s) if tokens_per_s >= 10 else f'{tokens_per_s:.1f}'} tokens/s"
+
+
+def as_sentence(text: str) -> str:
+    """Return the text with a capital first letter and a full stop at its end."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """Split a text into its first sentence and the rest."""
+    first, stop, rest = text.partition(". ")
+    return as_sentence(first) if stop else text, rest
+
+
+def sentence_list(text: list[str]) -> str:
+    """Join words as in a sentence: "a, b and c"."""
+    return text[0] if len(text) == 1 else f"{', '.join(text[:-1])} and {text[-1]}" if text else ""

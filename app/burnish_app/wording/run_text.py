@@ -1,0 +1,199 @@
+"""Text about a run's status, and the actions that the status allows. Pure: from summary and folded events to text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from burnish_app.state.run_state import RunState
+from burnish_app.wording.numbers import duration_text, plural
+from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.run.state import ObservedStatus
+from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.units import memory_size
+
+RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
+Tone = Literal["plain", "live", "success", "warning", "error"]
+
+_PHASE_TEXT = {
+    "": "Starting",
+    "loading": "Loading the model",
+    "preparing": "Preparing the data",
+    "dry_run": "Trying the longest pass",
+    "training": "Training",
+    "evaluating": "Reading held-out rows",
+    "saving": "Saving",
+    "paused": "Paused",
+}
+_NO_WORD = "It ended without a word. Its stderr.log may say more."
+RUN_STATUS_TEXT: dict[ObservedStatus, str] = {
+    "created": "Starting",
+    "queued": "Waiting",
+    "running": "Running",
+    "paused": "Paused",
+    "finished": "Finished",
+    "stopped": "Stopped",
+    "suspended": "Suspended",
+    "failed": "Failed",
+    "interrupted": "Interrupted",
+    "not responding": "Not responding",
+}
+RUN_TONES: dict[ObservedStatus, Tone] = {
+    "running": "live",
+    "paused": "live",
+    "finished": "success",
+    "failed": "error",
+    "interrupted": "warning",
+    "not responding": "warning",
+}
+_STEP_STATUS: dict[ObservedStatus, StepStatus] = {
+    "created": "busy",
+    "queued": "busy",
+    "running": "busy",
+    "paused": "ready",
+    "finished": "done",
+    "stopped": "ready",
+    "suspended": "ready",
+    "failed": "attention",
+    "interrupted": "attention",
+    "not responding": "attention",
+}
+_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {
+    "queued": ("stop",),
+    "running": ("pause", "checkpoint", "suspend", "stop"),
+    "paused": ("resume", "checkpoint", "suspend", "stop"),
+    "stopped": ("resume",),
+    "suspended": ("resume",),
+    "failed": ("resume",),
+    "interrupted": ("resume",),
+    "not responding": ("stop_now",),
+}
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """A run's status as text, with the actions that it allows.
+
+    Attributes:
+        headline: status in a few words.
+        detail: one or two sentences on what the status means and which step is saved; may be empty.
+        tone: tone that decides the headline's color.
+        status: status of the step Train in the sidebar.
+        actions: actions that the run accepts now.
+        problem: reason of the failure and advice; empty if the run did not fail.
+    """
+
+    headline: str
+    detail: str
+    tone: Tone
+    status: StepStatus
+    actions: tuple[RunAction, ...]
+    problem: str = ""
+
+
+def describe_run(summary: RunSummary, events: RunState) -> RunDescription:
+    """Describe a run's status and the actions that it allows.
+
+    Args:
+        summary: summary of the run, as the engine lists it.
+        events: state folded from the run's events; it may be behind the summary.
+    """
+    run_status = summary.standing
+    return RunDescription(
+        headline=_headline(run_status, summary, events),
+        detail=_detail(run_status, summary, events),
+        tone=RUN_TONES.get(run_status, "plain"),
+        status=_STEP_STATUS[run_status],
+        actions=_ACTIONS.get(run_status, ()),
+        problem=(_message(summary, events) or _NO_WORD) if run_status == "failed" else "",
+    )
+
+
+def plan_text(events: RunState) -> str:
+    """Return predicted and measured memory and time; empty if nothing was predicted.
+
+    Args:
+        events: state folded from the run's events so far.
+    """
+    plan = events.plan
+    if plan is None:
+        return ""
+    memory = f"Memory: predicted {memory_size(plan.memory_bytes)}"
+    if measured := measured_bytes(events):
+        memory += f", measured {memory_size(measured)}"
+    text = [memory]
+    if plan.seconds > 0:
+        took = events.ended.seconds if events.ended is not None and events.starts == 1 else 0.0
+        time = f"Time: predicted {duration_text(plan.seconds)}"
+        text.append(f"{time}, took {duration_text(took)}" if took > 0 else time)
+    return "   ·   ".join(text)
+
+
+def measured_bytes(events: RunState) -> int:
+    """Return the peak memory so far, bytes: of the process if known, else as the engine reports it; 0 before any step.
+
+    Args:
+        events: state folded from the run's events so far.
+    """
+    last = events.last_step.held_bytes if events.last_step is not None else 0
+    ended = events.ended.measured if events.ended is not None else None
+    return max(last, ended.process_bytes if ended is not None else 0)
+
+
+def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
+    if run_status == "running":
+        return _PHASE_TEXT.get(events.phase or summary.state.phase, "Running")
+    if run_status == "queued":
+        return f"Waiting for {Path(summary.waits_for).name}" if summary.waits_for else "Waiting for its turn"
+    return RUN_STATUS_TEXT[run_status]
+
+
+def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
+    text = ""
+    match run_status:
+        case "created":
+            text = "The engine is being started."
+        case "queued":
+            text = "The device is busy. This run starts by itself as soon as it is free."
+        case "running":
+            text = events.phase_detail or ("" if events.step else "Charts appear with the first step.")
+        case "paused":
+            text = "It holds its memory and goes on where it is."
+        case "finished":
+            text = _message(summary, events) or _held_out_text(events)
+        case "stopped" | "suspended" | "failed":
+            text = _saved_step_text(events)
+        case "interrupted":
+            text = f"The process is gone. {_saved_step_text(events)}"
+        case "not responding":
+            text = (
+                "Its process is there but gave no sign of life for half a minute. It may come back by itself. "
+                f"{_saved_step_text(events)}"
+            )
+    return text
+
+
+def _message(summary: RunSummary, events: RunState) -> str:
+    return summary.state.message or (events.ended.message if events.ended else "")
+
+
+def _saved_step_text(events: RunState) -> str:
+    if events.saved_step is None:
+        return "No step was saved yet, so it would start from the beginning."
+    lost = events.step - events.saved_step
+    text = f"Step {events.saved_step:,} is safe."
+    return f"{text} {plural(lost, 'later step')} would be repeated." if lost > 0 else text
+
+
+def _held_out_text(events: RunState) -> str:
+    losses = events.evaluation_losses.values()
+    if len(losses) < 2 or not (math.isfinite(losses[0]) and math.isfinite(losses[-1])):
+        return "What it learned is saved."
+    if losses[-1] < losses[0]:
+        return f"Held-out loss fell from {losses[0]:.3f} to {losses[-1]:.3f}: it learned what carries over to new rows."
+    return (
+        f"Held-out loss rose from {losses[0]:.3f} to {losses[-1]:.3f}: it got worse on rows it had not seen. "
+        "Fewer epochs or a lower learning rate may help."
+    )

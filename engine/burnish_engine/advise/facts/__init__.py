@@ -1,0 +1,1 @@
+"""Inputs of every prediction: the model's shape, the workload, past runs. Loads no torch."""

@@ -1,0 +1,150 @@
+"""Decides which engine a run would use, by the rules of `train.choose_engine`. Loads no torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.contract.recipe.recipe import Recipe, why_plain
+from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.families import why_not_fast
+from burnish_kernels.registry import CAPABILITIES
+
+Config = Mapping[str, Any]
+"""A checkpoint's config.json."""
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine that trains a run.
+
+    Attributes:
+        fast: whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT).
+        nf4: whether the frozen weights are kept in 4 bits (NF4).
+        note: reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty.
+    """
+
+    fast: bool
+    nf4: bool = False
+    note: str = ""
+
+
+def choose_engine(
+    recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, precision: str, config: Config | None = None
+) -> EngineChoice:
+    """Choose the engine that would train a run.
+
+    Args:
+        recipe: recipe of the run.
+        spec: shape of the base model.
+        gpu: GPU that trains; None for the CPU.
+        precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
+        config: config.json of the model; None for a model of the catalog, which its shape describes in full.
+
+    Raises:
+        UsageError: The recipe asks for something that the engine it names, or is left with, does not do.
+    """
+    check_optimizer(recipe)
+    asked = recipe.train.engine
+    reason = "" if asked == "plain" else fast_obstacle(recipe, spec, gpu, config)
+    if reason and asked == "fast":
+        raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
+    if asked == "plain" or reason:
+        check_plain_engine(recipe, precision, reason)
+        return EngineChoice(fast=False, note=plain_note(reason))
+    return EngineChoice(fast=True, nf4=is_nf4(recipe, config))
+
+
+def check_plain_engine(recipe: Recipe, precision: str, reason: str) -> None:
+    """Refuse settings that only the fast engine supports, where the plain one trains.
+
+    Args:
+        recipe: recipe of the run.
+        precision: precision of the base model's computation.
+        reason: reason against the fast engine, as the first half of a sentence; empty where the recipe asks for the
+            plain one.
+
+    Raises:
+        UsageError: The recipe has such a setting.
+    """
+    why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
+    if recipe.model.quantize != "none":
+        raise UsageError(
+            f"{why}, and only the fast engine trains with model.quantize = {recipe.model.quantize!r}.",
+            'Set model.quantize = "none".',
+        )
+    if precision == "fp16":
+        raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')
+
+
+def plain_note(reason: str) -> str:
+    """Tell a person that the plain engine trains although the recipe did not ask for it.
+
+    Args:
+        reason: reason, as the first half of a sentence; empty where the recipe asked for the plain engine.
+    """
+    return f"{reason}; the plain one trains this, more slowly." if reason else ""
+
+
+def unused_pins_note(recipe: Recipe) -> str:
+    """Tell a person which pinned parts of a memory plan the plain engine ignores; empty where none is pinned."""
+    names = [pin.partition(" ")[0] for pin in recipe.memory.pins]
+    return f"The plain engine keeps to no memory plan: it has no use for {', '.join(names)}." if names else ""
+
+
+_PACKAGES = {
+    "adamw8bit": "bitsandbytes", "paged_adamw8bit": "bitsandbytes", "lion": "lion_pytorch",
+    "schedule_free": "schedulefree",
+}  # fmt: skip
+"""Optional packages that some optimizers need; all other optimizers come with required packages."""
+
+
+def check_optimizer(recipe: Recipe) -> None:
+    """Refuse an optimizer whose library is not installed.
+
+    Raises:
+        UsageError: The library is not installed.
+    """
+    name = recipe.train.optimizer
+    package = _PACKAGES.get(name)
+    if package and importlib.util.find_spec(package) is None:
+        raise UsageError(
+            f'train.optimizer = "{name}" needs {package}, which is not installed.',
+            'Set train.optimizer = "adamw", or set Burnish up again.',
+        )
+
+
+def is_nf4(recipe: Recipe, config: Config | None) -> bool:
+    """Whether the fast engine keeps the frozen weights in 4 bits, because the recipe asks or the checkpoint is so."""
+    return recipe.model.quantize == "nf4" or bool(config and config.get("quantization_config"))
+
+
+def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Config | None = None) -> str:
+    """The reason why the fast engine does not train a run, as the first half of a sentence; empty where it does."""
+    known: DecoderSpec | None = spec
+    if config is None:
+        config = {"model_type": spec.family}
+    else:
+        known = decoder_spec(dict(config))  # the shape may be a rough one, of a family that is not known
+    reason = why_not_fast(dict(config), known, nf4=True)
+    if reason:
+        return f"The model {reason}, which the fast engine does not do"
+    return why_plain(recipe) or device_problem(gpu)
+
+
+def device_problem(gpu: GpuFacts | None) -> str:
+    """The reason why Burnish's kernels do not run on a GPU, as the first half of a sentence; empty where they do.
+
+    None stands for the CPU, which needs no such kernels.
+    """
+    if gpu is None:
+        return ""
+    major, minor = gpu.compute_capability or (8, 0)
+    if 10 * major + minor < min(CAPABILITIES):
+        return f"{gpu.name} is older than Burnish's kernels are made for"
+    return "" if importlib.util.find_spec("triton") else "Triton is not installed"

@@ -1,0 +1,132 @@
+"""Rules for which models llama.cpp computes faithfully; `export.gguf` follows them too. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+
+EXPORTED_FAMILIES = frozenset({"llama", "mistral", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2"})
+"""model_type values that `export.gguf.families` writes."""
+
+SAFETENSORS = "Export as safetensors instead."
+_SILU = ("silu", "swish")
+_GELU = ("gelu_pytorch_tanh", "gelu_new")  # llama.cpp's LLM_FFN_GELU
+_DEFAULT_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # Peng et al. 2023; llama.cpp's and transformers' defaults
+_WIDE_GEMMA_LAYERS = 62  # the 27B, whose queries llama.cpp scales by its width (src/models/gemma3.cpp)
+
+Config = Mapping[str, Any]
+"""A checkpoint's config.json."""
+Oddities = list[tuple[str, bool]]
+"""Texts that complete "The model ...", each with whether it is true of the model."""
+
+
+class Refusal(NamedTuple):
+    """The reason why an export does not work.
+
+    Attributes:
+        what: obstacle, as a sentence.
+        remedy: advice what to do instead, as a sentence.
+    """
+
+    what: str
+    remedy: str
+
+
+def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name: str = "the model") -> Refusal | None:
+    """Find out why a model cannot be exported to GGUF; None where nothing of its shape prevents it.
+
+    Args:
+        model_type: family of the model, as config.json says.
+        spec: shape of the model; None, and a shape counted on the built model, mean that it is not known in detail.
+        config: config.json of the model.
+        name: the model's name in the reason.
+    """
+    if model_type not in EXPORTED_FAMILIES:
+        return unknown_family(model_type)
+    if spec is None or spec.weights:
+        return Refusal(f"The architecture of {name} is not known in detail.", SAFETENSORS)
+    files_factors = "rope_scaling" in config or "rope_parameters" in config  # the catalog's shapes leave them out
+    if model_type == "phi3" and spec.rope.scaling == "longrope" and files_factors and not spec.rope.short_factor:
+        return Refusal("The model's config.json lacks the factors of its longrope.", "Download the model again.")
+    rules: dict[str, Callable[[DecoderSpec, Config], Oddities]] = {
+        "gemma3_text": _gemma3, "lfm2": _lfm2, "phi3": _phi3, "qwen2": _qwen, "qwen3": _qwen, "smollm3": _smollm3,
+    }  # fmt: skip
+    odd = [*(rules[model_type](spec, config) if model_type in rules else []), *_activation(spec)]
+    what = next((what for what, holds in odd if holds), "")
+    if what:
+        return Refusal(f"The model {what}, which llama.cpp does not compute.", SAFETENSORS)
+    rope = "" if model_type == "phi3" else _rope(spec, config)
+    return Refusal(f"The model {rope}, which this export does not write yet.", SAFETENSORS) if rope else None
+
+
+def unknown_family(model_type: str) -> Refusal:
+    """Refuse a family that has no entry."""
+    return Refusal(
+        f"Models of the family {model_type!r} cannot be exported to GGUF yet; {', '.join(sorted(EXPORTED_FAMILIES))} "
+        "can.",
+        "Export as safetensors or as an adapter instead.",
+    )
+
+
+def _activation(spec: DecoderSpec) -> Oddities:
+    computed: Sequence[str] = _GELU if spec.family == "gemma3_text" else _SILU
+    what = f"has the activation {spec.activation!r} where {computed[0]} is expected"
+    return [(what, spec.activation not in computed)]
+
+
+def _gemma3(spec: DecoderSpec, _config: Config) -> Oddities:
+    wide = spec.num_layers == _WIDE_GEMMA_LAYERS
+    scaled_by = spec.hidden_size // spec.num_heads if wide else spec.head_dim
+    found = spec.attention_scale or 0.0
+    return [
+        ("caps its attention scores", spec.attention_softcap is not None),
+        ("lets every token see later ones", not spec.causal),
+        (
+            f"scales its queries by {found:g} where {scaled_by**-0.5:g} is expected",
+            abs(found * scaled_by**0.5 - 1) > 1e-6,
+        ),
+        ("scales the rope of its local layers", spec.local_rope is not None and spec.local_rope.scaling != "none"),
+    ]
+
+
+def _lfm2(spec: DecoderSpec, config: Config) -> Oddities:
+    return [
+        ("has biases in its convolutions", bool(config.get("conv_bias"))),
+        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
+    ]
+
+
+def _phi3(spec: DecoderSpec, _config: Config) -> Oddities:
+    heads = f"has {spec.num_heads} heads of {spec.head_dim} that do not make up its width of {spec.hidden_size}"
+    return [(heads, spec.num_heads * spec.head_dim != spec.hidden_size)]
+
+
+def _qwen(spec: DecoderSpec, _config: Config) -> Oddities:
+    sliding = any(layer.kind == "sliding_attention" for layer in spec.layers)
+    return [("uses sliding-window attention in some layers of a Qwen", sliding)]
+
+
+def _smollm3(spec: DecoderSpec, _config: Config) -> Oddities:
+    # llama.cpp's smollm3 graph leaves out rope in every fourth layer and reads no key for it (src/models/smollm3.cpp).
+    usual = [(index + 1) % 4 != 0 for index in range(spec.num_layers)]
+    return [("has layers without rope that are not every fourth one", [layer.rope for layer in spec.layers] != usual)]
+
+
+def _rope(spec: DecoderSpec, config: Config) -> str:
+    """Name what is unsupported about a rope, completing "The model ..."; empty for plain, linear, yarn and llama3."""
+    rope = spec.rope
+    if rope.partial != 1.0:
+        return f"rotates only {rope.partial:.0%} of each head"
+    if rope.scaling in {"dynamic", "longrope"}:
+        return f"uses {rope.scaling} rope"
+    if rope.scaling != "yarn":
+        return ""
+    raw = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    odd = [key for key in ("mscale", "mscale_all_dim", "attention_factor") if raw.get(key)]
+    odd += [key for key, usual in _DEFAULT_YARN.items() if raw.get(key, usual) != usual]
+    odd += ["truncate"] if raw.get("truncate") is False else []
+    if odd or not rope.original_context:
+        return f"has a yarn rope that sets {', '.join(odd) or 'no original context'}"
+    return ""

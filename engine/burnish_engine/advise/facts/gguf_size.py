@@ -1,0 +1,296 @@
+"""Predicts the type that llama.cpp gives each tensor of a GGUF, and the file's size. Loads no torch.
+
+The rules are those of llama.cpp's `src/llama-quant.cpp` (`llama_tensor_get_type_impl` and `tensor_type_fallback`) for
+the types Burnish offers, with and without an importance matrix. Block sizes come from `gguf.constants`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_export import GgufType
+
+BASE_TYPES: dict[GgufType, str] = {
+    "F16": "F16", "BF16": "BF16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_K_M": "Q5_K", "Q5_K_S": "Q5_K", "Q5_0": "Q5_0",
+    "Q4_K_M": "Q4_K", "Q4_K_S": "Q4_K", "Q4_0": "Q4_0", "Q4_1": "Q4_1", "IQ4_NL": "IQ4_NL", "IQ4_XS": "IQ4_XS",
+    "Q3_K_M": "Q3_K", "Q3_K_S": "Q3_K", "IQ3_M": "IQ3_S", "IQ3_XXS": "IQ3_XXS", "Q2_K": "Q2_K", "IQ2_M": "IQ2_S",
+}  # fmt: skip
+"""File type to the type most of its tensors have (`llama_ftype_get_default_type`)."""
+
+NEED_IMPORTANCE: tuple[GgufType, ...] = ("IQ3_XXS", "IQ2_M")
+"""Types llama.cpp makes only with an importance matrix (`tensor_requires_imatrix`)."""
+_FALLBACK = {
+    "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
+    "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
+}  # fmt: skip
+_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$")
+_VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
+_PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
+_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
+_METADATA_BYTES_PER_TOKEN = 40  # text, type and merge of a byte-BPE entry; SmolLM2 has 36, Llama 3 41
+_BYTES_PER_TENSOR_INFO = 60
+
+
+@dataclass(frozen=True)
+class TensorShape:
+    """One tensor of a GGUF.
+
+    Attributes:
+        name: name of the tensor in the GGUF.
+        shape: dimensions, rows first; the last number is the length of a row.
+        type: unquantized type: F32, F16 or BF16.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str = "F16"
+
+    @property
+    def row(self) -> int:
+        """Length of a row, numbers."""
+        return self.shape[-1]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The type a tensor gets.
+
+    Attributes:
+        tensor: name, shape and unquantized type.
+        wanted: type that the file type prescribes.
+        given: type that the tensor gets; it differs where the rows do not fill whole blocks.
+    """
+
+    tensor: TensorShape
+    wanted: str
+    given: str
+
+    @property
+    def bytes(self) -> int:
+        """The tensor's size, bytes."""
+        return type_bytes(self.tensor.shape, self.given)
+
+
+def type_bytes(shape: Sequence[int], kind: str) -> int:
+    """The size of a tensor of some shape (row length last) in a GGUF type, bytes."""
+    block, size = _block(kind)
+    count = 1
+    for length in shape:
+        count *= length
+    return count // block * size
+
+
+def choose_types(
+    tensors: Sequence[TensorShape], quant: GgufType, *, gqa: int = 1, experts: int = 0, importance: bool = False
+) -> list[TensorType]:
+    """Choose the type of every tensor of a file, as llama.cpp does.
+
+    Args:
+        tensors: all tensors of the file; without an `output.weight` the head is tied to the embedding.
+        quant: file type.
+        gqa: number of query heads per key/value head of the first layer.
+        experts: number of experts of a mixture; 0 for dense models.
+        importance: whether there is an importance matrix; some types then choose other tensor types.
+
+    Raises:
+        UsageError: Rows of a tensor do not fill the blocks of this file type and there is no replacement.
+    """
+    tied = all(tensor.name != "output.weight" for tensor in tensors)
+    values = _layer_positions(tensors, lambda name: _VALUES.search(name) is not None)
+    downs = _layer_positions(tensors, lambda name: "ffn_down" in name)
+    rules = _TypeRules(quant, values, downs, gqa, experts, importance)
+    return [_choose(tensor, rules, tied=tied) for tensor in tensors]
+
+
+def _layer_positions(tensors: Sequence[TensorShape], wanted: Callable[[str], bool]) -> dict[str, int]:
+    """Number the tensors of a kind in layer order: name to position."""
+    names = sorted((tensor.name for tensor in tensors if wanted(tensor.name)), key=_layer)
+    return {name: position for position, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class _TypeRules:
+    quant: GgufType
+    values: dict[str, int]
+    downs: dict[str, int]
+    gqa: int
+    experts: int
+    importance: bool
+
+    def wanted(self, name: str) -> str:
+        """The type that the file type prescribes for one weight of a layer, whatever its row length."""
+        kind = BASE_TYPES[self.quant]
+        if self.quant == "IQ2_M":
+            return self._two_bits(name, kind)
+        if name in self.values:
+            return self._value(name, kind)
+        if "attn_k.weight" in name and self.experts == 8:
+            return "Q8_0"
+        if ("attn_k.weight" in name or "attn_q.weight" in name) and self.quant == "IQ3_XXS":
+            return "IQ2_S"
+        if name in self.downs:
+            return self._down(self.downs[name], len(self.downs), kind)
+        if "attn_output.weight" in name:
+            return self._output(kind)
+        return kind
+
+    def _value(self, name: str, kind: str) -> str:
+        position = self.values[name]
+        if self.experts == 8:
+            return "Q8_0"
+        if self.quant in {"IQ4_NL", "IQ4_XS"} and self.gqa >= 4:
+            return "Q5_K"
+        if self.quant in {"Q4_K_M", "Q5_K_M"} and _more_bits(position, len(self.values)):
+            return "Q6_K"
+        if self.quant == "Q3_K_M":
+            return "Q5_K" if position < 2 else "Q4_K"
+        few = {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_XXS" if self.importance else "IQ3_S", "IQ3_M": "Q4_K"}
+        if self.quant in few:
+            return "Q4_K" if self.gqa >= 4 else few[self.quant]
+        return "Q5_K" if self.quant == "Q4_K_S" and position < 4 else kind
+
+    def _down(self, position: int, count: int, kind: str) -> str:
+        if self.quant in {"Q4_K_M", "Q5_K_M"}:
+            return "Q6_K" if _more_bits(position, count) else kind
+        if self.quant == "Q3_K_M":
+            return "Q5_K" if position < count // 16 else "Q4_K"
+        if self.quant == "Q2_K":
+            return "Q3_K"
+        early = position < count // 8
+        if self.quant == "IQ3_XXS" and not self.importance:
+            return "Q4_K" if early else "Q3_K"
+        if self.quant == "IQ3_M":
+            return "Q4_K" if early else kind
+        if self.importance:
+            return {"Q4_0": "Q4_1", "Q5_0": "Q5_1", "Q4_K_S": "Q5_K"}.get(self.quant, kind) if early else kind
+        return "Q5_K" if early and self.quant in {"IQ4_NL", "IQ4_XS", "Q4_K_S"} else kind
+
+    def _output(self, kind: str) -> str:
+        if self.experts == 8:
+            return kind if self.quant in _PLAIN_OUTPUT else "Q5_K"
+        return {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "IQ3_M": "Q4_K"}.get(self.quant, kind)
+
+    def _two_bits(self, name: str, kind: str) -> str:
+        if name in self.values:
+            return "Q4_K" if self.gqa >= 4 or self.experts >= 4 else "IQ3_S"
+        if self.experts == 8 and "attn_k.weight" in name:
+            return "Q4_K"
+        if name in self.downs:
+            return "IQ3_S" if self.downs[name] < len(self.downs) // 8 else kind
+        if "attn_output.weight" in name:
+            return "Q5_K" if self.experts == 8 else "IQ3_S"
+        return kind
+
+
+def _more_bits(position: int, count: int) -> bool:
+    """Whether llama.cpp's `use_more_bits` holds: the first and last eighth, and every third between."""
+    return position < count // 8 or position >= 7 * count // 8 or (position - count // 8) % 3 == 2
+
+
+def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType:
+    kind = BASE_TYPES[rules.quant]
+    if len(tensor.shape) < 2 or not tensor.name.endswith("weight") or _KEPT.search(tensor.name):
+        return TensorType(tensor, tensor.type, tensor.type)
+    if kind in {"F16", "BF16"}:
+        return TensorType(tensor, kind, kind)
+    if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):
+        wanted = "Q8_0" if kind == "Q8_0" else "Q5_K" if rules.quant in {"IQ3_XXS", "IQ2_M"} else "Q6_K"
+        given = "Q8_0" if tensor.row % _block(kind)[0] else wanted
+        return TensorType(tensor, wanted, _fitting(tensor, given))
+    embedding = tensor.name == "token_embd.weight" and rules.quant in NEED_IMPORTANCE
+    wanted = "IQ3_S" if embedding else rules.wanted(tensor.name)
+    return TensorType(tensor, wanted, _fitting(tensor, wanted))
+
+
+def _fitting(tensor: TensorShape, kind: str) -> str:
+    if tensor.row % _block(kind)[0] == 0:
+        return kind
+    if kind not in _FALLBACK:
+        raise UsageError(
+            f"{tensor.name} has rows of {tensor.row} numbers, which do not fill {kind}'s blocks of {_block(kind)[0]}; "
+            "llama.cpp has no replacement.",
+            "Export as F16 or BF16.",
+        )
+    given = _FALLBACK[kind]
+    return given if tensor.row % _block(given)[0] == 0 else "F16"
+
+
+def file_bytes(types: Iterable[TensorType], metadata_bytes: int) -> int:
+    """The size of a file, bytes.
+
+    Args:
+        types: types of all tensors, as `choose_types` returns them.
+        metadata_bytes: size of everything before the tensor data.
+    """
+    return metadata_bytes + sum(-(-one.bytes // _ALIGNMENT) * _ALIGNMENT for one in types)
+
+
+def predicted_file_bytes(spec: DecoderSpec, quant: GgufType) -> int | None:
+    """Predict the size of a model's GGUF, bytes; None for mixtures of experts, whose expert width a spec lacks.
+
+    Raises:
+        UsageError: The model's row lengths do not fit this file type.
+    """
+    if spec.num_experts:
+        return None
+    shapes = spec_shapes(spec)
+    types = choose_types(shapes, quant, gqa=spec.num_heads // spec.num_kv_heads)
+    metadata = spec.vocab_size * _METADATA_BYTES_PER_TOKEN + len(shapes) * _BYTES_PER_TENSOR_INFO
+    return file_bytes(types, metadata)
+
+
+def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
+    """List the tensors of a dense model's GGUF; fused projections are listed apart, which gives the same bytes."""
+    hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    shapes = [TensorShape("token_embd.weight", (spec.vocab_size, hidden)), _vector("output_norm.weight", hidden)]
+    if not spec.tied_embeddings:
+        shapes.append(TensorShape("output.weight", (spec.vocab_size, hidden)))
+    for index, layer in enumerate(spec.layers):
+        at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
+        shapes += [_vector(at("attn_norm"), hidden), _vector(at("ffn_norm"), hidden)]
+        shapes += [TensorShape(at(part), (spec.intermediate_size, hidden)) for part in ("ffn_gate", "ffn_up")]
+        shapes.append(TensorShape(at("ffn_down"), (hidden, spec.intermediate_size)))
+        if layer.kind == "short_convolution":
+            shapes += [
+                TensorShape(at("shortconv.in_proj"), (3 * hidden, hidden)),
+                TensorShape(at("shortconv.out_proj"), (hidden, hidden)),
+                TensorShape(at("shortconv.conv"), (hidden, spec.conv_width), "F32"),
+            ]
+            continue
+        shapes += [
+            TensorShape(at("attn_q"), (query, hidden)),
+            TensorShape(at("attn_k"), (key, hidden)),
+            TensorShape(at("attn_v"), (key, hidden)),
+            TensorShape(at("attn_output"), (hidden, query)),
+        ]
+        if spec.attention_bias:
+            shapes += [_vector(f"blk.{index}.attn_{part}.bias", size) for part, size in (("q", query), ("k", key))]
+            shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
+        if spec.attention_output_bias:
+            shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
+        if spec.sandwich_norms:
+            shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
+        if spec.qk_norm:
+            shapes += [_vector(at(f"attn_{part}_norm"), spec.head_dim) for part in "qk"]
+    return shapes
+
+
+def _vector(name: str, size: int) -> TensorShape:
+    return TensorShape(name, (size,), "F32")
+
+
+def _layer(name: str) -> int:
+    match = re.match(r"blk\.(\d+)\.", name)
+    return int(match.group(1)) if match else 0
+
+
+def _block(kind: str) -> tuple[int, int]:
+    """The number of weights in a block of a type, and the block's bytes."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    numbers, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    return int(numbers), int(size)

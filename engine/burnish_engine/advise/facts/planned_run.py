@@ -1,0 +1,76 @@
+"""Describes a run that is being planned: its recipe, model, device and engine. Loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish_engine.advise.facts.engine_choice import EngineChoice
+from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class PlannedDevice:
+    """The device that a run would compute on.
+
+    Attributes:
+        cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
+        index: index of the GPU.
+        precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
+    """
+
+    cuda: bool
+    index: int
+    precision: str
+
+    def gpu(self, machine: MachineFacts) -> GpuFacts | None:
+        """The facts of the GPU; None on the CPU, and for a GPU that NVML does not list."""
+        return next((gpu for gpu in machine.gpus if self.cuda and gpu.index == self.index), None)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that is being planned.
+
+    Attributes:
+        recipe: recipe of the run.
+        spec: shape of the base model.
+        machine: facts of the machine as it is now.
+        device: device that computes.
+        engine: engine that trains.
+        dataset: facts that `inspect` found about the data; None where it was not inspected.
+    """
+
+    recipe: Recipe
+    spec: DecoderSpec
+    machine: MachineFacts
+    device: PlannedDevice
+    engine: EngineChoice
+    dataset: DatasetFacts | None
+
+
+@dataclass(frozen=True, eq=False)
+class FastRun:
+    """The inputs of memory and speed predictions for a run of the fast engine. Equal only to itself.
+
+    Attributes:
+        recipe: recipe of the run; parts of the plan that its `memory` section pins stay as they are.
+        spec: shape of the base model.
+        largest: size of the largest micro-batch.
+        cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
+        precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
+        nf4: whether the frozen weights are kept in 4 bits (NF4).
+        gpu: facts of the GPU; None where they are not known, and on the CPU.
+        cpu_cores: number of physical CPU cores.
+    """
+
+    recipe: Recipe
+    spec: DecoderSpec
+    largest: MicroBatchSize
+    cuda: bool
+    precision: str
+    nf4: bool
+    gpu: GpuFacts | None = None
+    cpu_cores: int = 1

@@ -1,0 +1,120 @@
+"""Counts parameters, adapter parameters and cache sizes from a model's shape. Loads no torch."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from burnish_engine.advise.facts.gguf_size import spec_shapes
+from burnish_engine.contract.facts.coverage import Matrix
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.families.adapter_targets import is_target
+from burnish_engine.models.families.matrices import feed_forward_width, layer_matrices
+
+GIB, MIB = 2**30, 2**20
+BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number in each precision of a recipe."""
+
+
+def parameters(spec: DecoderSpec) -> int:
+    """Count all weights of a model; tied embeddings count once."""
+    if spec.weights:
+        return spec.weights
+    outside = _weights(spec, [])
+    # Layers of a kind are alike; ranking a catalog asks thousands of times.
+    total = outside + sum(count * (_weights(spec, [one]) - outside) for one, count in Counter(spec.layers).items())
+    if not spec.num_experts:
+        return total
+    # The count has a dense feed-forward of one expert's width in each layer up to here.
+    one_expert = 3 * spec.hidden_size * spec.intermediate_size
+    for layer in spec.layers:
+        if _is_mixture(layer):
+            total += (spec.num_experts - 1) * one_expert + spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
+        else:
+            total += 3 * spec.hidden_size * (feed_forward_width(spec, layer) - spec.intermediate_size)
+    return total
+
+
+def embedding_parameters(spec: DecoderSpec) -> int:
+    """Count the weights of the embedding, or of the head: hidden size x vocabulary."""
+    return spec.hidden_size * spec.vocab_size
+
+
+def projection_parameters(spec: DecoderSpec) -> int:
+    """Count the weights that a token is multiplied by inside the layers; of a mixture only the experts it visits."""
+    return sum(
+        matrix.rows * matrix.columns * visited(spec, matrix)
+        for layer in spec.layers
+        for matrix in layer_matrices(spec, layer)
+        if matrix.form != "other"
+    )
+
+
+def visited(spec: DecoderSpec, matrix: Matrix) -> int:
+    """Count the matrices of a stack that a token is multiplied by; 1 for a single matrix."""
+    return min(spec.experts_per_token or matrix.count, matrix.count)
+
+
+def linear_shapes(spec: DecoderSpec, layer: LayerSpec) -> dict[str, tuple[int, int]]:
+    """Map the last part of each linear map's name to its (inputs, outputs), for one layer."""
+    return {
+        _last(matrix): (matrix.columns, matrix.rows)
+        for matrix in layer_matrices(spec, layer)
+        if matrix.form == "linear"
+    }
+
+
+def adapted(spec: DecoderSpec, layer: LayerSpec, adapter: AdapterSection) -> list[Matrix]:
+    """List the matrices of a layer that get an adapter; none where every weight is trained."""
+    if adapter.method == "full":
+        return []
+    return [matrix for matrix in layer_matrices(spec, layer) if is_target(matrix, adapter.targets)]
+
+
+def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matrix]:
+    """List the matrices that get an adapter, in all layers and outside of them."""
+    inside = [matrix for layer in spec.layers for matrix in adapted(spec, layer, adapter)]
+    if adapter.method == "full":
+        return []
+    return [*inside, *(matrix for matrix in spec.outside if is_target(matrix, adapter.targets, inside=False))]
+
+
+def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
+    """Count an adapter's weights: rank x (inputs + outputs) a matrix, and for DoRA one magnitude an output."""
+    magnitude = adapter.method == "dora"
+    return sum(
+        matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
+        for matrix in adapted_everywhere(spec, adapter)
+    )
+
+
+def kv_cache_bytes(spec: DecoderSpec, context: int, bytes_per_number: int = 2) -> int:
+    """The size of the keys and values of a context, bytes; sliding-window layers keep their window only."""
+    per_token = 2 * spec.num_kv_heads * spec.head_dim * bytes_per_number
+    total = 0
+    for layer in spec.layers:
+        if layer.kind == "attention":
+            total += context * per_token
+        elif layer.kind == "sliding_attention":
+            total += min(context, spec.sliding_window or context) * per_token
+    return total
+
+
+def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
+
+
+def _mixture_vectors(spec: DecoderSpec) -> int:
+    """Count a mixture layer's weights beside its matrices: gpt-oss has router and expert biases and a sink a head."""
+    if spec.family != "gpt_oss":
+        return 0
+    return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
+
+
+def _last(matrix: Matrix) -> str:
+    return matrix.name.rpartition(".")[2]
+
+
+def _is_mixture(layer: LayerSpec) -> bool:
+    return layer.feed_forward == "mixture_of_experts"

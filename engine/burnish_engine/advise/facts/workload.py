@@ -1,0 +1,226 @@
+"""Computes how much there is to train on at a given row length, from what `inspect` found. Loads no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
+
+CPU_ROW_TOKENS = 2048
+"""Longest row suggested for training on a processor: attention over longer ones makes a step take minutes."""
+_UNKNOWN_ROW_TOKENS = 1024
+_ALL_FIT_TOKENS = 2048  # rows up to here fit into any sensible pass, so that covering them all costs nothing
+_STEP = 64
+_SHORTEST = 128
+_HELD_OUT_ROWS = 500  # more rows make the held-out loss no clearer
+_FILL = 0.95  # what packing reaches with rows clearly shorter than a pass
+_UNEVEN = 1.25  # supervised tokens of the fullest micro-batch by those of the average one
+_SPAN_UNKNOWN = 0.5  # share of the longest row, where rows were not inspected
+_SPREAD_UNKNOWN = 1.5  # mean length of a token's row by that of a row, where only the mean is known
+_BUCKET_MULTIPLE, _LEAST_BUCKET = 64, 256  # tokens; see the buckets of `train.fast.packed_batch`
+
+
+@dataclass(frozen=True)
+class MicroBatchSize:
+    """The size of a micro-batch, which is one forward and backward pass.
+
+    Attributes:
+        tokens: number of tokens, padding excluded.
+        supervised_tokens: number of tokens that the loss counts.
+        bucket: number of tokens that the fast engine pads the micro-batch to; 0: the next multiple of 64.
+        longest: length of the longest document, tokens.
+        span: length of the document that a token is in, averaged over the tokens.
+    """
+
+    tokens: int
+    supervised_tokens: int
+    bucket: int = 0
+    longest: int = 0
+    span: float = 0.0
+
+    @property
+    def padded_tokens(self) -> int:
+        """Number of tokens after padding to the bucket."""
+        return self.bucket or largest_bucket_tokens(self.tokens)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A dataset cut to a row length.
+
+    Attributes:
+        max_length: length of the longest row, tokens.
+        rows: number of training rows.
+        tokens: number of tokens in the training rows, each counted once.
+        supervised_tokens: number of these tokens that the loss counts.
+        cut_share: share of the rows that are cut, 0 to 1.
+    """
+
+    max_length: int
+    rows: int
+    tokens: int
+    supervised_tokens: int
+    cut_share: float
+
+    @property
+    def row_tokens(self) -> float:
+        """The mean length of a row, tokens."""
+        return self.tokens / max(self.rows, 1)
+
+    def passes(self, budget: int) -> int:
+        """The number of micro-batches of an epoch with a token budget."""
+        return max(1, math.ceil(self.tokens / (budget * _FILL)))
+
+
+def wanted_length(dataset: DatasetFacts | None, max_context: int | None) -> int:
+    """The longest row worth training on, whatever the memory, tokens.
+
+    Args:
+        dataset: facts that `inspect` found about the data.
+        max_context: longest context of the model, tokens; None: no limit.
+    """
+    lengths = dataset.lengths if dataset else None
+    wanted = _UNKNOWN_ROW_TOKENS
+    if lengths is not None:
+        covers_all = lengths.longest <= max(_ALL_FIT_TOKENS, 1.25 * lengths.p95)
+        wanted = rounded_length(lengths.longest if covers_all else lengths.p95)
+    return wanted if max_context is None else min(wanted, max_context)
+
+
+def rounded_length(tokens: float) -> int:
+    """Round a number of tokens up to a row length."""
+    return max(math.ceil(tokens / _STEP) * _STEP, _SHORTEST)
+
+
+def held_out_share(dataset: DatasetFacts) -> float:
+    """The share of the rows worth holding out: enough to judge by, and at most 500 rows."""
+    rows = dataset.train_rows + dataset.validation_rows
+    if rows < 500:
+        return 0.1
+    return max(min(0.05, round(_HELD_OUT_ROWS / rows, 3)), 0.001)
+
+
+def hold_out(dataset: DatasetFacts) -> DatasetFacts:
+    """Change the facts as if `held_out_share` of the rows were held out."""
+    rows = dataset.train_rows + dataset.validation_rows
+    held = min(max(1, round(rows * held_out_share(dataset))), rows - 1) if rows > 1 else 0
+    return dataset.model_copy(update={"train_rows": rows - held, "validation_rows": held})
+
+
+def largest_bucket_tokens(tokens: int) -> int:
+    """The number of tokens in the fast engine's largest bucket, for the largest micro-batch's tokens."""
+    return -(-max(tokens, 1) // _BUCKET_MULTIPLE) * _BUCKET_MULTIPLE
+
+
+def bucket_tokens(tokens: int, most: int, *, packed: bool) -> int:
+    """The number of tokens that the fast engine pads a micro-batch to, chosen as `train.fast.packed_batch` does.
+
+    Args:
+        tokens: number of tokens of the micro-batch.
+        most: number of tokens of the largest micro-batch.
+        packed: whether micro-batches hold several documents.
+    """
+    bucket = largest_bucket_tokens(most)
+    while (half := largest_bucket_tokens(bucket // 2)) >= max(_LEAST_BUCKET, tokens) and half < bucket:
+        bucket = half
+        if packed:
+            break
+    return bucket
+
+
+def token_span(lengths: LengthStats | None, max_length: int) -> float:
+    """The length of the row that a token is in, averaged over the tokens: sum of squared lengths by sum of lengths.
+
+    The cost of attention is proportional to it.
+    """
+    if lengths is None:
+        return _SPAN_UNKNOWN * max_length
+    if not lengths.histogram:
+        return min(_SPREAD_UNKNOWN * lengths.mean, float(max_length))
+    middles = [(min((low + high) / 2, max_length), rows) for low, high, rows in _bins(lengths)]
+    return sum(rows * middle**2 for middle, rows in middles) / max(sum(rows * middle for middle, rows in middles), 1.0)
+
+
+def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> Workload:
+    """Cut a dataset to a row length.
+
+    Args:
+        dataset: facts that `inspect` found, with any `max_length`; their lengths are those of the uncut rows.
+        max_length: length of the longest row, tokens.
+        overlong: the recipe's `data.overlong`; texts may go on in further rows instead of being cut.
+    """
+    used = max(dataset.train_rows + dataset.validation_rows, 1)
+    lengths = dataset.lengths
+    uncut = lengths.mean * used if lengths else float(dataset.tokens)
+    goes_on = set(dataset.shape.split(", ")) <= {"text", "segments"} and overlong in ("auto", "split")
+    cuts = lengths if not goes_on else None
+    tokens = uncut * (_kept_share(cuts, max_length) if cuts else 1.0) * dataset.train_rows / used
+    share = dataset.supervised_tokens / dataset.tokens if dataset.tokens else 1.0
+    return Workload(
+        max_length=max_length,
+        rows=max(dataset.train_rows, math.ceil(tokens / max_length)) if goes_on else dataset.train_rows,
+        tokens=max(round(tokens), 1),
+        supervised_tokens=max(round(tokens * share), 1),
+        cut_share=_cut_share(cuts, max_length) if cuts else 0.0,
+    )
+
+
+def planned_facts(dataset: DatasetFacts, work: Workload, budget: int) -> DatasetFacts:
+    """Change the facts to what they would be with another row length and token budget, for `plan_run`.
+
+    Args:
+        dataset: facts that `inspect` found.
+        work: workload at the new row length.
+        budget: token budget of a micro-batch.
+    """
+    used = dataset.train_rows + dataset.validation_rows
+    passes = work.passes(budget)
+    share = work.supervised_tokens / work.tokens
+    return dataset.model_copy(
+        update={
+            "tokens": round(work.tokens * used / max(dataset.train_rows, 1)),
+            "supervised_tokens": round(work.supervised_tokens * used / max(dataset.train_rows, 1)),
+            "micro_batches": passes,
+            "fill": work.tokens / (passes * budget),
+            "most_supervised": int(min(1.0, share * _UNEVEN) * min(budget, work.tokens)),
+        }
+    )
+
+
+def _bins(lengths: LengthStats) -> list[tuple[float, float, int]]:
+    """List (shortest length, longest length, rows) of each bin of the histogram."""
+    edges = [0, *(edge for edge, _ in lengths.histogram)]
+    bounds = pairwise(edges)
+    return [
+        (float(low), float(min(high, lengths.longest)), rows)
+        for (low, high), (_, rows) in zip(bounds, lengths.histogram, strict=True)
+    ]
+
+
+def _kept_share(lengths: LengthStats, max_length: int) -> float:
+    """The share of the tokens that cutting keeps, with rows spread evenly over their bin."""
+    if max_length >= lengths.longest or not lengths.histogram:
+        return min(1.0, max_length / lengths.mean) if not lengths.histogram else 1.0
+    whole = kept = 0.0
+    for low, high, rows in _bins(lengths):
+        whole += rows * (low + high) / 2
+        if high <= max_length:
+            kept += rows * (low + high) / 2
+        elif low >= max_length:
+            kept += rows * max_length
+        else:
+            inside = (max_length - low) / (high - low)
+            kept += rows * (inside * (low + max_length) / 2 + (1 - inside) * max_length)
+    return kept / whole if whole else 1.0
+
+
+def _cut_share(lengths: LengthStats, max_length: int) -> float:
+    rows = sum(count for _, count in lengths.histogram)
+    if max_length >= lengths.longest or not rows:
+        return 0.0
+    cut = sum(
+        count * min(1.0, max(0.0, (high - max_length) / max(high - low, 1.0))) for low, high, count in _bins(lengths)
+    )
+    return cut / rows

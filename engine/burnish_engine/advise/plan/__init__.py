@@ -1,0 +1,1 @@
+"""Run plans: whether a run fits, with which memory plan, and how long it takes. Loads no torch."""

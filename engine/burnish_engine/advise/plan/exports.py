@@ -1,0 +1,150 @@
+"""Decides before training, from model and adapter, which exports of a run's result will work. Loads no torch.
+
+`export.preflight` refuses by the same decision, so that what a plan promises is what an export does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from burnish_engine.advise.facts.gguf_rules import Config, Refusal, gguf_refusal
+from burnish_engine.contract.facts.exports import ExportChoice, ExportKind
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.families.adapter_targets import is_target
+from burnish_engine.models.families.matrices import layer_matrices
+
+
+def exports_of(
+    config: Config,
+    spec: DecoderSpec | None,
+    adapter: AdapterSection,
+    *,
+    trained: Path | None = None,
+    name: str = "the model",
+) -> list[ExportChoice]:
+    """List each kind of export and whether it works.
+
+    Args:
+        config: config.json of the base model; at least its model_type.
+        spec: shape of the base model, read or counted; None where neither could be done.
+        adapter: the recipe's adapter section.
+        trained: folder of the finished adapter, which then decides instead of the recipe.
+        name: the model's name in the reasons.
+    """
+    refused = {kind: refusal(kind, config, spec, adapter, trained=trained, name=name) for kind in get_args(ExportKind)}
+    return [ExportChoice(kind=kind, works=why is None, reason=why.what if why else "") for kind, why in refused.items()]
+
+
+def planned_exports(config: Config | None, spec: DecoderSpec, adapter: AdapterSection) -> list[ExportChoice]:
+    """List the exports of a planned run and whether they work.
+
+    Args:
+        config: config.json of the base model; None for a model of the catalog, which its shape describes in full.
+        spec: shape of the base model; with a config it may be a rough one, which then does not count.
+        adapter: the recipe's adapter section.
+    """
+    if config is None:
+        return exports_of({"model_type": spec.family}, spec, adapter)
+    counted = spec if spec.weights else None
+    return exports_of(config, decoder_spec(dict(config)) or counted, adapter)
+
+
+def refusal(
+    kind: ExportKind,
+    config: Config,
+    spec: DecoderSpec | None,
+    adapter: AdapterSection,
+    *,
+    trained: Path | None = None,
+    name: str = "the model",
+) -> Refusal | None:
+    """Find out why one kind of export does not work; None where it works.
+
+    Args:
+        kind: kind of export.
+        config: config.json of the base model; at least its model_type.
+        spec: shape of the base model, read or counted; None where neither could be done.
+        adapter: the recipe's adapter section.
+        trained: folder of the finished adapter, which then decides instead of the recipe.
+        name: the model's name in the reasons.
+    """
+    whole = adapter.method == "full"
+    if whole and kind in {"adapter", "lora-gguf"}:
+        return Refusal("Every weight is trained, so there is no adapter.", "Export as safetensors or GGUF instead.")
+    if kind == "adapter":
+        return None
+    other = _quantized(kind, config, name) or (None if whole else _on_experts(kind, spec, adapter, trained))
+    if kind == "safetensors":
+        return other
+    shape = gguf_refusal(str(config.get("model_type")), spec, config, name)
+    return shape._replace(remedy=other.remedy) if shape and other else shape or other
+
+
+def finished_refusal(
+    kind: ExportKind, config: Config, spec: DecoderSpec | None, trained: Path | None, name: str
+) -> Refusal | None:
+    """Find out why one kind of export of a finished model does not work; None where it works.
+
+    Args:
+        kind: kind of export.
+        config: config.json of the base model.
+        spec: shape of the base model; None where it is not known in detail.
+        trained: folder of the adapter; None where the model is exported as it is.
+        name: the model's name in the reason.
+    """
+    adapter = AdapterSection() if trained is not None else AdapterSection(method="full")
+    return refusal(kind, config, spec, adapter, trained=trained, name=name)
+
+
+def _quantized(kind: ExportKind, config: Config, name: str) -> Refusal | None:
+    stored = config.get("quantization_config")
+    if not stored:
+        return None
+    method = stored.get("quant_method", "unknown method") if isinstance(stored, Mapping) else "unknown method"
+    why = (
+        "llama.cpp would add the adapter to a base of other weights, which would not be the trained model"
+        if kind == "lora-gguf"
+        else "an adapter merged into rounded weights would not be the trained model"
+    )
+    return Refusal(
+        f"The base model {name} is quantized ({method}); {why}.",
+        "Export the adapter (--to adapter), or train on the same model in 16 bit.",
+    )
+
+
+def _on_experts(
+    kind: ExportKind, spec: DecoderSpec | None, adapter: AdapterSection, trained: Path | None
+) -> Refusal | None:
+    saved = _saved_config(trained)
+    if not (_adapts_stacks(spec, adapter) if saved is None else saved.get("target_parameters")):
+        return None
+    missing = "write as an adapter for llama.cpp" if kind == "lora-gguf" else "merge"
+    return Refusal(
+        f"The adapter changes experts that the model keeps in one stack, which this version does not {missing}.",
+        "Export the adapter (--to adapter); PEFT adds it to the base.",
+    )
+
+
+def _adapts_stacks(spec: DecoderSpec | None, adapter: AdapterSection) -> bool:
+    """Whether the recipe adapts experts that the model keeps in stacks, which PEFT does as `target_parameters`."""
+    return spec is not None and any(
+        matrix.form == "stacked" and is_target(matrix, adapter.targets)
+        for layer in spec.layers
+        for matrix in layer_matrices(spec, layer)
+    )
+
+
+def _saved_config(trained: Path | None) -> dict[str, Any] | None:
+    """Read adapter_config.json of a finished adapter; None where there is none."""
+    if trained is None:
+        return None
+    try:
+        found = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

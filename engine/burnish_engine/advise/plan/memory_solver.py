@@ -1,0 +1,316 @@
+"""Chooses the memory plan of the fast engine: the fastest predicted plan whose predicted peak fits.
+
+A plan decides the layers' save levels, how much of the feed-forward and of the head exists at once, and whether
+embeddings and head are in host memory; `FastMemory` and `FastSpeed` predict each. The search ranks all mixes of levels
+by bounds that need only their counts, then walks through the best mixes layer by layer, and after that through their
+neighbors. It is deterministic, takes at most a tenth of a second, and loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.shape import MIB
+from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, memory_of, split_plan
+from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
+from burnish_engine.advise.predict.fast_speed import FastSpeed
+from burnish_engine.advise.predict.level_mixes import (
+    MOVING,
+    Counts,
+    SaveLevels,
+    arrange_layers,
+    level_mixes,
+    neighboring_mixes,
+)
+from burnish_engine.contract.recipe.memory_plan import AUTO, LEVEL_NAMES, MemoryPlan, SaveLevel, parse_save_levels
+
+MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
+"""Margin for a desktop or a browser while a run goes on, by whether a GPU trains: of its, or of the system's memory."""
+MARGIN_SHARE = 0.05
+"""Share of the free memory that stays free by default beside that margin, for the predictions' error."""
+
+_LEAST_TILE = 1024  # smaller tiles leave a GPU idle
+_HEAD_DIVIDED = (1, 2, 4, 8, 16)
+# "all" has to be pinned by hand: on an H100 it is 0.4 % faster than "rotated" for as much memory again.
+_AUTO_GPU: tuple[SaveLevel, ...] = ("rotated", "products", "offloaded", "narrow", "attention", "host", "input")
+_AUTO_CPU: tuple[SaveLevel, ...] = ("products", "narrow", "attention")
+
+
+class _Effort(NamedTuple):
+    """The thoroughness of a search.
+
+    Attributes:
+        net: number of steps of the grid of `level_mixes`.
+        walked: number of mixes of a round that are walked through layer by layer.
+        clear: numbers of top layers that offload nothing, tried one after the other.
+    """
+
+    net: int
+    walked: int
+    clear: tuple[int, ...]
+
+
+_THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4)), _Effort(8, 24, (0,))
+_ROUNDS = 6  # first over mixes, then over neighbors of the best
+
+
+def usable_bytes(free: int, *, cuda: bool) -> int:
+    """The bytes that a run may take by default of its device's free bytes: all but a margin."""
+    return int(free * (1 - MARGIN_SHARE)) - MARGIN_BYTES[cuda]
+
+
+def solve_memory_plan(
+    run: FastRun, *, budget_bytes: float, host_budget_bytes: float = 0, quick: bool = False
+) -> MemoryPlan | None:
+    """Choose the fastest predicted plan whose predicted peak fits; None where none does.
+
+    Parts that the recipe pins in `memory` stay as they are. Where layers are not pinned, `train.recompute` allows no
+    save level above "attention".
+
+    Args:
+        run: the run.
+        budget_bytes: bytes that the process may hold of the device, the CUDA context included.
+        host_budget_bytes: bytes of host memory that may be page-locked; 0: nothing is offloaded.
+        quick: whether a plan within a few percent of the fastest is enough, to compare many runs. Whether one fits is
+            as exact.
+    """
+    return _Solver(run, host_budget_bytes, _QUICK if quick else _THOROUGH).solve(budget_bytes)
+
+
+def smallest_memory_plan(run: FastRun, *, host_budget_bytes: float = 0) -> MemoryPlan:
+    """Choose the plan that takes the least of the device, fitting or not; arguments as in `solve_memory_plan`."""
+    return _Solver(run, host_budget_bytes).least()
+
+
+def smallest_plan_bytes(run: FastRun, *, host_budget_bytes: float = 0) -> int:
+    """The smallest budget for which `solve_memory_plan` finds a plan, bytes."""
+    return peak_bytes(run, smallest_memory_plan(run, host_budget_bytes=host_budget_bytes))
+
+
+def peak_bytes(run: FastRun, plan: MemoryPlan) -> int:
+    """The peak of the device's memory that the process holds with a plan, bytes."""
+    return int(np.ceil(memory_of(run).totals(*split_plan(plan))[0]))
+
+
+@dataclass(frozen=True)
+class _TimedPlan:
+    """A plan with its predicted time."""
+
+    seconds: float
+    levels: SaveLevels
+    options: PlanOptions
+
+
+class _Solver:
+    """Searches the memory plans of one run.
+
+    Args:
+        run: the run.
+        host_budget: bytes of host memory that may be page-locked.
+        effort: thoroughness of the search.
+    """
+
+    def __init__(self, run: FastRun, host_budget: float, effort: _Effort = _THOROUGH) -> None:
+        self.memory, self._speed, self._effort = memory_of(run), FastSpeed(run, run.largest), effort
+        self._run, self._host_budget = run, host_budget
+        self._layers = run.spec.num_layers
+        pinned = run.recipe.memory.layers
+        self._pinned = None if pinned == AUTO else parse_save_levels(pinned, self._layers)
+        self._allowed = _allowed(run, moving=host_budget > 0)
+
+    def solve(self, budget: float) -> MemoryPlan | None:
+        """Choose the fastest plan that fits; None where none does."""
+        choices = list(self._choices())
+        if self._pinned is not None:
+            return self._solve_pinned(choices, budget)
+        fastest = np.full((1, self._layers), LEVEL_NAMES.index(self._allowed[0]), np.int8)
+        if self._fits(fastest, choices[0], budget)[0]:  # as on most machines: nothing to weigh
+            return _memory_plan(fastest[0], choices[0])
+        best = self._search(choices, budget)
+        if best is None:
+            least = self.least()
+            return least if self.memory.totals(*split_plan(least))[0] <= budget else None
+        for _ in range(_ROUNDS if self._effort is _THOROUGH else 0):
+            around = neighboring_mixes(_counted(best.levels), self._allowed)
+            better = self._walk([(around, best.options)], budget, best.seconds)
+            if better is None:
+                break
+            best = better
+        return _memory_plan(best.levels[0], best.options)
+
+    def least(self) -> MemoryPlan:
+        """Choose the plan that takes the least of the device."""
+        best: tuple[float, MemoryPlan] | None = None
+        tokens, levels = self._run.largest.padded_tokens, self._smallest()
+        smallest: dict[tuple[bool, bool], PlanOptions] = {}
+        for options in self._choices():
+            away = options.embedding_on_host, options.head_on_host
+            known = smallest.setdefault(away, options)
+            smallest[away] = min(
+                known, options, key=lambda one: (one.mlp_chunk_tokens or tokens, one.head_chunk_tokens)
+            )
+        for options in smallest.values():
+            able = levels if self._pinned else levels[self._host(levels, options) <= self._host_budget]
+            sizes = self.memory.totals(able, options)
+            first = int(np.argmin(sizes))
+            if best is None or sizes[first] < best[0]:
+                best = float(sizes[first]), _memory_plan(able[first], options)
+        assert best is not None
+        return best[1]
+
+    def _smallest(self) -> SaveLevels:
+        """The save levels that keep the least on the device, with as much in host memory as it has room for."""
+        if self._pinned is not None:
+            return level_numbers(self._pinned)
+        staying = LEVEL_NAMES.index([level for level in self._allowed if level not in MOVING][-1])
+        found = [np.full((1, self._layers), staying, np.int8)]
+        for level in [level for level in ("host", "input") if level in self._allowed]:
+            moving = LEVEL_NAMES.index(level)
+            offloaded = sum(self.memory.layer(0)[moving].offloaded)
+            for tables in range(3):
+                room = max(self._host_budget - tables * self.memory.embedding_bytes, 0)
+                counts = np.zeros((1, len(LEVEL_NAMES)), np.int16)
+                counts[0, moving] = min(self._layers, int(room // offloaded))
+                counts[0, staying] = self._layers - counts[0, moving]
+                found += [arrange_layers(counts, clear) for clear in _THOROUGH.clear]
+        return np.vstack(found)
+
+    def _solve_pinned(self, choices: list[PlanOptions], budget: float) -> MemoryPlan | None:
+        assert self._pinned is not None
+        levels = level_numbers(self._pinned)
+        fitting = [options for options in choices if self._fits(levels, options, budget)[0]]
+        if not fitting:
+            return None
+        return _memory_plan(
+            levels[0], min(fitting, key=lambda options: float(self._speed.seconds([(levels, options)])[0]))
+        )
+
+    def _search(self, choices: list[PlanOptions], budget: float) -> _TimedPlan | None:
+        """Find the best of all mixes with all options, tried in the order of their approximate times."""
+        counts = level_mixes(self._layers, self._allowed, self._effort.net)
+        real = counts.astype(np.float64)
+        times, which, places = [], [], []
+        for number, options in enumerate(choices):
+            fits = self.memory.least_totals(real, options) <= budget
+            fits &= self.memory.least_host_bytes(real, options) <= self._host_budget
+            able = np.flatnonzero(fits)
+            times.append(self._speed.approximate_seconds(real[able], options))
+            which.append(np.full(len(able), number))
+            places.append(able)
+        time, choice, mix = (np.concatenate(parts) for parts in (times, which, places))
+        order = np.argsort(time, kind="stable")
+        best: _TimedPlan | None = None
+        walked = self._effort.walked
+        for first in range(0, len(order), walked):
+            chosen = order[first : first + walked]
+            enough = self._effort is _QUICK or first >= _ROUNDS * walked
+            if best and (enough or time[chosen[0]] >= best.seconds):
+                break
+            own = [(counts[mix[chosen[choice[chosen] == one]]], choices[one]) for one in np.unique(choice[chosen])]
+            best = self._walk(own, budget, best.seconds if best else np.inf) or best
+        return best
+
+    def _walk(self, tried: Sequence[tuple[Counts, PlanOptions]], budget: float, limit: float) -> _TimedPlan | None:
+        """Find the fastest of some mixes that fits, layer by layer; None where none is faster than the limit."""
+        plans = []
+        for counts, options in tried:
+            moves = counts[:, [LEVEL_NAMES.index(level) for level in MOVING]].any(axis=1)
+            clears = self._effort.clear[1:] if moves.any() else ()
+            levels = np.vstack([arrange_layers(counts, 0), *(arrange_layers(counts[moves], clear) for clear in clears)])
+            plans.append((levels[self._fits(levels, options, budget)], options))
+        seconds = self._speed.seconds(plans)
+        if not len(seconds) or seconds.min() >= limit:
+            return None
+        place = int(np.argmin(seconds))
+        for levels, options in plans:
+            if place < len(levels):
+                return _TimedPlan(float(seconds.min()), levels[place : place + 1], options)
+            place -= len(levels)
+        raise AssertionError
+
+    def _fits(self, levels: SaveLevels, options: PlanOptions, budget: float) -> Bytes:
+        """Whether plans fit, on the device and on the host, [plans]."""
+        fits = self.memory.totals(levels, options) <= budget
+        if self._pinned is None:
+            fits &= self._host(levels, options) <= self._host_budget
+        return np.asarray(fits)
+
+    def _host(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
+        return self.memory.host_bytes(levels, options)
+
+    def _choices(self) -> Iterator[PlanOptions]:
+        """List the plan options worth trying, from the fastest on."""
+        run, pinned = self._run, self._run.recipe.memory
+        tokens, supervised_tokens = (
+            run.largest.padded_tokens,
+            min(run.largest.supervised_tokens, run.largest.padded_tokens),
+        )
+        tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *_tiles(tokens)]
+        heads = [min(pinned.head_rows, tokens)] if pinned.head_rows else _heads(supervised_tokens, cuda=run.cuda)
+        for away in self._tables():
+            for mlp_chunk_tokens in tiles:
+                least = self.memory.least_workspace(mlp_chunk_tokens)
+                for head in heads:
+                    options = PlanOptions(mlp_chunk_tokens, head, *away)
+                    yield options
+                    if self.memory.head_bytes(options) <= least:
+                        break  # a smaller one would take time and save nothing
+
+    def _tables(self) -> list[tuple[bool, bool]]:
+        """List where (embeddings, head) may be: whether each is in host memory."""
+        count = self._host_budget // self.memory.embedding_bytes if self._run.cuda else 0
+        if self._run.spec.tied_embeddings:
+            return [(False, False), (True, True)][: 1 + min(int(count), 1)]
+        return [(False, False), (True, False), (True, True)][: 1 + min(int(count), 2)]
+
+
+def level_numbers(levels: Iterable[SaveLevel]) -> SaveLevels:
+    """Turn the names of layers' save levels into an array of indices, [1, layers]."""
+    return np.array([[LEVEL_NAMES.index(level) for level in levels]], dtype=np.int8)
+
+
+def _memory_plan(levels: SaveLevels, options: PlanOptions) -> MemoryPlan:
+    return MemoryPlan(
+        layers=tuple(LEVEL_NAMES[level] for level in levels),
+        mlp_rows=options.mlp_chunk_tokens,
+        head_rows=options.head_chunk_tokens,
+        embedding_on_host=options.embedding_on_host,
+        head_on_host=options.head_on_host,
+    )
+
+
+def _counted(levels: SaveLevels) -> Counts:
+    return np.array([[int((levels == level).sum()) for level in range(len(LEVEL_NAMES))]], dtype=np.int16)
+
+
+def _allowed(run: FastRun, *, moving: bool) -> tuple[SaveLevel, ...]:
+    """List the save levels that the search may use, from the fastest on."""
+    allowed = _AUTO_GPU if run.cuda else _AUTO_CPU
+    if run.recipe.train.recompute:
+        allowed = tuple(level for level in allowed if level in {"attention", "host", "input"})
+    if not moving:
+        allowed = tuple(level for level in allowed if level not in MOVING)
+    if not run.spec.qk_norm:  # the same as "products" there
+        allowed = tuple(level for level in allowed if level != "rotated")
+    return allowed
+
+
+def _tiles(tokens: int) -> list[int]:
+    """List useful chunks of the feed-forward, tokens, the largest first."""
+    sizes = []
+    size = _LEAST_TILE
+    while size < tokens:
+        sizes.append(size)
+        size *= 2
+    return sizes[::-1]
+
+
+def _heads(supervised_tokens: int, *, cuda: bool) -> list[int]:
+    """List useful chunks of the head, tokens, the largest first."""
+    divided = _HEAD_DIVIDED if cuda else _HEAD_DIVIDED[:1]
+    return list(dict.fromkeys(head_chunk_tokens(supervised_tokens, cuda=cuda, divided=times) for times in divided))

@@ -1,0 +1,283 @@
+"""Plans a run: predicts before anything is loaded whether it fits what is free now, what it takes, and how long."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from burnish_engine.advise.facts.engine_choice import Config, choose_engine
+from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
+from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
+from burnish_engine.advise.facts.shape import BYTES_OF, parameters
+from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
+from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span
+from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
+from burnish_engine.advise.plan.exports import planned_exports
+from burnish_engine.advise.plan.plan_text import notes_on, problems_of
+from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
+from burnish_engine.advise.predict.fast_parts import memory_parts
+from burnish_engine.advise.predict.fast_speed import fast_seconds
+from burnish_engine.advise.predict.plain_memory import plain_memory, uses_own_attention
+from burnish_engine.advise.predict.plain_speed import plain_seconds
+from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.exports import export_text
+from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.models.checkpoint.spec import is_counted
+from burnish_engine.models.families.adapter_targets import check_spec_targets, planned_coverage
+
+_SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
+_FILL_UNKNOWN = 0.9
+_ABOUT = 1.01  # corrections by past runs are no more exact than this
+_CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
+
+
+@dataclass(frozen=True)
+class _PlannedWork:
+    """The micro-batches, steps and tokens of a run.
+
+    Attributes:
+        largest: size of the largest micro-batch.
+        average: size of the average micro-batch.
+        steps: number of optimizer steps; None where the data is not known.
+        tokens: number of tokens that the run trains on; None where not known.
+    """
+
+    largest: MicroBatchSize
+    average: MicroBatchSize
+    steps: int | None
+    tokens: int | None
+
+
+def plan_run(
+    recipe: Recipe,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    *,
+    dataset: DatasetFacts | None = None,
+    config: Config | None = None,
+    download_bytes: int = 0,
+    weights_bytes: int | None = None,
+    quick: bool = False,
+) -> RunPlan:
+    """Predict what a run takes.
+
+    Args:
+        recipe: recipe of the run.
+        spec: shape of the base model.
+        machine: facts of the machine as it is now; the run has to fit into its free memory.
+        dataset: facts that `inspect` found with this recipe; without them steps and time are not known.
+        config: config.json of the model; None where the model is not on this machine.
+        download_bytes: bytes that have to be downloaded first.
+        weights_bytes: size of the checkpoint on disk; None: 2 bytes a weight.
+        quick: whether a nearly fastest memory plan is enough, to compare many runs.
+
+    Raises:
+        UsageError: The recipe names a GPU that this machine does not have, asks for what its engine does not do, or
+            has targets that miss parts of the model (`models.families.adapter_targets.check_targets`).
+    """
+    device = planned_device(recipe, machine)
+    known = is_counted(spec)
+    target_notes = check_spec_targets(spec, recipe.adapter) if known else []
+    engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
+    run = PlannedRun(recipe, spec, machine, device, engine, dataset)
+    work = _work(recipe, dataset)
+    free, whole, name = _memory_of(machine, device)
+    choice = choose_memory(run, work.largest, free, quick=quick) if engine.fast else None
+    found = _predicted(run, work, choice)
+    total = sum(part.bytes for part in found.parts)
+    memory, speed = found.parts, found.tokens_per_s
+    trained = trained_parameters(spec, recipe.adapter)
+    locked = choice.locked_bytes if choice else 0
+    host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
+    disk = _disk_bytes(recipe, spec) + download_bytes
+    problems = problems_of(run, memory, free, name)
+    exports = [] if quick else planned_exports(config, spec, recipe.adapter)
+    pins = recipe.memory.pins
+    leave = f"Set {', '.join(pins)}. " if pins else ""
+    if not problems and choice is not None and recipe.memory.budget_gib and total > _ABOUT * choice.budget_bytes:
+        problems.append(
+            f"This run needs about {memory_size(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB. "
+            f"{leave}Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and "
+            "data.max_length."
+        )
+    if host > machine.ram_free_bytes:
+        what = f"Loading, and {memory_size(locked)} that layers keep there, need" if locked else "Loading needs"
+        problems.append(
+            f"{what} about {memory_size(host)} of system memory and {memory_size(machine.ram_free_bytes)} is free. "
+            "Close other programs."
+        )
+    if disk > machine.disk_free_bytes:
+        problems.append(
+            f"Checkpoints and files need about {file_size(disk)} of disk and {file_size(machine.disk_free_bytes)} "
+            "is free. Free some space, keep fewer checkpoints, or export fewer types."
+        )
+    return RunPlan(
+        device=name,
+        memory=memory,
+        memory_bytes=total,
+        memory_free_bytes=free,
+        memory_total_bytes=whole,
+        memory_budget_bytes=choice.budget_bytes if choice else 0,
+        memory_plan=choice.plan if choice else None,
+        host_bytes=host,
+        locked_bytes=locked,
+        host_free_bytes=machine.ram_free_bytes,
+        disk_bytes=disk,
+        disk_free_bytes=machine.disk_free_bytes,
+        fits=not problems,
+        problems=problems,
+        notes=[*notes_on(run), *target_notes, *filter(None, [export_text(exports)]), *found.notes],
+        trainable_parameters=trained,
+        coverage=planned_coverage(spec, recipe.adapter) if known else None,
+        exports=exports,
+        steps=work.steps,
+        tokens=work.tokens,
+        tokens_per_s=speed,
+        seconds=work.tokens / speed if work.tokens is not None else None,
+        speed_source=_speed_source(device.gpu(machine), found.speed_runs),
+        basis=found.basis,
+    )
+
+
+def refuse_unfit(plan: RunPlan) -> None:
+    """Refuse a run whose plan does not fit.
+
+    Raises:
+        DoesNotFitError: The run does not fit; the message has the figures and what would make it fit.
+        NoSpaceError: Only the disk is too full.
+    """
+    if plan.fits:
+        return
+    only_disk = len(plan.problems) == 1 and plan.disk_bytes > plan.disk_free_bytes
+    raise (NoSpaceError if only_disk else DoesNotFitError)(plan.problems[0], " ".join(plan.problems[1:]))
+
+
+def planned_device(recipe: Recipe, machine: MachineFacts) -> PlannedDevice:
+    """Choose the device and precision that the run would use, by the rules of `models.device.device`.
+
+    Raises:
+        UsageError: The recipe names a GPU that this machine does not have.
+    """
+    section = recipe.devices
+    if section.kind == "cpu" or (section.kind == "auto" and not machine.gpus):
+        precision = recipe.train.precision
+        if precision == "auto":
+            precision = "bf16" if machine.bf16_cpu else "fp32"
+        return PlannedDevice(cuda=False, index=0, precision=precision)
+    wanted = section.gpus[0]
+    gpu = next((gpu for gpu in machine.gpus if gpu.index == wanted), None)
+    if gpu is None:
+        raise UsageError(
+            f"The recipe names GPU {wanted}; this machine has {len(machine.gpus)}.",
+            "Set devices.gpus to one that `burnish doctor` lists, or devices.kind to cpu.",
+        )
+    precision = recipe.train.precision
+    if precision == "auto":
+        precision = "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"  # Ampere brought bf16 units
+    return PlannedDevice(cuda=True, index=wanted, precision=precision)
+
+
+def _predicted(run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None) -> CorrectedPrediction:
+    """Predict the peak's components and the speed for the engine that would run, corrected by past runs."""
+    recipe, spec, average = run.recipe, run.spec, work.average
+    if choice is not None:
+        parts, seconds = memory_parts(choice.run, choice.plan), fast_seconds(choice.run, average, choice.plan)
+    else:
+        cuda, precision = run.device.cuda, run.device.precision
+        passes = work.steps * recipe.train.accumulation if work.steps is not None else None
+        own_attention = uses_own_attention(recipe, spec, run.device.gpu(run.machine))
+        parts = plain_memory(
+            recipe, spec, work.largest, cuda=cuda, precision=precision, passes=passes, own_attention=own_attention
+        )
+        seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
+    return correct_prediction(run, parts, average.tokens / seconds)
+
+
+def _speed_source(gpu: GpuFacts | None, runs: int) -> str:
+    estimated = f"estimated from {gpu_rates(gpu).source}" if gpu else "estimated"
+    return f"{estimated}, corrected by {runs} runs here" if runs else estimated
+
+
+def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
+    """Compute the largest and the average micro-batch, and the number of steps.
+
+    The facts may be from another token budget; supervised tokens and micro-batches are scaled to this one.
+    """
+    budget, train, max_length = recipe.train.micro_batch_tokens, recipe.train, recipe.data.max_length
+    span = token_span(dataset.lengths if dataset else None, max_length)
+    if dataset is None or not dataset.tokens or not dataset.micro_batches:
+        supervised_tokens = budget if recipe.data.learn == "everything" else int(budget * _SUPERVISED_UNKNOWN)
+        average = int(budget * _FILL_UNKNOWN)
+        steps = train.max_steps or None
+        limits = [limit for limit in (train.max_tokens, train.max_steps * train.accumulation * average) if limit]
+        return _PlannedWork(
+            MicroBatchSize(budget, supervised_tokens, longest=max_length, span=span),
+            MicroBatchSize(
+                average,
+                int(supervised_tokens * _FILL_UNKNOWN),
+                bucket_tokens(average, budget, packed=train.pack),
+                span=span,
+            ),
+            steps,
+            min(limits, default=None),
+        )
+    tokens = dataset.tokens * dataset.train_rows / max(dataset.train_rows + dataset.validation_rows, 1)
+    share = dataset.supervised_tokens / dataset.tokens
+    found_budget = tokens / (dataset.micro_batches * dataset.fill) if dataset.fill else budget
+    longest = dataset.lengths.longest if dataset.lengths else budget
+    largest_tokens = min(budget, math.ceil(tokens)) if train.pack else min(budget, longest, recipe.data.max_length)
+    found_largest = min(found_budget, tokens) if train.pack else longest
+    most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens
+    fill = dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN
+    passes = max(tokens / (budget * fill), 1) if train.pack else dataset.train_rows
+    average_tokens = tokens / passes
+    steps = math.ceil(passes * train.epochs / train.accumulation)
+    if train.max_steps:
+        steps = min(steps, train.max_steps)
+    total = steps * train.accumulation * average_tokens
+    total = min(total, tokens * train.epochs)
+    if train.max_tokens and total > train.max_tokens:
+        steps, total = math.ceil(steps * train.max_tokens / total), float(train.max_tokens)
+    learned = math.ceil(min(most, largest_tokens, share * tokens))
+    largest = MicroBatchSize(int(largest_tokens), learned, longest=min(longest, max_length), span=span)
+    rows = bucket_tokens(int(average_tokens), largest.tokens, packed=train.pack)
+    usual = MicroBatchSize(int(average_tokens), int(average_tokens * share), rows, span=span)
+    return _PlannedWork(largest, usual, max(steps, 1), int(total))
+
+
+def _memory_of(machine: MachineFacts, device: PlannedDevice) -> tuple[int, int, str]:
+    """The free and total bytes of the device's memory, and the device's name."""
+    gpu = device.gpu(machine)
+    if gpu is None:
+        return machine.ram_free_bytes, machine.ram_total_bytes, "CPU"
+    if gpu.unified_memory:
+        return machine.ram_free_bytes, machine.ram_total_bytes, gpu.name
+    return gpu.vram_free_bytes, gpu.vram_total_bytes, gpu.name
+
+
+def _host_bytes(run: PlannedRun, weights_bytes: int | None) -> int:
+    """The peak of system memory while loading, bytes; the plain engine reads the whole model into it."""
+    if run.engine.fast:
+        return LOADING_BYTES
+    recipe = run.recipe
+    paged = optimizer_bytes(run.spec, recipe.adapter, recipe.train.optimizer, cuda=run.device.cuda).host
+    return paged + max(parameters(run.spec) * BYTES_OF[run.device.precision], weights_bytes or 0) + LOADING_BYTES
+
+
+def _disk_bytes(recipe: Recipe, spec: DecoderSpec) -> int:
+    """The disk space for checkpoints, trained weights, exported files and the 16-bit file they are made from, bytes."""
+    trained = trained_parameters(spec, recipe.adapter)
+    state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=False).total
+    checkpoints = (recipe.train.keep_checkpoints + _CHECKPOINT_COPIES_ASIDE) * (trained * 4 + state)
+    files = 0
+    for quant in recipe.export.quants:
+        try:
+            files += predicted_file_bytes(spec, quant) or parameters(spec) * 2
+        except UsageError:
+            files += parameters(spec) * 2
+    return checkpoints + trained * 4 + files + parameters(spec) * 2 * 2

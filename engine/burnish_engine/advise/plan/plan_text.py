@@ -1,0 +1,100 @@
+"""Writes a run plan's sentences: why a run does not fit, what would make it fit, and other notes."""
+
+from __future__ import annotations
+
+from burnish_engine.advise.facts.engine_choice import unused_pins_note
+from burnish_engine.advise.facts.planned_run import PlannedRun
+from burnish_engine.advise.facts.shape import GIB
+from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
+from burnish_engine.advise.predict.fast_shape import frozen_weights
+from burnish_engine.contract.facts.advice import MemoryPart
+from burnish_engine.contract.recipe.recipe_train import unused_settings_note
+from burnish_engine.contract.units import memory_size
+
+_GROWS_WITH_TOKENS = {
+    "activations", "head and loss", "backward pass of a layer", "workspace", "allocator", "fragmentation",
+}  # fmt: skip
+
+
+def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str) -> list[str]:
+    """Explain why a run does not fit into memory and what would make it fit; nothing where it fits.
+
+    Args:
+        run: the run.
+        memory: components of the peak.
+        free: bytes free on the device.
+        name: name of the device.
+    """
+    margin = MARGIN_BYTES[run.device.cuda]
+    total = sum(part.bytes for part in memory)
+    if total + margin <= free:
+        return []
+    where = f"of {name}'s memory" if run.device.cuda else "of system memory"
+    need = f"This run needs about {memory_size(total)} {where} and {memory_size(free)} is free"
+    weights = next(part.bytes for part in memory if part.name == "base weights")
+    fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
+    in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
+    if weights + margin > free:
+        way = f"Set {in_4_bits}, or choose" if in_4_bits else "Choose"
+        return [f"{need}; the base weights alone take {memory_size(weights)}. {way} a smaller model."]
+    if fixed + margin > free:
+        way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
+        rest = memory_size(fixed - weights)
+        if run.recipe.adapter.method == "full":
+            smaller = "" if run.recipe.train.optimizer != "adamw" else ', or train.optimizer = "adamw8bit"'
+            return [
+                f"{need}; training every weight takes {rest} beside the {memory_size(weights)} that are computed with. "
+                f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
+            ]
+        return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} adapter.rank."]
+    largest = max(memory, key=lambda part: part.bytes)
+    text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)})."
+    train, pins = run.recipe.train, run.recipe.memory.pins
+    hints = []
+    if run.engine.fast:  # a memory plan that is not pinned is already the smallest
+        hints += [f"set {', '.join(pins)}"] if pins else []
+    elif not train.recompute:
+        hints.append("set train.recompute = true")
+    hints.append(f"lower train.micro_batch_tokens (now {train.micro_batch_tokens:,}) and data.max_length")
+    hints += [f"set {in_4_bits}"] if in_4_bits else []
+    hints.append("close programs that use the memory")
+    return [f"{text} To make it fit: {', '.join(hints[:-1])}, or {hints[-1]}."]
+
+
+def notes_on(run: PlannedRun) -> list[str]:
+    """List further notes that a person should know."""
+    notes = [run.engine.note] if run.engine.note else []
+    notes += [note] if (note := unused_settings_note(run.recipe.adapter)) else []
+    if not run.engine.fast and (idle := unused_pins_note(run.recipe)):
+        notes.append(idle)
+    if run.engine.nf4 and not run.device.cuda:
+        notes.append(
+            "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "
+            "passes and replies slow."
+        )
+    if run.dataset is None:
+        notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
+    if run.spec.num_experts:
+        notes.append("A mixture of experts: the prediction is rougher than for dense models.")
+    gpu = run.device.gpu(run.machine)
+    if gpu is not None and not gpu.unified_memory:
+        others = sum(user.bytes or 0 for user in gpu.users)
+        if others > GIB:
+            notes.append(f"Other programs hold {memory_size(others)} of this GPU; closing them leaves more room.")
+    return notes
+
+
+def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
+    """Name the setting that keeps the frozen weights in 4 bits; empty where that is not possible or not enough.
+
+    Args:
+        run: the run.
+        beside: bytes beside the weights that no smaller micro-batch saves.
+        room: bytes available.
+    """
+    if not run.engine.fast or run.engine.nf4 or not run.device.cuda:
+        return ""
+    weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=True)
+    if weights.stored + weights.scratch + beside >= room:
+        return ""
+    return f'model.quantize = "nf4" (4 bits, {memory_size(weights.stored + weights.scratch)})'

@@ -1,0 +1,323 @@
+"""Predicts the memory peak of a run on the fast engine with a memory plan, tensor by tensor. Loads no torch.
+
+The prediction walks through a micro-batch layer by layer: in the forward pass saved activations pile up, in the
+backward pass they are freed, and each layer's own work comes on top. `fast_layer` counts one layer, and
+`models.host_memory.offloader` defines when copies free or fill memory; tests compare all of it with the bytes of the
+real tensors. Only the constants at the top were measured.
+
+Many plans are counted at once, as arrays; `fast_parts` lists one plan part by part for people. Evaluation takes less
+than a training step, in the same memory, so it is not counted.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
+from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, flat_optimizer_bytes
+from burnish_engine.advise.predict.fast_layer import (
+    LayerBytes,
+    LayerShape,
+    evaluated_bytes,
+    layer_bytes,
+    offloaded_bytes,
+)
+from burnish_engine.advise.predict.fast_shape import frozen_weights
+from burnish_engine.advise.predict.level_mixes import MOVING, SaveLevels
+from burnish_engine.advise.predict.pool_sizes import (
+    Counts,
+    PoolSizes,
+    backward_pool_sizes,
+    forward_pool_sizes,
+    inputs_in_flight,
+)
+from burnish_engine.advise.predict.transfers import PIECE_BYTES
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
+
+POOL_SHARE, POOL_BYTES = 0.01, 64 * MIB
+"""Memory that torch holds beyond the tensors in use: a share of them, and bytes. On an H100 with torch 2.11 it is 0.6
+to
+1.9 %, and more with small micro-batches: the usual stream, Burnish's stream and the graphs have a pool each, which
+grows
+by 20 MiB, and one of them has cuBLAS's 32 MiB."""
+# Shares of the pool buffers for gate and up, and for attention's output, that fragmentation adds while activations are
+# offloaded: measured by following the allocator through 80 plans.
+_WIDE_POOL_SHARE, _ATTENTION_POOL_SHARE = 0.1, 0.5
+# Layer inputs that fragmentation adds where layers are recomputed from their inputs in chunks, and where some of these
+# inputs stay and others move: measured on 250 plans.
+_INPUTS_LOOSE, _MIXED_INPUTS_LOOSE = 1.0, 2.0
+# Layer inputs by which smaller tensors shrink a hole before a wide tensor comes: measured on 400 chosen plans.
+_IN_THE_WAY = 1.5
+CONTEXT_BYTES = 760 * MIB
+"""Memory that the process holds on a GPU beside torch's allocator: the CUDA context and libraries."""
+LIBRARIES_BYTES = 600 * MIB
+"""Memory that the process holds beside tensors on the CPU: libraries."""
+_LAYERS_NOT_RETURNED = 4.8  # layers whose freed tensors glibc keeps: four runs of a 135 M model
+_SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
+_INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fast.packed_batch
+
+Bytes: TypeAlias = npt.NDArray[np.float64]
+
+
+class PlanOptions(NamedTuple):
+    """The options of a `MemoryPlan` that hold for the whole model, beside the layers' save levels.
+
+    Attributes:
+        mlp_chunk_tokens: number of tokens that pass the feed-forward at once; 0: all (`MemoryPlan.mlp_rows`).
+        head_chunk_tokens: number of supervised tokens whose logits exist at once (`MemoryPlan.head_rows`).
+        embedding_on_host: whether the embedding table stays in host memory.
+        head_on_host: whether the head's matrix stays in host memory.
+    """
+
+    mlp_chunk_tokens: int
+    head_chunk_tokens: int
+    embedding_on_host: bool = False
+    head_on_host: bool = False
+
+
+class Peaks(NamedTuple):
+    """The peaks of several plans beside permanent memory, bytes, each [plans].
+
+    Attributes:
+        activations: saved activations of all layers on the device, and the inputs of the micro-batch.
+        pass_peak: peak of what layers keep and work with at once, without the head.
+        top_layer: bytes that layers keep and work with while the last layer is differentiated.
+    """
+
+    activations: Bytes
+    pass_peak: Bytes
+    top_layer: Bytes
+
+
+class FastMemory:
+    """Counts the memory of one run for any number of plans.
+
+    Args:
+        run: the run.
+
+    Attributes:
+        run: the run.
+        tokens: number of tokens of the largest micro-batch, padding included.
+        weights: bytes of the frozen weights.
+    """
+
+    def __init__(self, run: FastRun) -> None:
+        self.run = run
+        self._width = BYTES_OF[run.precision]
+        self._shape = LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda)
+        self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
+        self.tokens = run.largest.padded_tokens
+        self._layers: dict[int, list[LayerBytes]] = {}
+
+    def layer(self, mlp_chunk_tokens: int) -> list[LayerBytes]:
+        """Count the memory of a layer at each of `LEVEL_NAMES`."""
+        if mlp_chunk_tokens not in self._layers:
+            self._layers[mlp_chunk_tokens] = [
+                layer_bytes(self._shape, level, self.tokens, mlp_chunk_tokens) for level in LEVEL_NAMES
+            ]
+        return self._layers[mlp_chunk_tokens]
+
+    def totals(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
+        """The peak of the device's memory that the process holds, bytes, [plans]."""
+        found = self.peaks(levels, options.mlp_chunk_tokens)
+        most = np.maximum(found.activations + self.head_bytes(options), found.pass_peak)
+        return self._with_overhead(
+            most + self._permanent_bytes(options) + self.fragmentation_bytes(found, levels, options)
+        )
+
+    def peaks(self, levels: SaveLevels, mlp_chunk_tokens: int) -> Peaks:
+        """Walk through a micro-batch with several plans and note their peaks."""
+        layers = self.layer(mlp_chunk_tokens)
+        kept = _per_layer(levels, [one.kept for one in layers])
+        if not self.run.cuda:  # the host's memory is the device's
+            kept += _per_layer(levels, [sum(one.offloaded) for one in layers])
+        above = np.cumsum(kept, axis=1)
+        below = above - kept
+        forward = below + _per_layer(levels, [one.forward for one in layers])
+        forward += self._pool_bytes(forward_pool_sizes(levels))[:, None]
+        forward += self._inputs
+        if self.run.cuda:  # the CPU copies at once
+            forward += inputs_in_flight(levels) * self._buffer_bytes[1]
+        backward = (
+            below + _per_layer(levels, [one.backward for one in layers]) + self._pool_bytes(backward_pool_sizes(levels))
+        )
+        backward += self._inputs + self._on_cpu(mlp_chunk_tokens)
+        pass_peak = np.maximum(forward.max(axis=1), backward.max(axis=1))
+        return Peaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1])
+
+    def host_bytes(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
+        """The host memory that several plans take beside the device's, page-locked where possible, bytes, [plans]."""
+        if not self.run.cuda:
+            return np.zeros(len(levels))
+        offloaded = _per_layer(levels, [sum(one.offloaded) for one in self.layer(options.mlp_chunk_tokens)]).sum(axis=1)
+        return offloaded + self.tables_on_host(options)
+
+    def least_totals(self, counts: Bytes, options: PlanOptions) -> Bytes:
+        """A lower bound of `totals`, from the number of layers of each save level, bytes, [plans].
+
+        Args:
+            counts: number of layers of each level, [plans, levels].
+            options: options that all the plans share.
+        """
+        layers = self.layer(options.mlp_chunk_tokens)
+        kept = np.array([one.kept for one in layers], dtype=np.float64)
+        working = np.array([one.backward for one in layers], dtype=np.float64) - kept
+        # The top layer is differentiated while everything is kept; it keeps the most.
+        order = np.argsort(kept, kind="stable")[::-1]
+        top_layer = order[np.argmax(counts[:, order] > 0, axis=1)]
+        top = np.maximum(self.head_bytes(options), working[top_layer] + self._on_cpu(options.mlp_chunk_tokens))
+        return self._with_overhead(counts @ kept + self._inputs + top + self._permanent_bytes(options))
+
+    def least_host_bytes(self, counts: Bytes, options: PlanOptions) -> Bytes:
+        """The value of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
+        offloaded = np.array([sum(one.offloaded) for one in self.layer(options.mlp_chunk_tokens)], dtype=np.float64)
+        return counts @ offloaded + self.tables_on_host(options)
+
+    def least_workspace(self, mlp_chunk_tokens: int) -> float:
+        """The least workspace of a layer, bytes; a chunk of the head that takes less saves nothing."""
+        return min(one.backward - one.kept for one in self.layer(mlp_chunk_tokens)) + self._on_cpu(mlp_chunk_tokens)
+
+    @cached_property
+    def _inputs(self) -> int:
+        """Bytes of a micro-batch's inputs, the rotation tables, and one number a token of the last norm."""
+        spec = self.run.spec
+        tables = [rope.partial for rope in (spec.rope, spec.local_rope) if rope is not None]
+        return self.tokens * (_INPUT_BYTES + 4 + sum(4 * int(spec.head_dim * partial) for partial in tables))
+
+    @cached_property
+    def trained(self) -> int:
+        """The number of weights in the adapter."""
+        return adapter_parameters(self.run.spec, self.run.recipe.adapter)
+
+    @cached_property
+    def optimizer(self) -> OptimizerBytes:
+        """The size of the optimizer's state."""
+        recipe = self.run.recipe
+        masked = recipe.masking.is_active
+        return flat_optimizer_bytes(
+            self.run.spec, recipe.adapter, recipe.train.optimizer, cuda=self.run.cuda, masked=masked
+        )
+
+    @cached_property
+    def embedding_bytes(self) -> int:
+        """The size of the token embeddings, bytes."""
+        return embedding_parameters(self.run.spec) * self._width
+
+    def head_bytes(self, options: PlanOptions) -> int:
+        """The peak of head and loss, bytes.
+
+        It has the last hidden state, its sum and its gradient; a chunk's logits, which their gradient overwrites, and
+        the gradient of the chunk's hidden states.
+
+        The CPU's cross entropy has two more copies in fp32. A head in host memory comes in pieces, and the gradient is
+        their sum in fp32.
+        """
+        spec = self.run.spec
+        token = spec.vocab_size * (self._width + (0 if self.run.cuda else 8)) + spec.hidden_size * self._width
+        hidden = self.tokens * (2 * spec.hidden_size + self._shape.gradient) * self._width
+        if not options.head_on_host:
+            return hidden + options.head_chunk_tokens * token
+        return (
+            hidden
+            + options.head_chunk_tokens * (token + 4 * spec.hidden_size)
+            + 2 * min(PIECE_BYTES, self.embedding_bytes)
+        )
+
+    def tables_on_host(self, options: PlanOptions) -> int:
+        """Bytes of embeddings and head in host memory; tied ones can only be there together."""
+        if self.run.spec.tied_embeddings:
+            return self.embedding_bytes if options.embedding_on_host and options.head_on_host else 0
+        return self.embedding_bytes * (int(options.embedding_on_host) + int(options.head_on_host))
+
+    def _permanent_bytes(self, options: PlanOptions) -> float:
+        """Bytes that exist all the time: weights, adapters, gradients, optimizer state."""
+        trained = 8 * self.trained + self.optimizer.device  # with its gradient
+        return self.weights.stored + self.weights.scratch + trained - self.tables_on_host(options)
+
+    def fragmentation_bytes(self, found: Peaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
+        """Bytes that fragmentation between pool buffers and saved activations adds, [plans]."""
+        if not self.run.cuda:
+            return np.zeros(len(levels))
+        pool, (wide_bytes, one_input, other_bytes) = forward_pool_sizes(levels), self._buffer_bytes
+        wide, other = pool.gate_up * wide_bytes, pool.attention * other_bytes
+        head, hole = found.activations + self.head_bytes(options), wide + other
+        most = np.maximum(head, found.pass_peak)
+        # The forward pass's pool buffers are free when the head works, but by then smaller tensors occupy parts of
+        # them, so
+        # that logits that would just fit do not.
+        logits = options.head_chunk_tokens * self.run.spec.vocab_size * self._width
+        no_room = hole < logits + _IN_THE_WAY * one_input
+        beside = np.where(no_room, np.clip(head + hole - most, 0.0, hole), 0.0)
+        # Nor do the buffers of attention's output, and of an input that has left, hold the gradient of gate and up in a
+        # last layer that stays.
+        left, stays = other + one_input, ~np.isin(levels[:, -1], [LEVEL_NAMES.index(one) for one in MOVING])
+        gradient = min(options.mlp_chunk_tokens or self.tokens, self.tokens) * wide_bytes / self.tokens
+        no_room = stays & (wide == 0) & (other > 0) & (left < gradient)
+        above = np.where(no_room, np.clip(found.top_layer + left - most, 0.0, left), 0.0)
+        fragmentation = np.maximum(_WIDE_POOL_SHARE * wide + _ATTENTION_POOL_SHARE * other, np.maximum(beside, above))
+        if not 0 < options.mlp_chunk_tokens < self.tokens:
+            return fragmentation
+        attention, host, alone = (
+            (levels == LEVEL_NAMES.index(one)).any(axis=1) for one in ("attention", "host", "input")
+        )
+        inputs = np.where(alone & (attention | host), _MIXED_INPUTS_LOOSE, _INPUTS_LOOSE * (alone | attention))
+        return np.maximum(fragmentation, inputs * one_input)
+
+    @cached_property
+    def _buffer_bytes(self) -> tuple[int, ...]:
+        """Bytes of one pool buffer for gate and up, for a layer's input, and for attention's output."""
+        sizes = *offloaded_bytes(self._shape, "offloaded"), *offloaded_bytes(self._shape, "host")
+        return tuple(self.tokens * size for size in sizes)
+
+    def _pool_bytes(self, pool: PoolSizes) -> Counts:
+        """The bytes of the pool's device buffers."""
+        wide, layer_input, attention = self._buffer_bytes
+        return pool.gate_up * wide + pool.layer_input * layer_input + pool.attention * attention
+
+    def _with_overhead(self, sizes: Bytes) -> Bytes:
+        if not self.run.cuda:
+            return sizes + self.cpu_slack + LIBRARIES_BYTES
+        return sizes * (1 + POOL_SHARE) + POOL_BYTES + CONTEXT_BYTES
+
+    def _on_cpu(self, mlp_chunk_tokens: int) -> int:
+        """Bytes of the CPU's unfused operations beside a layer's tensors: attention scores, or the fp32 activation."""
+        if self.run.cuda:
+            return 0
+        largest, spec = self.run.largest, self.run.spec
+        longest = min(largest.longest or largest.tokens, largest.tokens)
+        spans = [(longest, longest), (largest.tokens - longest, min(largest.span or longest, longest))]
+        # Scores and their exponentials that autograd keeps of all documents, fp32.
+        pairs = sum(tokens * min(span, (span + _SCORE_BLOCK) / 2) for tokens, span in spans)
+        return max(int(8 * spec.num_heads * pairs), (mlp_chunk_tokens or self.tokens) * spec.intermediate_size * 16)
+
+    @cached_property
+    def cpu_slack(self) -> int:
+        """Bytes that the CPU's allocator keeps after they were freed."""
+        return int(_LAYERS_NOT_RETURNED * evaluated_bytes(self._shape, self.tokens, 0))
+
+
+def split_plan(plan: MemoryPlan) -> tuple[SaveLevels, PlanOptions]:
+    """Split a plan into its layers' save levels, [1, layers], and its options."""
+    levels = np.array([[LEVEL_NAMES.index(level) for level in plan.layers]], dtype=np.int8)
+    return levels, PlanOptions(plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host)
+
+
+@lru_cache(maxsize=4)
+def memory_of(run: FastRun) -> FastMemory:
+    """The memory counter of a run; kept, because plans of one run are compared by the hundred."""
+    return FastMemory(run)
+
+
+def host_bytes(run: FastRun, plan: MemoryPlan) -> int:
+    """The host memory that a plan takes, page-locked where possible, bytes."""
+    return int(memory_of(run).host_bytes(*split_plan(plan))[0])
+
+
+def _per_layer(levels: SaveLevels, by_level: list[int]) -> Bytes:
+    """Look a figure up for each layer by its save level."""
+    return np.array(by_level, dtype=np.float64)[levels]

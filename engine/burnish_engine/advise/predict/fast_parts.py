@@ -1,0 +1,76 @@
+"""Lists the predicted memory peak of a run on the fast engine, part by part. Loads no torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.predict.fast_memory import (
+    CONTEXT_BYTES,
+    LIBRARIES_BYTES,
+    POOL_BYTES,
+    POOL_SHARE,
+    FastMemory,
+    PlanOptions,
+    memory_of,
+    split_plan,
+)
+from burnish_engine.advise.predict.whole_model_memory import optimizer_note
+from burnish_engine.contract.facts.advice import MemoryPart
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
+
+
+def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
+    """List the components of the peak on the training device; their sum is the process's peak."""
+    memory, (levels, options) = memory_of(run), split_plan(plan)
+    found, weights = memory.peaks(levels, options.mlp_chunk_tokens), memory.weights
+    activations, head = int(found.activations[0]), memory.head_bytes(options)
+    loose = int(memory.fragmentation_bytes(found, levels, options)[0])
+    workspace = int(found.pass_peak[0]) - activations
+    stored = weights.stored - weights.tables - memory.tables_on_host(options)
+    parts = [MemoryPart(name="base weights", bytes=stored, note=_weights_note(run, options))]
+    if run.nf4:
+        parts.append(MemoryPart(name="quantization tables", bytes=weights.tables, note="scales of NF4"))
+        parts.append(
+            MemoryPart(name="unpacked weights", bytes=weights.scratch, note="gate and up, and one more matrix")
+        )
+    parts += [
+        MemoryPart(name="adapter", bytes=memory.trained * 4, note=f"{memory.trained:,} weights, fp32"),
+        MemoryPart(name="gradients", bytes=memory.trained * 4, note="fp32"),
+        MemoryPart(
+            name="optimizer", bytes=memory.optimizer.device, note=optimizer_note(memory.run.recipe, memory.optimizer)
+        ),
+    ]
+    counts = Counter(plan.layers)
+    kept = f"{memory.tokens:,} tokens; " + ", ".join(f"{counts[one]} {one}" for one in LEVEL_NAMES if counts[one])
+    parts.append(MemoryPart(name="activations", bytes=activations, note=kept))
+    # The head and a layer are never at work at the same time.
+    if head >= workspace:
+        note = f"{run.largest.supervised_tokens:,} learned tokens, {options.head_chunk_tokens:,} at once"
+        parts.append(MemoryPart(name="head and loss", bytes=head, note=note))
+    else:
+        note = "of one layer" + (f", {options.mlp_chunk_tokens:,} tokens at once" if options.mlp_chunk_tokens else "")
+        parts.append(MemoryPart(name="workspace", bytes=workspace, note=note))
+    return [*parts, *_overhead(memory, parts, loose)]
+
+
+def _weights_note(run: FastRun, options: PlanOptions) -> str:
+    note = f"NF4, the rest {run.precision}" if run.nf4 else run.precision
+    away = {"embeddings": options.embedding_on_host, "head": options.head_on_host}
+    names = " and ".join(name for name, there in away.items() if there)
+    return f"{note}; {names} in host memory" if names else note
+
+
+def _overhead(memory: FastMemory, parts: list[MemoryPart], loose: int) -> list[MemoryPart]:
+    """List the parts that are not tensors: the context, libraries and the allocator's slack."""
+    if not memory.run.cuda:
+        return [
+            MemoryPart(name="fragmentation", bytes=memory.cpu_slack, note="freed, and kept by the allocator"),
+            MemoryPart(name="libraries", bytes=LIBRARIES_BYTES, note="torch, tokenizers"),
+        ]
+    loose += int(POOL_SHARE * (loose + sum(part.bytes for part in parts)))
+    return [
+        MemoryPart(name="graph pools", bytes=POOL_BYTES, note="captured passes, cuBLAS workspace"),
+        MemoryPart(name="fragmentation", bytes=loose, note="of the allocator"),
+        MemoryPart(name="CUDA context", bytes=CONTEXT_BYTES, note="driver, kernels, graphs"),
+    ]

@@ -1,0 +1,142 @@
+"""Sizes of the fast engine's stacked matrices, from which memory and speed are counted. Loads no torch.
+
+The layout is that of `models.decoder.stacked_linear`: projections that share their input are stacked, with a border of
+the adapters' ranks, each padded to 16.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from burnish_engine.advise.facts.shape import (
+    BYTES_OF,
+    adapted,
+    embedding_parameters,
+    linear_shapes,
+    parameters,
+    projection_parameters,
+)
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
+
+RANK_UNIT = 16
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
+_ALIGNMENT = 128  # elements; matrices start at multiples of it
+_MEMBERS = {
+    "qkv": ("q_proj", "k_proj", "v_proj", "qkv_proj"),
+    "o": ("o_proj",),
+    "gate_up": ("gate_proj", "up_proj", "gate_up_proj"),
+    "down": ("down_proj",),
+}
+_HEAD_CHUNK_TOKENS = 4096
+"""Most tokens of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take
+memory."""
+_HEAD_CHUNK_TOKENS_CPU = 256  # padding costs time there, and small products nothing
+_HEAD_STEP = 256
+_FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One stacked matrix.
+
+    Attributes:
+        outputs: number of outputs, N.
+        inputs: number of inputs, K.
+        rank: sum of the adapters' padded ranks, R.
+        widest: largest padded rank of one adapter.
+    """
+
+    outputs: int
+    inputs: int
+    rank: int
+    widest: int
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of the matrix with its border."""
+        return (self.outputs + self.rank) * (self.inputs + self.rank)
+
+    @property
+    def compute_copies(self) -> int:
+        """The number of elements of the adapters' copies in the compute dtype."""
+        return self.rank * (self.inputs + self.outputs)
+
+
+@dataclass(frozen=True)
+class FrozenWeightBytes:
+    """The memory of the frozen weights on the device, bytes.
+
+    Attributes:
+        matrices: bytes of the layers' matrices, the adapters' copies in the compute dtype, and the norms.
+        tables: bytes of the NF4 scales.
+        embedding: bytes of the token embeddings, and of the head where it is a matrix of its own.
+        scratch: bytes that NF4 is unpacked into: gate and up, and the largest other stack.
+    """
+
+    matrices: int
+    tables: int
+    embedding: int
+    scratch: int
+
+    @property
+    def stored(self) -> int:
+        """The bytes of the stored weights: all but the scratch."""
+        return self.matrices + self.tables + self.embedding
+
+
+def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
+    """The four stacks of a layer; all layers of the families that the engine knows have the same."""
+    shapes = linear_shapes(spec, spec.layers[0])
+    chosen = {matrix.name.rpartition(".")[2] for matrix in adapted(spec, spec.layers[0], adapter)}
+    padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
+    found = {}
+    for name, members in _MEMBERS.items():
+        own = [member for member in members if member in shapes]
+        outputs, inputs = sum(shapes[member][1] for member in own), shapes[own[0]][0]
+        count = sum(member in chosen for member in own)
+        found[name] = Stack(outputs, inputs, padded * count, padded if count else 0)
+    return found
+
+
+def is_fused(made: dict[str, Stack], adapter: AdapterSection, *, cuda: bool) -> bool:
+    """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
+    widest = max(made["gate_up"].widest, made["down"].widest)
+    return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK
+
+
+def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> FrozenWeightBytes:
+    """Count the memory of the frozen weights."""
+    width, made = BYTES_OF[precision], stacks(spec, adapter).values()
+    embedding = embedding_parameters(spec) * (1 if spec.tied_embeddings else 2) * width
+    outside = (parameters(spec) - projection_parameters(spec)) * width - embedding
+    if not nf4:
+        matrices = spec.num_layers * sum(_aligned(stack.elements) for stack in made) * width
+        return FrozenWeightBytes(outside + matrices, 0, embedding, 0)
+    count = spec.num_layers * sum(stack.outputs * stack.inputs for stack in made)
+    compute_copies = spec.num_layers * sum(_aligned(stack.compute_copies) for stack in made) * width
+    by_name = stacks(spec, adapter)
+    others = max(stack.elements for name, stack in by_name.items() if name != "gate_up")
+    tables = math.ceil(count * (NF4_BYTES - 0.5))
+    return FrozenWeightBytes(
+        outside + -(-count // 2) + compute_copies, tables, embedding, (by_name["gate_up"].elements + others) * width
+    )
+
+
+def head_chunk_tokens(supervised_tokens: int, *, cuda: bool, divided: int = 1) -> int:
+    """The number of tokens in a chunk of the head; chunks are of equal size, so that little is padding.
+
+    Args:
+        supervised_tokens: most supervised tokens of a micro-batch.
+        cuda: whether a GPU trains; otherwise the CPU does.
+        divided: factor on the least number of chunks.
+    """
+    rows = max(supervised_tokens, 1)
+    chunks = -(-rows // (_HEAD_CHUNK_TOKENS if cuda else _HEAD_CHUNK_TOKENS_CPU)) * divided
+    return -(-rows // chunks // _HEAD_STEP) * _HEAD_STEP
+
+
+def _aligned(elements: int) -> int:
+    return -(-elements // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,131 @@
+"""Predicts the memory peak of a run on the plain engine that trains every weight. Loads no torch.
+
+While the backward pass goes down the layers, saved activations are freed and gradients appear, layer by layer. So the
+peak is at the top of the layers, at the bottom, or while the optimizer works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish_engine.advise.facts.shape import BYTES_OF, embedding_parameters, parameters
+from burnish_engine.advise.facts.trained_bytes import (
+    OptimizerBytes,
+    flat_optimizer_bytes,
+    optimizer_bytes,
+    tensor_sizes,
+)
+from burnish_engine.contract.facts.advice import MemoryPart
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe import Recipe
+
+_CPU_8_BIT_SCRATCH = 20  # bytes a weight of the current tensor: moments, gradient, and the divisor twice, in fp32
+_OPTIMIZERS = {
+    "adamw": "AdamW, two moments, fp32",
+    "adamw8bit": "AdamW, two moments, 8 bits",
+    "paged_adamw8bit": "AdamW, two moments, 8 bits",
+    "muon": "Muon, one momentum, fp32",
+    "lion": "Lion, one momentum, fp32",
+    "adafactor": "Adafactor, mean squares of rows and columns",
+    "schedule_free": "schedule-free AdamW, fp32",
+}
+
+
+@dataclass(frozen=True)
+class PassMemory:
+    """The memory of one micro-batch, bytes.
+
+    Attributes:
+        kept: bytes that autograd saves of the whole forward pass.
+        head: peak of head and loss.
+        layer_peak: bytes beside these in a layer's backward pass.
+        layer_kept: bytes that autograd saves of one layer; 0 where it is recomputed and so counted in `layer_peak`.
+    """
+
+    kept: int
+    head: int
+    layer_peak: int
+    layer_kept: int
+
+
+_MOVING = "at the start: the weights once more, while they move into one buffer"
+
+
+@dataclass(frozen=True)
+class _Peak:
+    gradients: int
+    activations: int
+    name: str
+    work: int
+    note: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return self.gradients + self.activations + self.work
+
+
+def whole_model_parts(
+    recipe: Recipe, spec: DecoderSpec, pass_memory: PassMemory, *, cuda: bool, precision: str
+) -> list[MemoryPart]:
+    """List the components of the peak beside the weights in the compute precision.
+
+    Args:
+        recipe: recipe of the run.
+        spec: shape of the model.
+        pass_memory: memory of the largest micro-batch.
+        cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
+        precision: precision of the model's computation, "fp32" or "bf16".
+    """
+    weights, width = parameters(spec), BYTES_OF[precision]
+    what = (spec, recipe.adapter, recipe.train.optimizer)
+    if not recipe.masking.is_active:
+        state = optimizer_bytes(*what, cuda=cuda)
+    else:
+        state = flat_optimizer_bytes(*what, cuda=cuda, masked=True)
+    parts = []
+    if precision != "fp32":
+        parts.append(MemoryPart(name="master weights", bytes=weights * 4, note="fp32, which the optimizer changes"))
+    worst = max(_peaks(recipe, spec, pass_memory, width, cuda=cuda), key=lambda peak: peak.bytes)
+    how = "layer inputs only, the rest is recomputed" if recipe.train.recompute else "all kept"
+    return [
+        *parts,
+        MemoryPart(name="gradients", bytes=worst.gradients, note=f"fp32, of {weights:,} weights in all"),
+        MemoryPart(name="optimizer", bytes=state.device + state.largest, note=optimizer_note(recipe, state)),
+        MemoryPart(name="activations", bytes=worst.activations, note=how),
+        MemoryPart(name=worst.name, bytes=worst.work, note=worst.note),
+    ]
+
+
+def optimizer_note(recipe: Recipe, state: OptimizerBytes) -> str:
+    """Describe an optimizer's moments and where they are kept."""
+    where = f"; {state.host:,} bytes more in host memory" if state.host else ""
+    return _OPTIMIZERS[recipe.train.optimizer] + where
+
+
+def _peaks(recipe: Recipe, spec: DecoderSpec, pass_memory: PassMemory, width: int, *, cuda: bool) -> list[_Peak]:
+    """List the points of a step at which the memory may peak."""
+    weights, embedding = parameters(spec), embedding_parameters(spec)
+    table = embedding * width
+    layers = weights - embedding * (1 if spec.tied_embeddings else 2)
+    top = "head and loss" if pass_memory.head >= pass_memory.layer_peak else "backward pass of a layer"
+    # A gradient has the compute dtype and exists beside the sum that it is added to. The head's gradient of tied
+    # embeddings is kept so until the end, where the embedding's gradient is added.
+    summed = recipe.train.accumulation > 1 or recipe.masking.is_active  # the latter has one buffer for all
+    at_top = weights * 4 if summed else 0
+    in_first_layer = int(layers * (1 - 1 / spec.num_layers)) * 4 + (table if spec.tied_embeddings else embedding * 4)
+    if summed:
+        in_first_layer = weights * 4
+    at_end = {(4, True): 2 * table, (4, False): 0}.get((width, spec.tied_embeddings), table)
+    scratch = 0
+    if not cuda and recipe.train.optimizer.endswith("adamw8bit"):
+        scratch = _CPU_8_BIT_SCRATCH * max(tensor_sizes(spec, recipe.adapter))
+    gathering = []
+    if recipe.masking.is_active:
+        gathering = [_Peak(weights * 4, 0, "workspace", weights * 4, _MOVING)]
+    return [
+        *gathering,
+        _Peak(at_top + table, pass_memory.kept, top, max(pass_memory.head, pass_memory.layer_peak)),
+        _Peak(in_first_layer, pass_memory.layer_kept, "backward pass of a layer", pass_memory.layer_peak),
+        _Peak(weights * 4, 0, "backward pass of the embedding", at_end),
+        _Peak(weights * 4, 0, "optimizer at work", scratch),
+    ]

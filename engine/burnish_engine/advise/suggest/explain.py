@@ -1,0 +1,216 @@
+"""Explains the settings of a suggestion: one sentence of reason for each choice. Loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from burnish_engine.advise.facts.shape import parameters
+from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, wanted_length
+from burnish_engine.advise.plan.recipe_fit import RecipeFit, best_gpu
+from burnish_engine.advise.predict.fast_shape import frozen_weights
+from burnish_engine.contract.facts.advice import SettingChoice
+from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.units import memory_size
+
+
+@dataclass
+class SuggestedSettings:
+    """The suggested settings of a run and the reason for each.
+
+    Attributes:
+        fit: recipe fitted to the device, and its run plan.
+        recipe: whole recipe except for target and export.
+        choices: choice and reason for each key.
+        warnings: sentences that a person should know.
+    """
+
+    fit: RecipeFit
+    recipe: Recipe
+    choices: list[SettingChoice] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def choose(self, key: str, value: object, reason: str) -> None:
+        """Add a choice: a key's value and the reason for it."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        self.choices.append(SettingChoice(key=key, value=text, reason=reason))
+
+
+@dataclass(frozen=True)
+class SettingsContext:
+    """The inputs that suggested settings were made from.
+
+    Attributes:
+        spec: shape of the model.
+        machine: facts of the machine that trains.
+        dataset: facts that `inspect` found about the data.
+        work: workload at the settings' row length.
+        steps: number of optimizer steps; None where not known.
+        step_s: predicted time of a step, seconds.
+        separate_validation: whether there are validation files.
+    """
+
+    spec: DecoderSpec
+    machine: MachineFacts
+    dataset: DatasetFacts | None
+    work: Workload | None
+    steps: int | None
+    step_s: float
+    separate_validation: bool
+
+
+def explain(settings: SuggestedSettings, by: SettingsContext) -> None:
+    """Add a reason for every choice, and the warnings, to the settings."""
+    _explain_quantization(settings, by)
+    settings.choose("data.max_length", settings.recipe.data.max_length, _length_reason(settings, by))
+    _explain_rows(settings, by)
+    _explain_adapter(settings, by)
+    _explain_precision(settings, by.machine)
+    _explain_passes(settings, by)
+    _explain_rate(settings, by)
+    _explain_cadence(settings, by)
+
+
+def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> None:
+    recipe = settings.recipe
+    if recipe.model.quantize == "none":
+        return
+    whole, packed = (
+        memory_size(frozen_weights(by.spec, recipe.adapter, recipe.train.precision, nf4=nf4).stored)
+        for nf4 in (False, True)
+    )
+    reason = (
+        f"QLoRA: in 4 bits the frozen weights take {packed} instead of {whole}, which would leave too "
+        "little memory to train in, and the model learns almost as well."
+    )
+    settings.choose("model.quantize", recipe.model.quantize, reason)
+
+
+def _length_reason(settings: SuggestedSettings, by: SettingsContext) -> str:
+    length = settings.recipe.data.max_length
+    lengths = by.dataset.lengths if by.dataset else None
+    if lengths is None:
+        return "A usual length for chats; give the data and it is taken from the rows."
+    if length >= lengths.longest:
+        return f"Covers the longest row ({lengths.longest:,} tokens), so none is cut."
+    most = f"95 % of the rows have up to {lengths.p95:,.0f} tokens"
+    if length == by.spec.max_context:
+        return f"{most}; the model reads no more than {by.spec.max_context:,}."
+    if length == CPU_ROW_TOKENS and not by.machine.gpus:
+        return f"{most}; on a processor longer passes take too long."
+    if length < wanted_length(by.dataset, by.spec.max_context):
+        return f"{most}, but no more than {length:,} fit into memory."
+    return f"{most}; covering the longest, with {lengths.longest:,}, would cost memory for all."
+
+
+def _explain_rows(settings: SuggestedSettings, by: SettingsContext) -> None:
+    if by.work is None or by.dataset is None:
+        return
+    if by.work.cut_share >= 0.005:
+        settings.warnings.append(
+            f"About {by.work.cut_share:.0%} of the rows are longer than {by.work.max_length:,} tokens and are cut; "
+            "split long documents into parts if their ends matter."
+        )
+    if not by.separate_validation:
+        share = settings.recipe.data.validation_share
+        held = by.dataset.validation_rows
+        settings.choose(
+            "data.validation_share", share, f"Holds out about {held:,} rows, which tell learning from memorizing."
+        )
+
+
+def _explain_adapter(settings: SuggestedSettings, by: SettingsContext) -> None:
+    adapter, work = settings.recipe.adapter, by.work
+    if adapter.method == "rslora":
+        why = "At high ranks its scale, alpha / sqrt(rank), keeps the whole adapter learning."
+    else:
+        share = settings.fit.plan.trainable_parameters / parameters(by.spec)
+        why = f"Trains {share:.1%} of the weights and learns as much from such data as training them all."
+    settings.choose("adapter.method", adapter.method, why)
+    if work is None:
+        reason = "A rank that suits most datasets; give the data and it is taken from its size."
+    else:
+        amount = f"{_count(work.supervised_tokens)} learned tokens"
+        reason = {
+            8: f"{amount} do not need more, and a small rank is harder to overfit.",
+            16: f"Room enough for {amount}.",
+            32: f"{amount} can fill more than the usual 16.",
+        }.get(adapter.rank, f"{amount} can fill a large adapter.")
+    settings.choose("adapter.rank", adapter.rank, reason)
+    covered = settings.fit.plan.coverage
+    reached = f": {covered.text}" if covered else ""
+    settings.choose(
+        "adapter.targets",
+        ", ".join(adapter.targets),
+        f"Every matrix of the layers that an adapter is meant for{reached}.",
+    )
+    scale = "alpha / sqrt(rank)" if adapter.method == "rslora" else "alpha / rank"
+    settings.choose(
+        "adapter.alpha", f"{adapter.alpha:g}", f"Keeps the update's scale, {scale}, at 2, as the learning rate expects."
+    )
+
+
+def _explain_precision(settings: SuggestedSettings, machine: MachineFacts) -> None:
+    gpu = best_gpu(machine)
+    where = gpu.name.removeprefix("NVIDIA ") if gpu else "processor"
+    if settings.recipe.train.precision == "bf16":
+        reason = f"The {where} computes it fast, in half the memory of fp32; the adapter stays fp32."
+    else:
+        reason = f"The {where} has no fast bf16."
+    settings.choose("train.precision", settings.recipe.train.precision, reason)
+
+
+def _explain_passes(settings: SuggestedSettings, by: SettingsContext) -> None:
+    train, plan, work = settings.recipe.train, settings.fit.plan, by.work
+    if work is None:
+        reason = "Twice suits most datasets; give the data and it is taken from its size."
+    elif train.epochs == 1.0:
+        reason = f"{work.rows:,} rows teach enough in one pass."
+    else:
+        reason = f"{work.rows:,} rows want to be seen {train.epochs:g} times; more often would memorize them."
+    settings.choose("train.epochs", f"{train.epochs:g}", reason)
+    fits = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
+    settings.choose("train.micro_batch_tokens", train.micro_batch_tokens, f"The fastest pass that fits: {fits}.")
+    tokens = train.micro_batch_tokens * train.accumulation
+    enough = f"{by.steps:,} steps" if by.steps else "enough steps"
+    settings.choose(
+        "train.accumulation",
+        train.accumulation,
+        f"Makes {tokens:,} tokens a step, for a steady gradient and still {enough}.",
+    )
+    if train.recompute:
+        settings.choose(
+            "train.recompute", True, "Without it the run does not fit; it costs a fifth to a third of the speed."
+        )
+
+
+def _explain_rate(settings: SuggestedSettings, by: SettingsContext) -> None:
+    train = settings.recipe.train
+    settings.choose(
+        "train.learning_rate",
+        f"{train.learning_rate:g}",
+        f"What LoRA wants at a width of {by.spec.hidden_size:,}; wider models want less.",
+    )
+    settings.choose("train.schedule", train.schedule, "Ends at a tenth of the peak, which settles the last steps.")
+    warmup = f"About {max(1, round(train.warmup_share * by.steps)):,} steps" if by.steps else "The first steps"
+    settings.choose(
+        "train.warmup_share", train.warmup_share, f"{warmup} of rising rate, until the optimizer knows its scales."
+    )
+
+
+def _explain_cadence(settings: SuggestedSettings, by: SettingsContext) -> None:
+    every = settings.recipe.train.checkpoint_every
+    minutes = every * by.step_s / 60
+    often = f"About every {minutes:.0f} minutes" if minutes >= 1.5 else "Often"
+    settings.choose("train.checkpoint_every", every, f"{often}: no more than that is lost in a crash.")
+    settings.choose(
+        "evaluation.every", settings.recipe.evaluation.every, "Some ten looks at the held-out rows show when to stop."
+    )
+
+
+def _count(number: int) -> str:
+    for size, name in ((1_000_000_000, "billion"), (1_000_000, "million")):
+        if number >= size:
+            return f"{number / size:.3g} {name}"
+    return f"{number:,}"

@@ -1,0 +1,237 @@
+"""Proposes training settings for a model, a dataset and a device, each with one sentence of reason. No torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from burnish_engine.advise.facts.engine_choice import Config, fast_obstacle
+from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, held_out_share, wanted_length, workload
+from burnish_engine.advise.plan.recipe_fit import (
+    RecipeFit,
+    best_gpu,
+    best_precision,
+    device_section,
+    fit_recipe,
+    smallest_fit,
+)
+from burnish_engine.advise.suggest.explain import SettingsContext, SuggestedSettings, explain
+from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.recipe import EvaluationSection, ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+
+_STEPS_WANTED = 200  # enough for warmup, decay and a curve to read; more tokens a step beyond that
+_MOST_STEP_TOKENS = 16_384
+_LEAST_STEP_ROWS = 4  # fewer rows a step make the gradient noise
+_STEP_TOKENS_UNKNOWN = 8_192
+_CPU_STEP_TOKENS = 2_048  # a step of about ten seconds, so that a person sees it learn
+_CHECKPOINT_S = 600.0  # most work a crash may cost
+_RSLORA_RANK = 64
+
+
+def propose(
+    model_path: str,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    target: TargetSection,
+    dataset: DatasetFacts | None,
+    *,
+    separate_validation: bool = False,
+    config: Config | None = None,
+) -> SuggestedSettings | None:
+    """Propose settings for one model; None where it cannot be trained on this machine.
+
+    Args:
+        model_path: name of the model in the recipe.
+        spec: shape of the model.
+        machine: facts of the machine that trains.
+        target: target section of the recipe.
+        dataset: facts that `inspect` found about the data.
+        separate_validation: whether there are validation files, so that no rows need be held out.
+        config: config.json of the model; None where the model is not on this machine.
+    """
+    fit = quick_fit(model_path, spec, machine, target, dataset, config=config)
+    if fit is None:
+        return None
+    work = workload(dataset, fit.recipe.data.max_length) if dataset else None
+    settings = SuggestedSettings(fit, fit.recipe)
+    train, data, adapter = fit.recipe.train, fit.recipe.data, fit.recipe.adapter
+    step_tokens = _step_tokens(work, machine, train.epochs)
+    accumulation = max(1, round(step_tokens / _pass_tokens(work, train.micro_batch_tokens)))
+    steps = _steps(work, train, accumulation)
+    if dataset and not separate_validation:
+        data = data.model_copy(update={"validation_share": held_out_share(dataset)})
+    step_s = accumulation * _pass_tokens(work, train.micro_batch_tokens) / max(fit.plan.tokens_per_s, 1e-9)
+    train = train.model_copy(
+        update={
+            "accumulation": accumulation,
+            "warmup_share": _warmup_share(steps),
+            "checkpoint_every": _checkpoint_every(step_s, steps),
+        }
+    )
+    evaluation = EvaluationSection(every=_evaluate_every(steps))
+    settings.recipe = fit.recipe.model_copy(
+        update={"data": data, "train": train, "adapter": adapter, "evaluation": evaluation, "target": target}
+    )
+    explain(
+        settings,
+        SettingsContext(spec, machine, dataset, work, steps, step_s, separate_validation=separate_validation),
+    )
+    return settings
+
+
+def quick_fit(
+    model_path: str,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    target: TargetSection,
+    dataset: DatasetFacts | None,
+    *,
+    config: Config | None = None,
+) -> RecipeFit | None:
+    """Fit a model's recipe without the reasons, which is enough to rank it.
+
+    The weights are in 16 bits where that leaves room for whole rows, else in 4 bits where that fits better.
+    """
+    recipe = _start_recipe(model_path, spec, machine, target, dataset)
+    work = workload(dataset, recipe.data.max_length) if dataset else None
+    most = _step_tokens(work, machine, recipe.train.epochs)
+    fit = fit_recipe(recipe, spec, machine, dataset, most_tokens=most, config=config)
+    whole = recipe.data.max_length
+    if fit is not None and fit.comfortable and fit.recipe.data.max_length >= whole:
+        return fit
+    quantized = _as_qlora(recipe, spec, machine, config)
+    other = fit_recipe(quantized, spec, machine, dataset, most_tokens=most, config=config) if quantized else None
+    if fit is None or other is None:
+        return fit or other
+    return other if (other.comfortable, other.length_share) > (fit.comfortable, fit.length_share) else fit
+
+
+def smallest(
+    model_path: str,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    target: TargetSection,
+    dataset: DatasetFacts | None,
+    *,
+    config: Config | None = None,
+) -> SuggestedSettings:
+    """Propose the smallest settings where nothing fits; their plan shows what is missing."""
+    recipe = _start_recipe(model_path, spec, machine, target, dataset)
+    recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"rank": 8, "alpha": 16.0})})
+    fit = smallest_fit(_as_qlora(recipe, spec, machine, config) or recipe, spec, machine, dataset, config)
+    return SuggestedSettings(fit, fit.recipe)
+
+
+def _as_qlora(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: Config | None) -> Recipe | None:
+    """Change a recipe to QLoRA; None where that is not possible, and on a CPU, where time is short before memory is."""
+    model = recipe.model.model_copy(update={"quantize": "nf4"})
+    quantized = recipe.model_copy(update={"model": model})
+    gpu = best_gpu(machine)
+    return None if gpu is None or fast_obstacle(quantized, spec, gpu, config) else quantized
+
+
+def _start_recipe(
+    model_path: str, spec: DecoderSpec, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None
+) -> Recipe:
+    """Make the settings that do not depend on the memory."""
+    length = wanted_length(dataset, spec.max_context)
+    if not machine.gpus:
+        length = min(length, CPU_ROW_TOKENS)
+    work = workload(dataset, length) if dataset else None
+    return Recipe(
+        model=ModelSection(path=model_path),
+        data=DataSection(max_length=length),
+        adapter=_adapter(work),
+        train=TrainSection(
+            epochs=_epochs(work),
+            micro_batch_tokens=length,
+            learning_rate=learning_rate(spec.hidden_size),
+            precision=_precision(machine),
+        ),
+        target=target,
+        devices=device_section(machine),
+    )
+
+
+def learning_rate(hidden_size: int) -> float:
+    """The peak learning rate of a LoRA adapter scaled by alpha / rank = 2, rounded to one digit.
+
+    5e-4 x (2000 / hidden)^0.775: Schulman and Thinking Machines Lab, "LoRA Without Regret" (2025), fitted on Llama and
+    independent of the rank; kept within 1e-4 and 1e-3. On SmolLM2-135M our own grid (tests/bench/LOG.md) is flat
+    between 1e-3 and 2e-3.
+
+    Args:
+        hidden_size: hidden size of the model.
+    """
+    rate = min(max(5e-4 * (2000 / hidden_size) ** 0.775, 1e-4), 1e-3)
+    return float(f"{rate:.0e}")
+
+
+def _adapter(work: Workload | None) -> AdapterSection:
+    """Choose the rank by the number of supervised tokens; alpha keeps the update's scale at 2 for any rank."""
+    if work is None:
+        return AdapterSection(rank=16, alpha=32.0)
+    if work.supervised_tokens < 200_000:
+        rank = 8
+    elif work.supervised_tokens < 5_000_000:
+        rank = 16
+    elif work.supervised_tokens < 50_000_000:
+        rank = 32
+    else:
+        rank = _RSLORA_RANK
+    if rank < _RSLORA_RANK:
+        return AdapterSection(rank=rank, alpha=2.0 * rank)
+    return AdapterSection(method="rslora", rank=rank, alpha=2.0 * math.sqrt(rank))
+
+
+def _precision(machine: MachineFacts) -> Literal["fp32", "bf16"]:
+    return "bf16" if best_precision(machine) == "bf16" else "fp32"
+
+
+def _epochs(work: Workload | None) -> float:
+    if work is None:
+        return 2.0
+    for rows, epochs in ((300, 4.0), (3_000, 3.0), (20_000, 2.0)):
+        if work.rows < rows:
+            return epochs
+    return 1.0
+
+
+def _step_tokens(work: Workload | None, machine: MachineFacts, epochs: float) -> int:
+    """Choose the tokens of an optimizer step: small enough for some 200 steps, large enough for several rows."""
+    most = _MOST_STEP_TOKENS if machine.gpus else _CPU_STEP_TOKENS
+    if work is None:
+        return min(_STEP_TOKENS_UNKNOWN, most)
+    wanted = work.tokens * epochs / _STEPS_WANTED
+    least = max(512.0, _LEAST_STEP_ROWS * work.row_tokens)
+    tokens = min(max(wanted, least), max(most, least))
+    return int(2 ** math.floor(math.log2(tokens)))
+
+
+def _pass_tokens(work: Workload | None, budget: int) -> int:
+    return budget if work is None else min(budget, work.tokens)
+
+
+def _steps(work: Workload | None, train: TrainSection, accumulation: int) -> int | None:
+    if work is None:
+        return None
+    return max(1, math.ceil(work.passes(train.micro_batch_tokens) * train.epochs / accumulation))
+
+
+def _warmup_share(steps: int | None) -> float:
+    return 0.05 if steps is None else round(min(0.1, max(0.03, 10 / steps)), 2)
+
+
+def _checkpoint_every(step_s: float, steps: int | None) -> int:
+    """Choose the steps between checkpoints: about ten minutes, at most half the run."""
+    every = max(5, round(_CHECKPOINT_S / max(step_s, 1e-3)))
+    rounded = every if every < 20 else round(every, -1)
+    return min(rounded, 1000, max(1, steps // 2) if steps else 1000)
+
+
+def _evaluate_every(steps: int | None) -> int:
+    return 50 if steps is None else max(5, math.ceil(steps / 10))

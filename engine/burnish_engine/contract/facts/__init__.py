@@ -1,0 +1,1 @@
+"""Facts and advice that the engine and the app exchange. Plain data."""

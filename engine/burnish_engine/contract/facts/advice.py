@@ -1,0 +1,154 @@
+"""Types of advice: models, run plans and suggestions. Plain data, no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from burnish_engine.contract.facts.coverage import Coverage
+from burnish_engine.contract.facts.exports import ExportChoice
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.machine import ParallelSettings
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe.recipe_export import GgufType
+
+
+class _Advice(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class CatalogModel(_Advice):
+    """A model people fine-tune, known well enough to plan without downloading it."""
+
+    name: str = Field(description='The name it is fetched by, such as "Qwen/Qwen3-0.6B".')
+    title: str = Field(description='What to call it, such as "Qwen3 0.6B".')
+    family: str = Field(description='The family people know, such as "Qwen3".')
+    kind: Literal["chat", "base", "reasoning", "code"]
+    parameters: int = Field(description="All weights, embeddings included once where tied.")
+    spec: DecoderSpec
+    license: str = Field(description="SPDX id where there is one, else the license's name.")
+    license_note: str = Field(default="", description="Conditions a person should know, in a sentence.")
+    gated: bool = Field(description="Whether its page asks to accept terms and sign in before download.")
+    good_for: str = Field(description="What it is good for, in a sentence.")
+    languages: str = ""
+    released: str = Field(description="Year and month, such as 2025-04.")
+    exports: bool = Field(description="Whether this version exports it to GGUF.")
+    download_bytes: int = Field(default=0, description="Size of its weight files.")
+    merit: float = Field(
+        default=1.0, description="Judgment: how good a base it is for its size, Qwen3 of the same size being 1."
+    )
+
+
+class MemoryPart(_Advice):
+    """One component of the predicted memory peak."""
+
+    name: str
+    bytes: int
+    note: str = ""
+
+
+class PlanBasis(_Advice):
+    """A prediction before past runs corrected it; a run's measurements are compared with it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)  # it is part of events, which newer versions may extend
+
+    device: str = Field(description="The device by name and size; runs on equal ones are comparable.")
+    engine: Literal["fast", "plain"]
+    kind: str = Field(description='What it computes in and trains, such as "bf16", "nf4 bf16" or "full bf16".')
+    memory: dict[str, int] = Field(description="Components of the peak on the training device, bytes.")
+    tokens_per_s: float
+    runs: int = Field(default=0, description="Past runs on this device that corrected the plan.")
+
+
+class RunPlan(_Advice):
+    """A run plan: the predicted memory, disk and time of a run, against what is free now."""
+
+    device: str = Field(description="Name of the GPU, or CPU.")
+    memory: list[MemoryPart] = Field(description="Components of the peak on the training device.")
+    memory_bytes: int = Field(description="Predicted peak: the sum of the parts.")
+    memory_free_bytes: int = Field(description="Free on that device now.")
+    memory_total_bytes: int
+    memory_budget_bytes: int = Field(
+        default=0, description="Memory that the fast engine may take: the recipe's, else the free memory less a margin."
+    )
+    memory_plan: MemoryPlan | None = Field(
+        default=None, description="How the fast engine would use the memory; None: another engine trains."
+    )
+    host_bytes: int = Field(default=0, description="Predicted host memory beside a GPU; 0 on the CPU.")
+    locked_bytes: int = Field(
+        default=0, description="Part of it that is page-locked, for offloaded activations, embeddings and head."
+    )
+    host_free_bytes: int = 0
+    disk_bytes: int = Field(description="Checkpoints, adapter and exported files (and a download, where needed).")
+    disk_free_bytes: int
+    fits: bool
+    problems: list[str] = Field(default=[], description="Why it does not fit, and what would make it fit.")
+    notes: list[str] = []
+    trainable_parameters: int
+    coverage: Coverage | None = Field(
+        default=None,
+        description="Which share of each kind of layer's weights is trained or has an adapter; None: not known.",
+    )
+    exports: list[ExportChoice] = Field(default=[], description="Which exports of the result work, and why not.")
+    steps: int | None = Field(default=None, description="Optimizer steps; None where the data is not known.")
+    tokens: int | None = Field(default=None, description="Tokens the run trains on; None where not known.")
+    tokens_per_s: float = Field(description="Predicted speed.")
+    seconds: float | None = Field(default=None, description="Predicted training time; None where not known.")
+    speed_source: str = Field(default="", description='Where the speed comes from: "measured here" or "estimated".')
+    settings: ParallelSettings | None = None
+    basis: PlanBasis | None = Field(default=None, description="The same before past runs on this device corrected it.")
+
+
+class SettingChoice(_Advice):
+    """One choice of a suggestion and its reason."""
+
+    key: str = Field(description="The recipe's key, such as adapter.rank.")
+    value: str
+    reason: str = Field(description="One sentence.")
+
+
+class Suggestion(_Advice):
+    """A recipe for this machine, dataset and target."""
+
+    recipe: str = Field(description="The recipe as TOML.")
+    model: str
+    choices: list[SettingChoice]
+    plan: RunPlan
+    warnings: list[str] = []
+
+
+class RankedModel(_Advice):
+    """A model of the catalog, judged for this machine and target."""
+
+    model: CatalogModel
+    verdict: Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
+    reason: str = Field(description="One sentence.")
+    here: bool = Field(description="Whether its files are on this machine.")
+    train_bytes: int = Field(description="Predicted training peak with the suggested settings.")
+    tokens_per_s: float = Field(description="Predicted training speed.")
+    file_bytes: int = Field(description="Predicted size of the exported file.")
+    run_bytes: int = Field(description="Predicted memory to run that file on the target, context included.")
+    quant: GgufType = Field(description="File type the two are predicted for.")
+    method: Literal["lora", "qlora"] = "lora"
+    download_bytes: int = Field(description="Size of the download.")
+
+
+class ModelFacts(_Advice):
+    """The facts of a model folder."""
+
+    path: str = Field(description="What to write into the recipe.")
+    name: str
+    folder: str
+    family: str
+    parameters: int | None = None
+    spec: DecoderSpec | None = None
+    bytes: int = Field(default=0, description="Size of its weights on disk.")
+    max_context: int | None = None
+    chat: bool = Field(default=False, description="Whether it has a chat template.")
+    license: str = ""
+    file_bytes: dict[GgufType, int] = Field(
+        default={}, description="Predicted size of the exported file of each type; empty where it cannot be exported."
+    )
+    note: str = ""
+    warnings: list[str] = []

@@ -1,0 +1,100 @@
+"""Types for the report on a dataset before training: findings with their rows, and what can be done about them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class Setting(_Facts):
+    """One recipe setting that would change something."""
+
+    key: str = Field(description="Dotted, such as data.duplicates.")
+    value: str | int | list[str] = Field(description="What to set it to.")
+    says: str = Field(description="What it does, in a few words.")
+
+
+class RowPlace(_Facts):
+    """The position of a row: file and line."""
+
+    file: str = Field(description="Its name among the dataset's files.")
+    row: int = Field(description="Its line in there, or its place; from 1.")
+
+
+class Finding(_Facts):
+    """One finding about a dataset."""
+
+    kind: str = Field(description="duplicates, near_duplicates, leaks, degenerate, secrets, addresses, encoding, ...")
+    says: str = Field(description="A sentence.")
+    rows: int = Field(description="How many rows it concerns.")
+    first: list[RowPlace] = Field(default=[], description="The first of them.")
+    actions: list[Setting] = Field(default=[], description="What can be done, as settings of the recipe.")
+    dropped: str = Field(default="", description="Key in the dataset's `dropped` of the rows it tells of; else empty.")
+
+
+class CutLine(_Facts):
+    """The effect of one `max_length` on a dataset."""
+
+    max_length: int = Field(description="Tokens.")
+    rows_cut: int
+    tokens_lost: int
+    learned_lost: int = Field(description="Learned tokens among those.")
+
+
+class ColumnReading(_Facts):
+    """One way to read the columns of a file."""
+
+    shape: str
+    columns: dict[str, str] = Field(description="Meaning to column.")
+    confidence: float = Field(description="0 to 1.")
+    says: str
+    example: dict[str, str] = Field(default={}, description="Meaning to what the first row has there, shortened.")
+    settings: list[Setting] = Field(default=[], description="What would fix this reading.")
+
+
+class FileColumns(_Facts):
+    """The columns of a data file, and what they may mean."""
+
+    file: str
+    columns: dict[str, str] = Field(description="Column to what the first row that has it holds there, shortened.")
+    readings: list[ColumnReading] = Field(default=[], description="Every way to read it, the surest first.")
+    question: str = Field(default="", description="Why a person has to say which; empty where one reading is sure.")
+    needs: dict[str, list[str]] = Field(description="Shape to the meanings that some column must have.")
+    may_have: list[str] = Field(description="Meanings that a column may have besides.")
+
+
+class TemplateFacts(_Facts):
+    """The properties of a chat template, found by rendering small conversations."""
+
+    name: str = Field(description="auto, plain, a known name or a file.")
+    takes_system: bool
+    takes_two_users: bool = Field(description="False where roles have to alternate.")
+    has_prompt: bool = Field(description="Whether it writes what stands before a reply.")
+    prompt_fits: bool = Field(description="Whether replies begin the way the prompt says.")
+    turn_end: str = Field(description="The token that ends a reply; empty where there is none.")
+    ends_with_eos: bool = Field(description="Whether that is the end-of-sequence token.")
+    writes_calls: bool = Field(description="Whether calls of tools are written.")
+    writes_tools: bool
+    writes_thoughts: bool = Field(description="Whether thoughts are a part of a turn by themselves.")
+
+
+class DatasetReport(_Facts):
+    """The close inspection of a dataset."""
+
+    used_rows: int = Field(description="Rows of which something is learned or held out. Rows in = these + dropped.")
+    training_rows: int = Field(default=0, description="Of those, rows that something is learned of.")
+    held_out_rows: int = Field(default=0, description="Of those, the others: rows that are held out as a whole.")
+    sampled_rows: int = Field(default=0, description="Rows that all counts are estimated from; 0: all were looked at.")
+    parts: int = Field(default=1, description="Files that rows are read from, in archives and folders too.")
+    left_out: dict[str, str] = Field(default={}, description="Files that lie there and were not read: name to why.")
+    readings: list[ColumnReading] = Field(default=[], description="Of the first file, the one in use first.")
+    template: TemplateFacts | None = None
+    cut_lines: list[CutLine] = []
+    supervised_share: float = Field(default=0.0, description="Learned tokens of all tokens, 0 to 1.")
+    tokens_lost: int = Field(default=0, description="Tokens behind the cut at max_length.")
+    called_rows: int = Field(default=0, description="Rows in which a tool is called.")
+    thoughtful_rows: int = Field(default=0, description="Rows with thoughts apart from the reply.")
+    findings: list[Finding] = []

@@ -1,0 +1,32 @@
+"""Types for the forecast of an export: disk, memory and time before it begins."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from burnish_engine.contract.recipe.recipe_export import GgufType
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class ExportStage(_Facts):
+    """One stage of an export."""
+
+    what: str = Field(description="Name of the stage, as the export's job shows it.")
+    disk_bytes: int = Field(description="Disk space that it adds.")
+    memory_bytes: int = Field(description="Peak of the memory that it takes.")
+    seconds: float = Field(description="Roughly.")
+
+
+class ExportForecast(_Facts):
+    """Disk, memory and time of an export to GGUF, and the exact size of each file."""
+
+    sizes: dict[GgufType, int] = Field(description="Bytes of each file asked for.")
+    stages: list[ExportStage] = Field(description="In order.")
+    disk_bytes: int = Field(description="Free disk it needs.")
+    disk_free_bytes: int
+    memory_bytes: int = Field(description="Free memory it needs.")
+    memory_free_bytes: int
+    seconds: float = Field(description="Roughly.")

@@ -1,0 +1,193 @@
+"""Types for facts about models, datasets and exported files. Plain data, no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from burnish_engine.contract.facts.coverage import Matrix
+from burnish_engine.contract.facts.data_report import DatasetReport, RowPlace
+
+LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
+FeedForwardKind = Literal["dense", "mixture_of_experts"]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class LayerSpec(_Facts):
+    """One decoder layer."""
+
+    kind: LayerKind = "attention"
+    feed_forward: FeedForwardKind = "dense"
+    rope: bool = Field(default=True, description="False for layers without positional rotation (NoPE).")
+    matrices: tuple[Matrix, ...] = Field(
+        default=(), description="Its matrices, counted on the built model; empty: those of the family's table."
+    )
+
+
+class RopeSpec(_Facts):
+    """Rotary position embedding."""
+
+    theta: float = 10000.0
+    scaling: Literal["none", "linear", "llama3", "yarn", "longrope", "dynamic"] = "none"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int | None = None
+    partial: float = Field(default=1.0, description="Share of each head that is rotated.")
+    short_factor: list[float] = Field(default=[], description="longrope: divides each frequency of short documents.")
+    long_factor: list[float] = Field(
+        default=[], description="longrope: divides each frequency of documents longer than original_context."
+    )
+    attention_factor: float = Field(default=1.0, description="Multiplies cosine and sine (longrope, yarn).")
+
+
+class DecoderSpec(_Facts):
+    """The shape of a decoder-only transformer, enough to plan memory, build it, and export it."""
+
+    family: str = Field(description="The checkpoint's model_type, such as llama or qwen3.")
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    layers: list[LayerSpec]
+    rms_norm_eps: float = 1e-5
+    activation: str = "silu"
+    max_context: int = Field(description="Longest sequence the checkpoint was made for, tokens.")
+    rope: RopeSpec = RopeSpec()
+    local_rope: RopeSpec | None = Field(default=None, description="Of sliding-window layers where theirs differs.")
+    sliding_window: int | None = Field(
+        default=None,
+        description="Tokens a sliding-window layer sees, its own included: key j of query i if i - j < it.",
+    )
+    attention_scale: float | None = Field(default=None, description="Multiplies q.k; None: 1 / sqrt(head_dim).")
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    attention_bias: bool = Field(default=False, description="Whether q, k and v have a bias.")
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    fused_projections: bool = Field(
+        default=False, description="Whether the checkpoint holds qkv_proj and gate_up_proj, stacked (Phi-3)."
+    )
+    qk_norm: bool = False
+    norm_one_plus: bool = Field(default=False, description="Norms multiply by 1 + weight (Gemma).")
+    sandwich_norms: bool = Field(
+        default=False, description="Norms after attention and feed-forward too, before their sum (Gemma 3)."
+    )
+    embedding_scale: float = Field(default=1.0, description="Multiplies embeddings; round it to their dtype first.")
+    tied_embeddings: bool = False
+    causal: bool = Field(default=True, description="False where every token sees later ones (EmbeddingGemma).")
+    num_experts: int = 0
+    experts_per_token: int = 0
+    dense_intermediate_size: int = Field(
+        default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
+    )
+    conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")
+    weights: int = Field(
+        default=0, description="All weights, counted on the built model; 0: they follow from the rest."
+    )
+    outside: tuple[Matrix, ...] = Field(
+        default=(), description="Matrices outside of the decoder layers but for embeddings and head, counted so."
+    )
+
+    @property
+    def num_layers(self) -> int:
+        """Number of decoder layers."""
+        return len(self.layers)
+
+
+class LengthStats(_Facts):
+    """Distribution of document lengths, tokens."""
+
+    mean: float
+    median: float
+    p95: float
+    longest: int
+    histogram: list[tuple[int, int]] = Field(default=[], description="(upper edge in tokens, rows) pairs.")
+
+
+class DatasetFacts(_Facts):
+    """The facts that `burnish inspect` found about a dataset. Rows in = rows used + dropped rows."""
+
+    files: list[str]
+    format: str
+    shape: str = Field(description="alpaca, prompt_completion, sharegpt, messages or text.")
+    columns: list[str]
+    rows: int
+    train_rows: int
+    validation_rows: int
+    dropped: dict[str, int] = Field(default={}, description="Reason to number of rows not used.")
+    dropped_examples: dict[str, list[RowPlace]] = Field(default={}, description="Reason to the first rows.")
+    truncated_rows: int = 0
+    tokens: int = 0
+    supervised_tokens: int = 0
+    lengths: LengthStats | None = None
+    micro_batches: int = 0
+    fill: float = Field(default=0.0, description="Share of the token budget that packing filled, 0 to 1.")
+    most_supervised: int = Field(default=0, description="Most learned tokens in one pass of the first epoch.")
+    example: list[tuple[str, bool]] = Field(
+        default=[], description="One rendered row as (text, is it learned) pieces, in order."
+    )
+    warnings: list[str] = []
+    report: DatasetReport | None = Field(default=None, description="What was found looking closely.")
+
+
+class QuantFidelity(_Facts):
+    """The comparison of one file with the trained model, on held-out rows."""
+
+    file: str
+    quant: str
+    bytes: int
+    sha256: str
+    tensor_types: dict[str, int] = Field(description="GGUF type to number of tensors, read back from the file.")
+    fallbacks: list[str] = Field(default=[], description="Tensors that got another type than asked, in words.")
+    positions: int = Field(description="Token positions compared.")
+    mean_kl: float = Field(description="Mean KL(trained model || file), nats.")
+    p99_kl: float
+    top1_agreement: float = Field(description="Share of positions whose most likely token is the same, 0 to 1.")
+    held_out_loss: float | None = Field(
+        default=None, description="Mean loss of this file on learned tokens of held-out rows, nats; None: not measured."
+    )
+    gain_kept: float | None = Field(
+        default=None,
+        description="Share of what training gained on held-out rows that this file keeps: (base loss - its loss) / "
+        "(base loss - trained loss). None: training gained nothing there, or it was not measured.",
+    )
+    importance: bool = Field(default=False, description="Whether it was quantized with an importance matrix.")
+    reply: str = Field(default="", description="A templated reply of this file.")
+    reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")
+    passed: bool
+    problems: list[str] = []
+
+
+class FidelityReport(_Facts):
+    """The proof that exported files are the model that was trained."""
+
+    v: Literal[1] = 1
+    model: str
+    architecture: str
+    token_strings: int = Field(description="Strings whose token ids were compared.")
+    token_mismatches: int
+    mismatch_examples: list[str] = []
+    files: list[QuantFidelity]
+    passed: bool
+    adapter_sha256: str = Field(
+        default="",
+        description="SHA-256 of the adapter's weights, or of all where all were trained; empty for a base model.",
+    )
+    conversion_kl: float | None = Field(
+        default=None, description="Mean KL(trained model || 16-bit file before quantizing), nats; None: not measured."
+    )
+    base_loss: float | None = Field(
+        default=None, description="Mean loss of the model before training on learned tokens of held-out rows, nats."
+    )
+    tuned_loss: float | None = Field(default=None, description="The same of the trained model in fp32, nats.")
+    importance_tokens: int = Field(
+        default=0, description="Tokens of training rows that the importance matrix was computed on; 0: there is none."
+    )
+    notes: list[str] = Field(default=[], description="What a person should know although nothing failed.")

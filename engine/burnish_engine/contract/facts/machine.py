@@ -1,0 +1,162 @@
+"""Types for facts about the machine: GPUs, the links between them, processor, memory, disk. Plain data, no torch.
+
+Facts that a system may not tell are None where unknown, because unknown is not zero.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CommonAncestor = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
+"""Point where the paths of two GPUs meet (NVML's nvmlGpuTopologyLevel_t): on one board, at one PCIe switch, over
+several
+switches, at one host bridge, within one NUMA node, or only across sockets."""
+Strategy = Literal["single", "data_parallel", "sharded"]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class PcieFacts(_Facts):
+    """A GPU's connection to the host."""
+
+    generation: int | None = Field(default=None, description="PCIe generation in use when read.")
+    width: int | None = Field(default=None, description="Lanes in use when read.")
+    best_generation: int | None = Field(default=None, description="Best that card and slot can do together.")
+    best_width: int | None = Field(default=None, description="Most lanes that card and slot can do together.")
+    card_generation: int | None = Field(default=None, description="Best that the card alone can do.")
+    under_load: bool = Field(
+        default=False, description="Whether it was read during a copy. Idle cards show a lower generation."
+    )
+    to_gpu_gb_s: float | None = Field(default=None, description="Measured copy from pinned host memory, 10^9 bytes/s.")
+    from_gpu_gb_s: float | None = Field(default=None, description="Measured copy to pinned host memory, 10^9 bytes/s.")
+
+
+class MemoryUser(_Facts):
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    name: str = ""
+    bytes: int | None = Field(default=None, description="None where the driver does not say (Windows).")
+
+
+class GpuFacts(_Facts):
+    """One NVIDIA GPU as NVML sees it."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    pci_bus_id: str = ""
+    compute_capability: tuple[int, int] | None = None
+    vram_total_bytes: int = 0
+    vram_free_bytes: int = 0
+    unified_memory: bool = Field(default=False, description="The GPU shares the system's memory.")
+    multiprocessors: int | None = Field(default=None, description="Streaming multiprocessors.")
+    memory_bus_bits: int | None = Field(default=None, description="Width of the memory bus, bits.")
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: int | None = None
+    clock_mhz: int | None = Field(default=None, description="Clock of the multiprocessors now.")
+    best_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = Field(default=None, description="Best memory clock as NVML counts it.")
+    display: bool | None = Field(default=None, description="Whether a screen hangs on it.")
+    mig: bool | None = Field(default=None, description="Whether it is split into instances.")
+    pcie: PcieFacts | None = None
+    users: list[MemoryUser] = Field(default=[], description="Processes that hold its memory, largest first.")
+
+
+class LinkMeasurement(_Facts):
+    """The measured rates of copies between two GPUs."""
+
+    copy_gb_s: float = Field(description="One-way device-to-device copy, 10^9 bytes/s.")
+    both_ways_gb_s: float | None = Field(default=None, description="Sum of both directions at once, 10^9 bytes/s.")
+    latency_us: float | None = Field(default=None, description="Smallest copy, microseconds.")
+    peer_access: bool | None = Field(default=None, description="Whether CUDA lets one read the other's memory.")
+
+
+class LinkFacts(_Facts):
+    """The connection of two GPUs."""
+
+    first: int = Field(description="Index of one GPU.")
+    second: int = Field(description="Index of the other, larger than `first`.")
+    common_ancestor: CommonAncestor | None = Field(default=None, description="None where the system does not say.")
+    nvlinks: int = Field(default=0, description="Active NVLink links between the two, switches included.")
+    nvlink_gb_s: float | None = Field(
+        default=None, description="Their specified rate in one direction, all links together, 10^9 bytes/s."
+    )
+    p2p_read: bool | None = None
+    p2p_write: bool | None = None
+    p2p_problem: str = Field(default="", description="Why peer-to-peer is off, in the driver's words.")
+    measured: LinkMeasurement | None = None
+
+
+class HostFacts(_Facts):
+    """The facts of a machine beside its GPUs."""
+
+    os: str
+    architecture: str
+    python: str
+    cpu: str
+    cpu_cores: int
+    ram_total_bytes: int
+    ram_free_bytes: int
+    disk_free_bytes: int = Field(description="Free bytes on the volume of the user data folder.")
+    bf16_cpu: bool | None = Field(default=None, description="Whether the processor has bf16 instructions.")
+    sleep_after_s: int | None = Field(
+        default=None, description="The system goes to sleep after this idle time; 0: never; None: unknown."
+    )
+    sleep_note: str = ""
+    container: bool | None = Field(default=None, description="Whether this runs in a container or under WSL.")
+
+
+class MachineFacts(HostFacts):
+    """The facts of a machine."""
+
+    gpus: list[GpuFacts] = []
+    links: list[LinkFacts] = Field(default=[], description="One entry a pair of GPUs.")
+    all_reduce_gb_s: float | None = Field(
+        default=None, description="Measured all-reduce over all GPUs: bytes of the buffer / time, 10^9 bytes/s."
+    )
+    driver: str | None = Field(default=None, description="NVIDIA driver version, where one answers.")
+    driver_cuda: str | None = Field(default=None, description="Highest CUDA version the driver supports.")
+    gpu_problem: str | None = Field(default=None, description="Why a GPU that seems to be there does not answer.")
+
+
+class ParallelSettings(_Facts):
+    """The settings for using a machine's GPUs in one run, with reasons."""
+
+    strategy: Strategy
+    gpus: list[int] = Field(description="Indices of the GPUs to use; empty: the CPU.")
+    bucket_mib: int | None = Field(default=None, description="Size of a gradient bucket.")
+    accumulation: int = Field(default=1, description="Least passes per optimizer step that hide the exchange.")
+    overlap: bool = Field(default=False, description="Exchange gradients while the backward pass goes on.")
+    compress: bool = Field(default=False, description="Exchange gradients in bf16.")
+    environment: dict[str, str] = Field(default={}, description="Variables that NCCL needs here.")
+    exchange_gb_s: float | None = Field(default=None, description="Expected all-reduce rate, 10^9 bytes/s.")
+    exchange_ms: float | None = Field(default=None, description="Expected time of one exchange of this adapter.")
+    reasons: list[str] = Field(description="One sentence for each setting.")
+
+
+class KernelCheck(_Facts):
+    """The outcome of one kernel's test run."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class Checkup(_Facts):
+    """The findings of `burnish doctor`."""
+
+    machine: MachineFacts
+    torch: str | None
+    llama_cpp: str | None
+    kernels: list[KernelCheck]
+    problems: list[str]
+    ready: bool
+    summary: str = ""
+    notes: list[str] = Field(default=[], description="What a person should know although nothing is broken.")
+    settings: ParallelSettings | None = Field(default=None, description="How a run would use the GPUs.")

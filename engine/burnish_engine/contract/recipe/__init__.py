@@ -1,0 +1,1 @@
+"""The recipe: its schema, and reading and writing it."""

@@ -1,0 +1,233 @@
+"""The recipe: one TOML document that describes a run. Its schema is the only place where its fields are defined.
+
+The command line's messages, the reference page, the JSON schema for editors and the app's form all derive from here.
+Every field has help; fields with a physical meaning have a unit. The longer sections are defined in files beside this.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, field_validator, model_validator
+
+from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
+from burnish_engine.contract.recipe.recipe_section import Section, setting
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
+
+RECIPE_VERSION = 1
+
+
+class ModelSection(Section):
+    """The model to start from."""
+
+    path: str = setting(
+        "embedded",
+        'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish; a folder with config.json, '
+        "safetensors weights and a tokenizer (relative paths are taken from the recipe's folder); or the name of a "
+        'model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
+        min_length=1,
+    )
+    quantize: Literal["none", "nf4"] = setting(
+        "none",
+        "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
+        "the memory for a few percent of the speed. Fast engine only.",
+    )
+
+
+class MemorySection(Section):
+    """The fast engine's use of the device's memory."""
+
+    layers: str = setting(
+        AUTO,
+        "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
+        'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs '
+        "of matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention "
+        "(its output and the layer's input); host (these in host memory); input (the layer's input alone, there).",
+        min_length=1,
+    )
+    budget_gib: float = setting(
+        0.0,
+        "Most memory that this run may take on the device. 0: what is free, less a margin.",
+        unit="GiB",
+        ge=0.0,
+        le=16384.0,
+    )
+    mlp_rows: int = setting(
+        0,
+        "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.",
+        unit="tokens",
+        ge=0,
+        le=2**24,
+    )
+    head_rows: int = setting(
+        0,
+        "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.",
+        unit="tokens",
+        ge=0,
+        le=2**24,
+    )
+
+    @property
+    def pins(self) -> list[str]:
+        """The pinned parts of the memory plan, each as its setting and the value that would unpin it."""
+        found = [] if self.layers == AUTO else [f'memory.layers = "{AUTO}"']
+        return found + [f"memory.{name} = 0" for name in ("mlp_rows", "head_rows") if getattr(self, name)]
+
+    @field_validator("mlp_rows", "head_rows")
+    @classmethod
+    def _worth_a_product(cls, rows: int) -> int:
+        if 0 < rows < 32:
+            raise ValueError(f"must be 0 or at least 32, not {rows}: products of fewer rows take as long")
+        return rows
+
+    @field_validator("layers")
+    @classmethod
+    def _known_levels(cls, text: str) -> str:
+        if text != AUTO:
+            parse_save_levels(text)
+        return text
+
+
+class EvaluationSection(Section):
+    """Evaluation of the run on held-out rows."""
+
+    every: int = setting(
+        0, "Evaluate after this many steps. 0: before the first step and after the last.", unit="steps", ge=0, le=10**9
+    )
+    max_rows: int = setting(200, "Most held-out rows to use. 0: all.", unit="rows", ge=0, le=10**9)
+    prompts: list[str] = setting(list, "Fixed prompts answered at each evaluation, to read how the model changes.")
+    sample_tokens: int = setting(120, "Longest reply to a fixed prompt.", unit="tokens", ge=1, le=8192)
+    patience: int = setting(
+        0,
+        "Early stopping: end after this many evaluations in a row without a better held-out loss. The adapter of the "
+        "best evaluation is kept. 0: train all steps and keep the last one. Needs `every`.",
+        unit="evaluations",
+        ge=0,
+        le=10_000,
+    )
+    min_improvement: float = setting(
+        0.0, "Early stopping: a loss is better only if it is lower by more than this.", unit="nats", ge=0.0, le=100.0
+    )
+
+    @model_validator(mode="after")
+    def _patience_has_evaluations(self) -> EvaluationSection:
+        if self.patience and not self.every:
+            raise ValueError(
+                f"patience ({self.patience}) counts evaluations, and every = 0 makes none on the way: set every, "
+                "such as every = 50"
+            )
+        return self
+
+
+class GuardSection(Section):
+    """The guard against runs that do not really train, and what it does about them."""
+
+    action: Literal["stop", "warn", "off"] = setting(
+        "stop",
+        "At a sign that the run does not train what it should (no gradient, labels shifted, an adapter without effect "
+        "and the like). stop: end with exit code 13. warn: say so and go on. off: do not look.",
+    )
+    probes: bool = setting(
+        True,
+        "Also measure on a few rows: before training, after warmup and at the end. Together about as long as three "
+        "steps of some hundred tokens, and reading all weights three times.",
+    )
+    troubles: int = setting(
+        3,
+        "This many skipped or spiking steps within `window` steps are trouble: the run goes back to its last good "
+        "checkpoint and on at half the learning rate, once; the next time it ends with exit code 13.",
+        unit="steps",
+        ge=1,
+        le=1000,
+    )
+    window: int = setting(20, "Steps in which `troubles` are counted.", unit="steps", ge=1, le=10_000)
+    rollback: bool = setting(True, "false: trouble ends the run at once.")
+
+
+class DevicesSection(Section):
+    """The devices to train on."""
+
+    kind: Literal["auto", "cuda", "cpu"] = setting(
+        "auto",
+        "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, not a silent CPU run.",
+    )
+    gpus: list[int] = setting(lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=64)
+    strategy: Literal["single"] = setting("single", "How several GPUs share the work. This version trains on one.")
+    threads: int = setting(
+        0,
+        "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
+        unit="threads",
+        ge=0,
+        le=1024,
+    )
+
+    @model_validator(mode="after")
+    def _one_gpu(self) -> DevicesSection:
+        if len(self.gpus) != 1 or self.gpus[0] < 0:
+            raise ValueError(f"must name exactly one GPU for the single strategy, such as [0], not {self.gpus}")
+        return self
+
+
+class Recipe(Section):
+    """A whole run: model, data, adapter, training, memory, masking, evaluation, guard, export, target and devices."""
+
+    version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.")
+    name: str = setting("", "What to call the run. Empty: named by model and time.", max_length=100)
+    model: ModelSection = setting(ModelSection, "Which model to start from.")
+    data: DataSection = setting(DataSection, "What to learn from.")
+    adapter: AdapterSection = setting(AdapterSection, "The low-rank adapter that is trained, or the whole model.")
+    train: TrainSection = setting(TrainSection, "How to train.")
+    memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.")
+    masking: MaskingSection = setting(MaskingSection, "Experimental: matrices that sit out steps.")
+    evaluation: EvaluationSection = setting(EvaluationSection, "How to watch the run on held-out rows.")
+    guard: GuardSection = setting(GuardSection, "Is it really training?")
+    export: ExportSection = setting(ExportSection, "What to make of the trained model.")
+    target: TargetSection = setting(TargetSection, "Where the result shall run.")
+    devices: DevicesSection = setting(DevicesSection, "What to train on.")
+
+    @model_validator(mode="after")
+    def _weights_can_be_trained(self) -> Recipe:
+        if self.adapter.method == "full" and self.model.quantize != "none":
+            raise ValueError(
+                f'adapter.method = "full" trains every weight, which cannot be done with model.quantize = '
+                f'"{self.model.quantize}": set that to "none", or adapter.method to "lora"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_two_rates(self) -> Recipe:
+        if self.train.lora_plus_ratio != 1.0 and self.adapter.method == "full":
+            raise ValueError(
+                f"train.lora_plus_ratio = {self.train.lora_plus_ratio:g} is of adapters, and adapter.method = "
+                '"full" has none: set it to 1, or adapter.method to "lora"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _row_fits_micro_batch(self) -> Recipe:
+        if self.data.max_length > self.train.micro_batch_tokens:
+            raise ValueError(
+                f"data.max_length ({self.data.max_length}) must not be above train.micro_batch_tokens "
+                f"({self.train.micro_batch_tokens}): a row has to fit into one pass"
+            )
+        return self
+
+
+def why_plain(recipe: Recipe) -> str:
+    """The reason why only the plain engine trains a recipe, as the first half of a sentence; else empty."""
+    if recipe.adapter.method == "dora":
+        return "The fast engine does not do DoRA"
+    if recipe.adapter.method == "full":
+        return 'The fast engine trains adapters only, not every weight (adapter.method = "full")'
+    return ""
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Map each section's name to its schema, in the order of the document."""
+    return {
+        name: field.annotation
+        for name, field in Recipe.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }

@@ -1,0 +1,135 @@
+"""The schema of the recipe's section `data`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import field_validator, model_validator
+
+from burnish_engine.contract.recipe.recipe_section import Section, setting
+
+Shape = Literal["auto", "messages", "sharegpt", "alpaca", "prompt_completion", "preference", "kto", "segments", "text"]
+
+COLUMN_MEANINGS = (
+    *("conversation", "instruction", "input", "context", "output", "history", "prompt", "completion", "text"),
+    *("segments", "chosen", "rejected", "label", "system", "tools", "reasoning"),
+)
+"""Meanings that `data.columns` may give a column."""
+
+
+class DataSection(Section):
+    """The data to learn from."""
+
+    files: list[str] = setting(
+        list,
+        "What to train on: files (JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT, Markdown; also packed as .gz, .zst, "
+        ".bz2 or .xz), folders and .zip archives of those, dataset folders as the hub and the datasets library lay "
+        "them out, and datasets of the hub as hf://datasets/OWNER/NAME@REVISION. Relative paths are taken from the "
+        "recipe's folder.",
+    )
+    weights: list[float] = setting(
+        list,
+        "How often the rows of each of `files` are learned in an epoch, in their order: 2.0 twice, 0.25 a quarter of "
+        "them, chosen by the seed. Empty: once each.",
+    )
+    validation_files: list[str] = setting(
+        list, "Held-out files. When empty, `validation_share` of the training rows is held out."
+    )
+    validation_share: float = setting(
+        0.05, "Share of the training rows held out when there are no validation files.", unit="share", ge=0.0, le=0.5
+    )
+    shape: Shape = setting(
+        "auto",
+        "How the columns are to be read. auto recognizes the shape from the column names and values, and asks where "
+        "there are several. preference: learn the chosen replies. kto: learn the replies labeled good. segments: learn "
+        "the pieces of texts that say so.",
+    )
+    columns: list[str] = setting(
+        list,
+        'What columns mean, as "meaning=column", such as ["prompt=Frage", "completion=Antwort"]. Meanings: '
+        f"{', '.join(COLUMN_MEANINGS)}. Columns that are not named do not count; "
+        "where the named ones make no shape alone, the others are recognized. Empty: all are recognized.",
+    )
+    encoding: Literal[
+        "utf-8", "utf-16", "utf-32", "cp1252", "latin-1", "cp1251", "gb18030", "big5", "shift_jis", "euc-jp", "euc-kr"
+    ] = setting("utf-8", "How the letters of text files are stored.")
+    template: str = setting(
+        "auto",
+        "Chat template. auto: the model's own, or a plain one where it has none. Otherwise a known one (chatml, "
+        "llama3, gemma, mistral, zephyr, phi3, vicuna, alpaca) or a file with Jinja source, ending in .jinja.",
+        min_length=1,
+    )
+    learn: Literal["responses", "last", "everything"] = setting(
+        "responses",
+        "What the loss counts: the assistant's replies with their end-of-turn token (except turns whose row gives them "
+        "weight 0), the last reply alone, or every token.",
+    )
+    system_prompt: str = setting("", "System message put before conversations that have none. Empty: none is added.")
+    max_length: int = setting(1024, "Longest row.", unit="tokens", ge=16, le=1_048_576)
+    overlong: Literal["auto", "truncate", "drop", "split"] = setting(
+        "auto",
+        "What happens to rows longer than `max_length`. auto: a text goes on in further rows, cut at a line, a "
+        "sentence or a word; a chat is truncated. truncate: the end is cut off. drop: the row is left out. split: as "
+        "auto, and a chat becomes several, each of whole exchanges with the system message. Either way they are "
+        "counted and reported, with the share of tokens that is lost.",
+    )
+    broken_rows: Literal["stop", "drop"] = setting(
+        "stop", "What happens at a row that cannot be read: stop and name it, or go on without it and count it."
+    )
+    duplicates: Literal["keep", "drop", "drop_near"] = setting(
+        "keep",
+        "Rows that say the same as an earlier one. drop: left out. drop_near: those too that have four fifths in "
+        "common with an earlier one.",
+    )
+    leaks: Literal["keep", "drop"] = setting("keep", "drop: training rows that are held out as well are left out.")
+    degenerate: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out whose reply repeats one phrase, equals its question or is a single sign."
+    )
+    secrets: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out that hold what looks like a key, a token or a password."
+    )
+    addresses: Literal["keep", "drop"] = setting("keep", "drop: rows are left out that hold an e-mail address.")
+    damaged: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out whose letters were lost or garbled in decoding."
+    )
+    control_tokens: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out that spell out one of the model's control tokens, which becomes that token."
+    )
+    tools: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out that list tools where the chat template does not write them."
+    )
+    placeholders: Literal["keep", "drop"] = setting(
+        "keep", "drop: rows are left out that learn a placeholder, such as {{name}} or [INSERT DATE]."
+    )
+    workers: int = setting(
+        0,
+        "Processes that tokenize. 0: one for each core, up to 8. What is learned, and in which order, does not depend "
+        "on it.",
+        unit="processes",
+        ge=0,
+        le=256,
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_are_pairs(cls, columns: list[str]) -> list[str]:
+        seen = set[str]()
+        for pair in columns:
+            meaning, _, name = (part.strip() for part in pair.partition("="))
+            if meaning not in COLUMN_MEANINGS or not name:
+                raise ValueError(
+                    f"holds {pair!r}, which is no pair meaning=column; meanings are: {', '.join(COLUMN_MEANINGS)}"
+                )
+            if meaning in seen:
+                raise ValueError(f"says twice which column is {meaning}: keep one of them")
+            seen.add(meaning)
+        return columns
+
+    @model_validator(mode="after")
+    def _weights_fit_files(self) -> DataSection:
+        if self.weights and len(self.weights) != len(self.files):
+            raise ValueError(f"weights has {len(self.weights)} numbers for {len(self.files)} files: give one for each")
+        wrong = [weight for weight in self.weights if not 0.0 < weight <= 100.0]
+        if wrong:
+            raise ValueError(f"weights must be above 0 and at most 100, not {wrong[0]}")
+        return self

@@ -1,0 +1,252 @@
+"""Reads and writes recipes: TOML in, validated `Recipe` out; errors name the key, value and nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticUndefined
+from tomlkit.exceptions import TOMLKitError
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import read_limited
+from burnish_engine.contract.paths import is_model_name
+from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections
+from burnish_engine.contract.recipe.recipe_section import field_unit
+
+_LARGEST_RECIPE_BYTES = 1_000_000
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Load the recipe in a TOML file, with relative paths made absolute from the file's folder.
+
+    Raises:
+        UsageError: The file is missing, no plain file, larger than 1 MB, not UTF-8, not TOML, of another version, or
+            breaks the schema.
+    """
+    try:
+        text = read_limited(path, _LARGEST_RECIPE_BYTES).decode("utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no recipe at {path}.", "Write one with `burnish recipe new`, or check the path."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The recipe {path} is not UTF-8 text (byte {error.start}).", "Save it as UTF-8 and try again."
+        ) from None
+    except ValueError as error:
+        raise UsageError(
+            f"The recipe {path} {error}.", "Give a TOML file such as `burnish recipe new` writes."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"The recipe {path} could not be read: {error.strerror}.", "Check the path.") from None
+    return resolve_paths(parse_recipe(text, source=str(path)), path.resolve().parent)
+
+
+def parse_recipe(text: str, source: str = "recipe") -> Recipe:
+    """Parse the recipe in a TOML text.
+
+    Args:
+        text: recipe as TOML.
+        source: name of the text in messages.
+
+    Raises:
+        UsageError: The text is not TOML, of another version, or breaks the schema.
+    """
+    try:
+        document = tomlkit.parse(text).unwrap()
+    except (TOMLKitError, ValueError, RecursionError) as error:  # Python refuses numbers of more than 4,300 digits
+        raise UsageError(f"{source} is not valid TOML: {error}.", "Correct that place and try again.") from None
+    version = document.get("version", RECIPE_VERSION)
+    if version != RECIPE_VERSION:
+        raise UsageError(
+            f"{source} has recipe version {version!r}; this Burnish reads version {RECIPE_VERSION}.",
+            "Use the Burnish that wrote it, or set version = 1 and check it with `burnish recipe check`.",
+        )
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        problems = [_explain(detail) for detail in error.errors(include_url=False)]
+        raise UsageError(
+            f"{source} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: {'; '.join(problems)}.",
+            "`burnish recipe reference` lists every key with its range.",
+        ) from None
+
+
+def recipe_problems(document: Mapping[str, Any]) -> dict[str, str]:
+    """Find what is wrong with a recipe that is being edited, key by key.
+
+    Args:
+        document: recipe as nested tables.
+
+    Returns:
+        Problems by dotted key, such as train.epochs; the empty key holds those that concern several keys. Empty where
+        the recipe is valid.
+    """
+    try:
+        Recipe.model_validate(document)
+    except ValidationError as error:
+        found: dict[str, str] = {}
+        for detail in error.errors(include_url=False):
+            found.setdefault(".".join(str(part) for part in detail["loc"][:2]), _explain(detail))
+        return found
+    return {}
+
+
+def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
+    """Resolve a recipe's relative data files and model folder from `base`."""
+
+    def absolute(name: str) -> str:
+        if name.startswith("hf://"):
+            return name
+        path = Path(name).expanduser()
+        return str(path if path.is_absolute() else base / path)
+
+    data = recipe.data.model_copy(
+        update={
+            "files": [absolute(name) for name in recipe.data.files],
+            "validation_files": [absolute(name) for name in recipe.data.validation_files],
+            "template": absolute(recipe.data.template)
+            if recipe.data.template.endswith(".jinja")
+            else recipe.data.template,
+        }
+    )
+    model = recipe.model
+    if model.path != "embedded" and not is_model_name(model.path):
+        model = model.model_copy(update={"path": absolute(model.path)})
+    return recipe.model_copy(update={"data": data, "model": model})
+
+
+def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
+    """Write the recipe as TOML, with every key.
+
+    Args:
+        recipe: recipe to write.
+        comments: whether to put each key's help above it.
+    """
+    document = tomlkit.document()
+    known = sections()
+    for name in Recipe.model_fields:
+        value = getattr(recipe, name)
+        if name not in known:
+            document.add(name, value)
+            continue
+        table = tomlkit.table()
+        if comments:
+            table.comment(str(known[name].__doc__))
+        for key, field in known[name].model_fields.items():
+            if comments:
+                table.add(tomlkit.comment(_one_line(str(field.description), field_unit(field))))
+            table.add(key, getattr(value, key))
+        document.add(tomlkit.nl())
+        document.add(name, table)
+    return tomlkit.dumps(document)
+
+
+_LATER = {
+    "data": (
+        "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
+        "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
+    ),
+    "train": ("momentum", "lora_plus_ratio"),
+    "evaluation": ("patience", "min_improvement"),
+    "guard": ("action", "probes", "troubles", "window", "rollback"),
+    "masking": ("blocks",),
+    "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
+}  # fmt: skip
+"""Keys that newer versions added. At their defaults the hash leaves them out, so that older runs can go on."""
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """Hash the recipe's values by SHA-256, independent of layout and comments."""
+    values = recipe.model_dump(mode="json")
+    usual = Recipe().model_dump(mode="json")
+    for section, keys in _LATER.items():
+        for key in keys:
+            if values[section][key] == usual[section][key]:
+                del values[section][key]
+        if not values[section]:
+            del values[section]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Make the JSON schema of the recipe, for editors that complete and check TOML."""
+    schema = Recipe.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Burnish recipe"
+    return schema
+
+
+def reference_page() -> str:
+    """Make the reference of all recipe keys as Markdown."""
+    lines = ["# Recipe reference", "", "Made by `burnish recipe reference`. A recipe is one TOML file."]
+    pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
+    for name, model in pages:
+        lines += ["", f"## `[{name}]`" if name else "## Top level", "", str(model.__doc__), ""]
+        lines += ["| key | default | range | unit | meaning |", "|---|---|---|---|---|"]
+        schema = model.model_json_schema(mode="validation")
+        for key, field in model.model_fields.items():
+            if not name and key in sections():
+                continue
+            default = field.get_default(call_default_factory=True)
+            shown = "" if default is PydanticUndefined else json.dumps(default, ensure_ascii=False)
+            allowed = " ".join(_ranges(schema["properties"][key]))
+            help_text = str(field.description).replace("|", "\\|")
+            lines.append(f"| `{key}` | `{shown}` | {allowed} | {field_unit(field)} | {help_text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _ranges(schema: dict[str, Any]) -> Iterator[str]:
+    item = schema.get("items", schema)
+    if "enum" in item:
+        yield ", ".join(f"`{value}`" for value in item["enum"])
+    elif "const" in item:
+        yield f"`{item['const']}`"
+    for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<")):
+        if key in schema:
+            yield f"{sign} {schema[key]:g}"
+
+
+def _one_line(help_text: str, unit: str) -> str:
+    return f"{help_text} [{unit}]" if unit else help_text
+
+
+def _explain(detail: ErrorDetails) -> str:
+    """Write one pydantic error as a phrase a person can act on."""
+    location = [str(part) for part in detail["loc"]]
+    dotted = ".".join(location) or "the recipe"
+    if detail["type"] == "extra_forbidden":
+        return f"unknown key {dotted}{_nearest(location)}"
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if not location:
+        return message
+    if detail["type"] == "value_error":
+        return f"{dotted} {message}"
+    return f"{dotted} = {_shorten(detail['input'])}: {message}"
+
+
+def _nearest(location: list[str]) -> str:
+    model: type[BaseModel] = sections()[location[0]] if len(location) > 1 else Recipe
+    known = list(model.model_fields)
+    close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+    if close:
+        return f" (did you mean {'.'.join([*location[:-1], close[0]])}?)"
+    elsewhere = [
+        f"{name}.{location[-1]}" for name, section in sections().items() if location[-1] in section.model_fields
+    ]
+    if elsewhere:
+        return f" (did you mean {elsewhere[0]}?)"
+    return f" (known here: {', '.join(known)})"
+
+
+def _shorten(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,1 @@
+"""Files and messages of a run: events, commands, state, card, ending."""

@@ -1,0 +1,283 @@
+"""Events of a run: one tagged union, written by the engine, read by everybody.
+
+Each line of `events.jsonl` is one event as JSON. JSON has no NaN or infinity, so those travel as the strings "NaN",
+"Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
+
+from burnish_engine.contract.facts.advice import PlanBasis
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _to_json_number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+Number = Annotated[
+    float,
+    BeforeValidator(lambda value: _SPECIAL.get(value, value) if isinstance(value, str) else value),
+    PlainSerializer(_to_json_number, when_used="json"),
+]
+"""A float whose non-finite values survive JSON."""
+
+
+Verdict = Literal["training", "suspicious", "not_training"]
+"""training: nothing found. suspicious: a sign that something is wrong. not_training: the run does not do its job."""
+
+
+Phase = Literal["loading", "preparing", "dry_run", "training", "evaluating", "saving", "paused"]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
+
+    v: Literal[1] = 1
+    seq: int = Field(default=0, ge=0, description="Position in the file, without gaps.")
+    t: float = Field(default=0.0, ge=0, description="Wall-clock time, seconds since the epoch.")
+
+
+class RunStarted(_Event):
+    """The engine process took the run over, for the first time or again."""
+
+    type: Literal["run_started"] = "run_started"
+    run: str
+    pid: int
+    process_created: float = Field(description="Creation time of the process, seconds since the epoch.")
+    device: str
+    precision: str
+    engine: str = Field(description="fast: Burnish's own decoder. plain: transformers + PEFT.")
+    resumed_from_step: int | None = Field(default=None, description="Optimizer step of the checkpoint resumed from.")
+    total_steps: int = Field(description="Optimizer steps the run will make.")
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class PhaseChanged(_Event):
+    """The engine changed its phase."""
+
+    type: Literal["phase"] = "phase"
+    phase: Phase
+    detail: str = ""
+
+
+class DataReady(_Event):
+    """The data is prepared. Rows in = rows used + rows reported."""
+
+    type: Literal["data_ready"] = "data_ready"
+    train_rows: int
+    validation_rows: int
+    dropped_rows: int
+    truncated_rows: int
+    train_tokens: int
+    supervised_tokens: int
+    micro_batches_per_epoch: int
+    fill: Number = Field(description="Share of the token budget that packing filled, 0 to 1.")
+
+
+class PlanMade(_Event):
+    """The run plan was made: predictions against what was free at that moment."""
+
+    type: Literal["plan"] = "plan"
+    memory_bytes: int = Field(description="Predicted peak of the training device's memory.")
+    memory_free_bytes: int
+    tokens_per_s: Number
+    seconds: Number = Field(description="Predicted training time.")
+    fits: bool
+    basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
+
+
+class StepDone(_Event):
+    """An optimizer step was made."""
+
+    type: Literal["step"] = "step"
+    step: int
+    epoch: Number
+    loss: Number = Field(description="Mean cross entropy per supervised token of the whole optimizer step, nats.")
+    learning_rate: Number
+    grad_norm: Number = Field(description="Global L2 norm before clipping.")
+    tokens: int = Field(description="Real tokens of this step, padding excluded.")
+    supervised_tokens: int
+    tokens_per_s: Number
+    supervised_tokens_per_s: Number
+    step_s: Number = Field(description="Wall time of the step, seconds.")
+    memory_bytes: int = Field(
+        description="Peak device memory so far (CUDA), or the process's peak of resident memory (CPU)."
+    )
+    process_bytes: int = Field(
+        default=0,
+        description="Peak so far of all that the process holds of the device, context included; 0 where not known.",
+    )
+    eta_s: Number = Field(description="Predicted time to the end of training, seconds.")
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory to compare a prediction with: the whole process's where known, else that of torch's tensors."""
+        return self.process_bytes or self.memory_bytes
+
+
+class EvaluationDone(_Event):
+    """The held-out loss was measured. Step 0 is the model before any training."""
+
+    type: Literal["evaluation"] = "evaluation"
+    step: int
+    loss: Number = Field(description="Mean cross entropy per supervised held-out token, nats.")
+    tokens: int
+    seconds: Number
+
+
+class SampleDone(_Event):
+    """The model replied to one of the fixed prompts."""
+
+    type: Literal["sample"] = "sample"
+    step: int
+    prompt: str
+    reply: str
+    stopped: bool = Field(description="Whether the model ended the reply by itself.")
+
+
+class CheckpointSaved(_Event):
+    """A complete checkpoint lies on disk."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    step: int
+    path: str = Field(description="Relative to the run folder.")
+    seconds: Number
+
+
+class CommandDone(_Event):
+    """A command was carried out or refused."""
+
+    type: Literal["command"] = "command"
+    id: str
+    name: str
+    accepted: bool
+    detail: str = ""
+
+
+class Warned(_Event):
+    """A warning that the person should know; the run goes on."""
+
+    type: Literal["warning"] = "warning"
+    code: str
+    message: str
+
+
+class GuardReported(_Event):
+    """The guard reported whether the run really trains."""
+
+    type: Literal["guard"] = "guard"
+    step: int = Field(description="The step it was found at.")
+    when: Literal["before", "after_warmup", "training", "end"] = Field(description="Which look at the run it was.")
+    verdict: Verdict
+    check: str = Field(default="", description="Short name of the check that failed; empty where none did.")
+    sentence: str = Field(description="The verdict in words, with the value found.")
+    cause: str = Field(default="", description="What is behind it, as far as can be told.")
+    remedy: str = Field(default="", description="What to do.")
+    passed: list[str] = Field(default_factory=list, description="Names of the checks that found nothing.")
+    coverage: str = Field(default="", description="What an adapter reaches of the layers' weights, in words.")
+    seconds: Number = Field(default=0.0, description="What this look took.")
+
+
+class RolledBack(_Event):
+    """The run went back to a checkpoint from before the trouble, and goes on at a lower learning rate."""
+
+    type: Literal["rolled_back"] = "rolled_back"
+    step: int = Field(description="The step at which there was enough trouble.")
+    to_step: int = Field(description="Step of the checkpoint; 0: the beginning.")
+    factor: Number = Field(description="Learning rates are multiplied by it from here on.")
+    reason: str
+
+
+class BestKept(_Event):
+    """The result is the step that an earlier evaluation found best, not the last one."""
+
+    type: Literal["best_kept"] = "best_kept"
+    step: int = Field(description="The step it is from.")
+    loss: Number = Field(description="Its held-out loss, nats.")
+    at_step: int = Field(description="The step the run ended at.")
+    stopped_early: bool = Field(description="Whether the run ended because the loss did not improve any more.")
+
+
+class RunMeasurement(BaseModel):
+    """The memory and speed that a run really took in one process."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    process_bytes: int = Field(
+        default=0, description="Peak of all that the process held of the device, context included; 0 where not known."
+    )
+    allocated_bytes: int = Field(default=0, description="Peak of torch's tensors on a GPU; else 0.")
+    reserved_bytes: int = Field(default=0, description="Peak of what torch's allocator held of a GPU; else 0.")
+    tokens_per_s: float | None = Field(default=None, description="Median over the steps; None after too few.")
+
+
+class RunEnded(_Event):
+    """The run will not go on in this process."""
+
+    type: Literal["run_ended"] = "run_ended"
+    outcome: Literal["finished", "stopped", "suspended", "failed"]
+    exit_code: int
+    step: int
+    message: str = ""
+    seconds: Number = 0.0
+    measured: RunMeasurement | None = Field(default=None, description="What it took in this process.")
+
+
+Event = Annotated[
+    RunStarted
+    | PhaseChanged
+    | DataReady
+    | PlanMade
+    | StepDone
+    | EvaluationDone
+    | SampleDone
+    | CheckpointSaved
+    | CommandDone
+    | Warned
+    | GuardReported
+    | RolledBack
+    | BestKept
+    | RunEnded,
+    Field(discriminator="type"),
+]
+"""Union of all events."""
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def parse_event(line: str | bytes) -> Event:
+    """Parse the event on one line of `events.jsonl`.
+
+    Raises:
+        pydantic.ValidationError: The line is not a known event.
+    """
+    event: Event = _ADAPTER.validate_json(line)
+    return event
+
+
+def event_classes() -> tuple[type[_Event], ...]:
+    """List every event class, for tests and documentation."""
+    return (
+        RunStarted,
+        PhaseChanged,
+        DataReady,
+        PlanMade,
+        StepDone,
+        EvaluationDone,
+        SampleDone,
+        CheckpointSaved,
+        CommandDone,
+        Warned,
+        GuardReported,
+        RolledBack,
+        BestKept,
+        RunEnded,
+    )

@@ -1,0 +1,74 @@
+"""The summary of a run that the engine keeps in `state.json`, and the status that a reader concludes from it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+STATE_VERSION = 1
+NOT_RESPONDING_AFTER_S = 30.0
+"""Age of the heartbeat after which the process hangs; it beats every two seconds from a thread of its own."""
+
+STARTING_S = 60.0
+"""Time after which a new run that no process has taken over counts as interrupted."""
+
+Status = Literal["created", "queued", "running", "paused", "finished", "stopped", "suspended", "failed"]
+ObservedStatus = Literal[
+    "created",
+    "queued",
+    "running",
+    "paused",
+    "finished",
+    "stopped",
+    "suspended",
+    "failed",
+    "interrupted",
+    "not responding",
+]
+
+
+class RunStateFile(BaseModel):
+    """Content of `state.json`. Written by the engine only."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    v: Literal[1] = 1
+    run: str = Field(description="Name of the run folder.")
+    name: str = ""
+    status: Status = "created"
+    phase: str = ""
+    step: int = 0
+    total_steps: int = 0
+    loss: float | None = None
+    evaluation_loss: float | None = None
+    device: str = ""
+    recipe_hash: str = ""
+    created: float = Field(default=0.0, description="Seconds since the epoch.")
+    pid: int | None = None
+    process_created: float | None = None
+    heartbeat: float = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
+    verdict: str = Field(default="", description="Whether it really trains, in a sentence.")
+    exit_code: int | None = None
+    message: str = ""
+
+
+def observed_status(state: RunStateFile, *, owner_alive: bool, now: float) -> ObservedStatus:
+    """Conclude a run's status from its file, its process and its heartbeat.
+
+    A finished run, a lost process and a hanging process have different statuses.
+
+    Args:
+        state: content of the run's `state.json`.
+        owner_alive: whether the process with the recorded pid and creation time exists.
+        now: current time, seconds since the epoch.
+    """
+    if state.status == "created" and not owner_alive and now - state.created > STARTING_S:
+        return "interrupted"
+    if state.status not in ("running", "paused"):
+        return state.status
+    if not owner_alive:
+        return "interrupted"
+    if now - state.heartbeat > NOT_RESPONDING_AFTER_S:
+        return "not responding"
+    return state.status

@@ -1,0 +1,150 @@
+"""Reads the rows of a part with their numbers, streaming, and samples a large part without reading it whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.errors import DataError
+from burnish_engine.data.files.discover import DatasetPart, find_parts
+from burnish_engine.data.files.formats import READERS, NumberedJson, parsed
+from burnish_engine.data.files.problems import BrokenRowError
+from burnish_engine.data.files.unpack import opened
+
+_STRETCHES = 16
+"""Stretches of a large file that sample rows are taken from, evenly spread; the first is its beginning."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row of a part.
+
+    Attributes:
+        number: line where the row begins (JSONL, CSV, TXT, Markdown) or its count (JSON, Parquet, Arrow), from 1.
+        values: column to value.
+    """
+
+    number: int
+    values: dict[str, Any]
+
+
+class Table:
+    """The rows of one part, read anew for each iteration.
+
+    Args:
+        part: part to read.
+        encoding: encoding of the part's text.
+    """
+
+    def __init__(self, part: DatasetPart, encoding: str = "utf-8") -> None:
+        self.part = part
+        self.encoding = encoding
+
+    def raw(self) -> Iterator[NumberedJson]:
+        """Iterate over the rows as unchecked JSON text, or their errors.
+
+        Raises:
+            DataError: The part is unreadable or damaged.
+        """
+        return READERS[self.part.format](self.part, self.encoding)
+
+    def __iter__(self) -> Iterator[TableRow]:
+        for number, text in self.raw():
+            if isinstance(text, BrokenRowError):
+                raise text
+            yield TableRow(number, parsed(text, self.part.name, number))
+
+    def sample(self, most_bytes: int) -> tuple[list[NumberedJson], float]:
+        """Sample rows of the part, and estimate how many rows of the part each sampled row stands for.
+
+        Lines of a plain JSONL file are taken from stretches all over it: a row that a stretch begins within is skipped,
+        and row numbers beyond the first stretch are estimated. Of other files the first rows are taken.
+
+        Args:
+            most_bytes: approximate number of bytes to read.
+
+        Raises:
+            DataError: The part is unreadable or damaged.
+        """
+        size = self.part.size_bytes
+        if self.part.format == "jsonl" and not self.part.packing and self.encoding == "utf-8" and size > most_bytes:
+            return self._spread(most_bytes)
+        rows, taken = list[NumberedJson](), 0
+        with closing(_closable(self.raw())) as stream:
+            for number, text in stream:
+                rows.append((number, text))
+                taken += len(text) if isinstance(text, str) else 1
+                if taken > most_bytes:
+                    # The unpacked size is not known beforehand; text packs to about a third.
+                    whole = size * (3 if self.part.packing or self.part.format == "parquet" else 1)
+                    return rows, max(1.0, whole / taken)
+        return rows, 1.0
+
+    def _spread(self, most_bytes: int) -> tuple[list[NumberedJson], float]:
+        size = self.part.size_bytes
+        each = most_bytes // _STRETCHES
+        rows, taken = list[NumberedJson](), 0
+        for stretch in range(_STRETCHES):
+            start = stretch * (size // _STRETCHES)
+            with opened(self.part, max(0, start - 1)) as stream:
+                text = stream.read(each + 1)
+                text += stream.readline(each)
+            begin = text.find(b"\n") + 1 if stretch else 0
+            lines = text[begin : text.rfind(b"\n") + 1].split(b"\n")[:-1]
+            per_row = taken / len(rows) if rows else 0.0
+            first = int((start + begin) / per_row) if per_row else 1
+            rows.extend(self._lines(lines, first))
+            taken += sum(map(len, lines)) + len(lines)
+        return rows, size / max(taken, 1)
+
+    def _lines(self, lines: list[bytes], first: int) -> Iterator[NumberedJson]:
+        for number, line in enumerate(lines, start=first):
+            try:
+                text = line.decode("utf-8-sig").strip()
+            except UnicodeDecodeError as error:
+                yield (
+                    number,
+                    BrokenRowError(
+                        f"A line of {self.part.name} (about line {number}) is not UTF-8: byte {error.start + 1} is "
+                        f"0x{line[error.start]:02X}.",
+                        "Correct it, or name what the file is in data.encoding.",
+                        "not UTF-8",
+                    ),
+                )
+            else:
+                if text:
+                    yield number, text
+
+
+def _closable(rows: Iterator[NumberedJson]) -> Any:
+    return rows if hasattr(rows, "close") else (row for row in rows)
+
+
+def read_table(path: Path, encoding: str = "utf-8") -> Table:
+    """Open one data file after checking that it has rows.
+
+    Raises:
+        DataError: The file is missing, of no known kind, damaged at its beginning, or has no rows.
+    """
+    found = find_parts([str(path)])
+    table = Table(found.parts[0], encoding)
+    if next(iter(table.raw()), None) is None:
+        raise no_rows(table.part.name)
+    return table
+
+
+def no_rows(name: str) -> DataError:
+    """Return the error for a part without rows."""
+    return DataError(
+        f"The data file {name} has no rows: nothing but blank space, a header or an empty list.",
+        "Check that it was saved or copied completely.",
+    )
+
+
+def as_text(values: dict[str, Any]) -> str:
+    """Convert a row to JSON text."""
+    return json.dumps(values, default=str)

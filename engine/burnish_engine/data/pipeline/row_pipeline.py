@@ -1,0 +1,350 @@
+"""Turns rows into documents: parses each row, checks its content, renders it with the chat template, tokenizes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.data.files.formats import parsed
+from burnish_engine.data.files.problems import BrokenRowError, RowError, RowRef
+from burnish_engine.data.rows import content_checks
+from burnish_engine.data.rows.conversation import Conversation
+from burnish_engine.data.rows.media import has_media_tag
+from burnish_engine.data.rows.near_duplicates import minhash_bands
+from burnish_engine.data.rows.row_log import RowLog
+from burnish_engine.data.rows.shapes import ColumnLayout
+from burnish_engine.data.templates.row_renderer import RowRenderer
+from burnish_engine.data.templates.spans import RenderedRow
+from burnish_engine.data.templates.template import ChatTemplate
+from burnish_engine.data.tokens.pack import DATA_ORDER
+from burnish_engine.data.tokens.shard import BAND_COUNT, Shard
+from burnish_engine.data.tokens.split_rows import split_anywhere, split_chat, split_text
+from burnish_engine.data.tokens.tokenize import Encoded, Encoder, Flags, Ids, TokenizerParts
+
+SPLITTING = ("auto", "split")
+"""Values of `data.overlong` that split a long text into several documents."""
+
+
+@dataclass(frozen=True)
+class TemplateSource:
+    """A chat template as plain values that another process can be given.
+
+    Attributes:
+        source: Jinja source.
+        special_tokens: special tokens, as `ChatTemplate` takes them.
+        today: date for a template that asks for it.
+        file: path that it was read from, for messages.
+    """
+
+    source: str
+    special_tokens: dict[str, Any]
+    today: date
+    file: str = field(default="", repr=False)  # `key` hashes the representation
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """All settings that decide what becomes of a row.
+
+    Attributes:
+        tokenizer: parts of the tokenizer.
+        template: source of the chat template.
+        data: the recipe's data section.
+        order: version of the data order; in order 1, long texts are split anywhere.
+    """
+
+    tokenizer: TokenizerParts
+    template: TemplateSource
+    data: DataSection
+    order: int = DATA_ORDER
+
+    def key(self, *, texts: bool) -> str:
+        """Return a hash that is equal where rows become the same documents with the same log.
+
+        Args:
+            texts: whether there are plain texts among the rows, which `data.overlong = "auto"` splits.
+        """
+        data = self.data
+        splits = data.overlong == "split" or (texts and data.overlong == "auto")
+        split = (data.max_length, self.order) if splits else ()
+        settings = (data.shape, tuple(data.columns), data.encoding, data.learn, data.system_prompt, split)
+        actions = (
+            data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
+            data.tools, data.placeholders,
+        )  # fmt: skip
+        whole = repr((self.tokenizer, self.template, settings, actions))
+        return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Some rows of one part.
+
+    Attributes:
+        source: index of the part.
+        name: name of the part.
+        layout: meaning of the part's columns.
+        position: index of the first row among the part's rows, from 0.
+        rows: rows as (number, JSON text, reason why the row cannot be read or an empty text).
+    """
+
+    source: int
+    name: str
+    layout: ColumnLayout
+    position: int
+    rows: Sequence[tuple[int, str, str]]
+
+
+@dataclass(frozen=True)
+class _UsableRow:
+    position: int
+    row: int
+    conversation: Conversation
+    rendered: RenderedRow
+
+
+class RowPipeline:
+    """Turns batches of rows into shards of documents.
+
+    Args:
+        spec: settings that decide what becomes of a row.
+    """
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        parts, template = spec.tokenizer, spec.template
+        self._data, self._order = spec.data, spec.order
+        self._encoder = Encoder(parts)
+        self._renderer = RowRenderer(
+            ChatTemplate(template.source, template.special_tokens, today=template.today, file=template.file),
+            parts.eos_token,
+            parts.added,
+            text_bos=parts.adds_bos,
+            learn=self._data.learn,
+        )
+        special = sorted(set(parts.special), key=len, reverse=True)
+        self._control_tokens = re.compile("|".join(map(re.escape, special)) or "(?!)")
+
+    def process(self, batch: RowBatch) -> Shard:
+        """Turn a batch of rows into documents.
+
+        Raises:
+            BrokenRowError: A row cannot be read, and the recipe does not say to go on without such.
+            DataError: The template is hostile.
+        """
+        log = RowLog(rows=len(batch.rows))
+        read = [self._read(batch, row, log) for row in batch.rows]
+        usable = list[_UsableRow]()
+        for index, row in enumerate(self._rendered(read)):
+            number = batch.rows[index][0]
+            ref = RowRef(batch.source, number)
+            if isinstance(row, RowError):
+                log.dropped.add(row.reason, ref)
+                continue
+            for piece, rendered in row:
+                self._log_rendering(piece, rendered, ref, log)
+                usable.append(_UsableRow(batch.position + index, number, piece, rendered))
+        encoded = self._encoder.encode_with_offsets([item.rendered for item in usable])
+        return self._shard(batch.source, usable, encoded, log)
+
+    def _read(self, batch: RowBatch, row: tuple[int, str, str], log: RowLog) -> Conversation | RowError:
+        """Parse a row and check its content; return the conversation, or the reason why the row is dropped.
+
+        Raises:
+            BrokenRowError: The row cannot be read, and the recipe does not drop such rows.
+        """
+        number, text, problem = row
+        try:
+            if problem:
+                raise RowError(problem)
+            conversation = self.conversation(batch.layout, batch.name, number, text)
+            self._check_content(conversation, RowRef(batch.source, number), log)
+        except RowError as error:
+            return error
+        return conversation
+
+    def _rendered(
+        self, rows: Sequence[Conversation | RowError]
+    ) -> Iterator[list[tuple[Conversation, RenderedRow]] | RowError]:
+        """Yield each row's pieces with their renderings, or the reason why the row cannot be used."""
+        pieces = self._pieces([row for row in rows if not isinstance(row, RowError)])
+        rendered = iter(self._renderer.render([piece for row in pieces for piece in row]))
+        cut = iter(pieces)
+        for row in rows:
+            if isinstance(row, RowError):
+                yield row
+                continue
+            pairs, error = list[tuple[Conversation, RenderedRow]](), None
+            for piece in next(cut):
+                text = next(rendered)
+                if isinstance(text, RowError):
+                    error = error or text
+                else:
+                    pairs.append((piece, text))
+            yield error or pairs
+
+    def conversation(self, layout: ColumnLayout, name: str, number: int, text: str) -> Conversation:
+        """Parse a row into a conversation.
+
+        Raises:
+            RowError: The row cannot be used, or it cannot be read and the recipe drops such rows.
+            BrokenRowError: The row cannot be read, and the recipe does not drop such rows.
+        """
+        try:
+            values = parsed(text, name, number)
+        except BrokenRowError as error:
+            if self._data.broken_rows == "drop":
+                raise RowError(error.reason) from None
+            raise
+        return layout.conversation(values, number, name, self._data.system_prompt)
+
+    def _pieces(self, conversations: Sequence[Conversation]) -> Sequence[Sequence[Conversation]]:
+        """Return the pieces of each conversation: several where it is too long and the recipe splits such chats."""
+        if self._data.overlong != "split":
+            return [[conversation] for conversation in conversations]
+        longest = self._data.max_length
+        return [
+            [conversation] if conversation.text is not None or tokens <= longest else self._exchanges(conversation)
+            for conversation, tokens in zip(conversations, self._lengths(conversations), strict=True)
+        ]
+
+    def _exchanges(self, conversation: Conversation) -> Sequence[Conversation]:
+        return split_chat(conversation, self._data.max_length, lambda piece: self._lengths([piece])[0])
+
+    def _lengths(self, conversations: Sequence[Conversation]) -> list[int]:
+        """Count the tokens of each conversation; one that cannot be rendered counts as longer than any limit."""
+        rendered = self._renderer.render(conversations)
+        encoded = iter(self._encoder.encode([text for text in rendered if not isinstance(text, RowError)]))
+        return [2**31 if isinstance(text, RowError) else len(next(encoded)[0]) for text in rendered]
+
+    def _check_content(self, conversation: Conversation, ref: RowRef, log: RowLog) -> None:
+        """Run the content checks on a row and log what they find, tool calls and reasoning included.
+
+        Raises:
+            RowError: A check finds something that the recipe drops rows for.
+        """
+        texts = [conversation.text or "", *(message.content for message in conversation.messages)]
+        whole = "\n".join(texts)
+        data = self._data
+        control = next(filter(None, map(self._control_tokens.search, texts)), None)
+        if conversation.spans is not None:
+            control = None  # rows of segments spell their tokens out on purpose
+        placeholder = content_checks.placeholder_in(conversation)
+        degenerate = content_checks.degenerate_in(conversation)
+        unwritten = conversation.tools and not self._renderer.takes_tools
+        found = [
+            *((what, data.secrets) for what in content_checks.secrets_in(whole)),
+            *((what, data.damaged) for what in content_checks.damage_in(whole)),
+            *([(degenerate, data.degenerate)] if degenerate else []),
+            *([(content_checks.EMAIL, data.addresses)] if content_checks.addresses_in(whole) else []),
+            *([(content_checks.CONTROL, data.control_tokens)] if control else []),
+            *([(content_checks.TOOLS_NOT_WRITTEN, data.tools)] if unwritten else []),
+            *([(content_checks.PLACEHOLDER, data.placeholders)] if placeholder else []),
+            *([(content_checks.MEDIA_TAG, "keep")] if has_media_tag(texts) else []),
+        ]
+        for what, setting in found:
+            if setting == "drop":
+                raise RowError(f"looks like {what}" if what in content_checks.SECRETS else what)
+        for what, _ in found:
+            log.noticed.add(what, ref)
+        if control:
+            log.control_example = log.control_example or control[0]
+        if placeholder:
+            log.first_texts.setdefault(content_checks.PLACEHOLDER, placeholder)
+        log.tool_call_rows += any("tool_calls" in message.extras for message in conversation.messages)
+        log.reasoning_rows += any("reasoning_content" in message.extras for message in conversation.messages)
+
+    def _log_rendering(self, conversation: Conversation, rendered: RenderedRow, ref: RowRef, log: RowLog) -> None:
+        if conversation.text is not None:
+            return
+        if rendered.turn_end:
+            log.turn_ends = sorted({*log.turn_ends, rendered.turn_end})
+        elif conversation.messages[-1].role == "assistant":
+            log.noticed.add(content_checks.NO_TURN_END, ref)
+        if rendered.prompt_differs:
+            log.noticed.add(content_checks.PROMPT_DIFFERS, ref)
+
+    def _documents(self, item: _UsableRow, row: Encoded) -> Iterator[_DocumentPiece]:
+        """Yield a row's documents: one, or several where a long text is split."""
+        text, longest = item.conversation.text, self._data.max_length
+        whole, digest = conversation_text(item.conversation), _digest(item.conversation)
+        if self._data.overlong == "split" and self._order == 1:
+            band = minhash_bands(whole)
+            for ids, supervised in split_anywhere(row.ids, row.supervised, longest if text is not None else 0):
+                yield _DocumentPiece(ids, supervised, _with_ids(digest, ids), band)
+        elif text is not None and self._data.overlong in SPLITTING:
+            for piece, (begin, end) in split_text(text, row, longest, self._encoder.bos(item.rendered)):
+                yield _DocumentPiece(
+                    piece.ids, piece.supervised, _with_ids(digest, piece.ids), minhash_bands(text[begin:end])
+                )
+        else:
+            yield _DocumentPiece(row.ids, row.supervised, digest, minhash_bands(whole))
+
+    def _shard(self, source: int, usable: Sequence[_UsableRow], encoded: Sequence[Encoded], log: RowLog) -> Shard:
+        tokens, spans, rows = list[Ids](), list[Any](), list[tuple[int, int]]()
+        token_ends, span_ends, digests, bands = list[int](), list[int](), list[int](), list[Any]()
+        for item, row in zip(usable, encoded, strict=True):
+            for piece in self._documents(item, row):
+                found = _supervised_spans(piece.supervised)
+                tokens.append(piece.ids)
+                spans.append(found)
+                token_ends.append((token_ends[-1] if token_ends else 0) + len(piece.ids))
+                span_ends.append((span_ends[-1] if span_ends else 0) + len(found))
+                rows.append((item.row, item.position))
+                digests.append(piece.digest)
+                bands.append(piece.bands)
+        places = np.array(rows, dtype=np.int64).reshape(-1, 2)
+        log.used = len(np.unique(places[:, 1]))
+        return Shard(
+            tokens=np.concatenate(tokens).astype(np.int32) if tokens else np.zeros(0, dtype=np.int32),
+            token_ends=np.array(token_ends, dtype=np.int64),
+            spans=np.concatenate(spans).astype(np.int32) if spans else np.zeros((0, 2), dtype=np.int32),
+            span_ends=np.array(span_ends, dtype=np.int64),
+            rows=places[:, 0].copy(),
+            sources=np.full(len(places), source, dtype=np.int64),
+            positions=places[:, 1].copy(),
+            digests=np.array(digests, dtype=np.int64),
+            bands=np.array(bands, dtype=np.uint32).reshape(-1, BAND_COUNT),
+            log=log,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _DocumentPiece:
+    ids: Ids
+    supervised: Flags
+    digest: int
+    bands: Any
+
+
+def conversation_text(conversation: Conversation) -> str:
+    """Return a row's text without the system message, which many rows share."""
+    if conversation.text is not None:
+        return conversation.text
+    return "\n".join(message.content for message in conversation.messages if message.role != "system")
+
+
+def _digest(conversation: Conversation) -> int:
+    hashed = blake2b(digest_size=8)
+    parts: list[Any] = [conversation.text, conversation.messages, conversation.tools]
+    for part in [*parts, *([conversation.spans] if conversation.spans else [])]:
+        hashed.update(repr(part).encode("utf-8", "surrogatepass"))
+    return int.from_bytes(hashed.digest(), "little", signed=True)
+
+
+def _with_ids(digest: int, ids: Ids) -> int:
+    """Return the digest of one piece of a row, from the row's digest and the piece's token ids."""
+    hashed = blake2b(digest.to_bytes(8, "little", signed=True) + ids.tobytes(), digest_size=8)
+    return int.from_bytes(hashed.digest(), "little", signed=True)
+
+
+def _supervised_spans(flags: Flags) -> Any:
+    """Return [spans, 2] the first and one past the last index of each run of supervised tokens."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return edges.reshape(-1, 2)

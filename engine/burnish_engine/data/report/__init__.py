@@ -1,0 +1,1 @@
+"""Describes a prepared dataset for people: figures, findings and warnings."""

@@ -1,0 +1,265 @@
+"""Lists the problems of a dataset: in which rows each occurs, and which recipe setting deals with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import PurePath
+
+import numpy as np
+
+from burnish_engine.contract.facts.data_report import ColumnReading, CutLine, Finding, RowPlace, Setting
+from burnish_engine.contract.plain_text import printable
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.data.files.problems import RowRef, RowTally, shorten
+from burnish_engine.data.pipeline.select import DuplicateRows
+from burnish_engine.data.rows import content_checks
+from burnish_engine.data.rows.column_readings import CandidateReading
+from burnish_engine.data.rows.content_parts import NEEDS_MEDIA, NOT_A_REPLY, PARTLY_SUPERVISED
+from burnish_engine.data.rows.part_rows import RowSource
+from burnish_engine.data.rows.row_log import RowLog
+from burnish_engine.data.rows.shapes import BAD_REPLY
+from burnish_engine.data.tokens.documents import ShardedDocuments
+
+FROM_RECIPE = "as the recipe says"
+"""Explanation of a column reading that the recipe sets."""
+_LEFT_OUT = {
+    NEEDS_MEDIA: "media",
+    PARTLY_SUPERVISED: "masks",
+    NOT_A_REPLY: "masks",
+    BAD_REPLY: "bad_replies",
+}
+"""Reasons for dropping rows that become findings, because the data was made for another kind of training: reason to
+kind of finding."""
+_CUTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+_DROP = "leaves such rows out"
+
+_DEDUPE = Setting(key="data.duplicates", value="drop", says="keeps the first of equal rows")
+_DEDUPE_NEAR = Setting(key="data.duplicates", value="drop_near", says="keeps the first of nearly equal rows")
+_NO_LEAKS = Setting(key="data.leaks", value="drop", says="leaves them out of the training rows")
+_NO_SECRETS = Setting(key="data.secrets", value="drop", says=_DROP)
+_NO_DEGENERATE = Setting(key="data.degenerate", value="drop", says=_DROP)
+_NO_ADDRESSES = Setting(key="data.addresses", value="drop", says=_DROP)
+_NO_DAMAGE = Setting(key="data.damaged", value="drop", says=_DROP)
+_NO_CONTROL = Setting(key="data.control_tokens", value="drop", says=_DROP)
+_NO_LONG = Setting(key="data.overlong", value="drop", says=_DROP)
+_SPLIT_LONG = Setting(key="data.overlong", value="split", says="makes several rows of them")
+_NO_PLACEHOLDERS = Setting(key="data.placeholders", value="drop", says=_DROP)
+_NO_TOOLS = Setting(key="data.tools", value="drop", says=_DROP)
+
+
+@dataclass(frozen=True)
+class LongRows:
+    """Counts of the rows longer than max_length, by what was done with them.
+
+    Attributes:
+        truncated: rows that are cut.
+        lost_share: share of all tokens that lies behind the cuts, 0 to 1.
+        continued: rows that were split into several documents.
+        further: number of documents beyond the first of each such row.
+    """
+
+    truncated: RowTally
+    lost_share: float
+    continued: RowTally
+    further: int
+
+
+def findings(
+    log: RowLog,
+    duplicates: DuplicateRows,
+    data: DataSection,
+    names: Sequence[str],
+    *,
+    lengths: LongRows,
+    held_out: int,
+) -> list[Finding]:
+    """List all findings, those with the most rows first.
+
+    Args:
+        log: counts and examples of what was noticed in the rows.
+        duplicates: documents that equal or nearly equal others.
+        data: the recipe's settings.
+        names: name of each part.
+        lengths: counts of rows longer than max_length.
+        held_out: number of held-out rows.
+    """
+    found = [
+        *_duplicate_findings(duplicates, data, held_out, names),
+        *_content_findings(log, data, names),
+        *_length_findings(lengths, data, names),
+    ]
+    return sorted(found, key=lambda finding: -finding.rows)
+
+
+def row_places(rows: Iterable[RowRef], names: Sequence[str]) -> list[RowPlace]:
+    """Give rows the names of their files, each row once, in order.
+
+    Args:
+        rows: reference of each row.
+        names: name of each part.
+    """
+    return [RowPlace(file=names[ref.source], row=ref.row) for ref in sorted(set(rows))]
+
+
+def _duplicate_findings(
+    duplicates: DuplicateRows, data: DataSection, held_out: int, names: Sequence[str]
+) -> Iterator[Finding]:
+    if duplicates.same.total and data.duplicates == "keep":
+        yield _finding("duplicates", "{rows} the same as an earlier row", duplicates.same, [_DEDUPE], names)
+    if duplicates.near.total and data.duplicates != "drop_near":
+        more = "" if duplicates.searched else " (the search was ended early, so there are more)"
+        says = f"{{rows}} nearly the same as an earlier row{more}"
+        yield _finding("near_duplicates", says, duplicates.near, [_DEDUPE_NEAR], names)
+    if duplicates.leaks.total and data.leaks == "keep":
+        says = f"{duplicates.leaks.total} of {held_out} held-out rows are also among the training rows"
+        yield _finding("leaks", says, duplicates.leaks, [_NO_LEAKS], names)
+    if duplicates.near_leaks.total and data.leaks == "keep":
+        says = f"{duplicates.near_leaks.total} of {held_out} held-out rows are nearly the same as a training row"
+        yield _finding("near_leaks", says, duplicates.near_leaks, [_NO_LEAKS], names)
+
+
+def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
+    placeholder = f", such as {shorten(log.first_texts.get(content_checks.PLACEHOLDER, ''), 40)}"
+    control = f", such as {printable(log.control_example)}, which becomes that token"
+    kinds = {
+        **dict.fromkeys(content_checks.SECRETS, ("secrets", "{rows} what looks like " + "{what}", [_NO_SECRETS])),
+        content_checks.EMAIL: ("addresses", "{rows} an e-mail address", [_NO_ADDRESSES]),
+        **dict.fromkeys(
+            (content_checks.REPEATED, content_checks.ECHO, content_checks.SHORTEST),
+            ("degenerate", "{rows} {what}", [_NO_DEGENERATE]),
+        ),
+        content_checks.GARBLED: ("encoding", "{rows} {what}", [*_encodings(data), _NO_DAMAGE]),
+        content_checks.REPLACED: ("encoding", "{rows} {what}", [_NO_DAMAGE]),
+        content_checks.CONTROL: ("control_tokens", f"{{rows}} {{what}}{control}", [_NO_CONTROL]),
+        content_checks.TOOLS_NOT_WRITTEN: ("tools", "{rows} {what}", [_NO_TOOLS]),
+        content_checks.PLACEHOLDER: ("placeholders", "{rows} {what}" + placeholder, [_NO_PLACEHOLDERS]),
+        content_checks.MEDIA_TAG: ("media", "{rows} {what}", []),
+    }
+    for what, count in log.noticed.counts.items():
+        if what not in kinds:
+            continue
+        kind, says, actions = kinds[what]
+        tally = RowTally({what: count}, {what: log.noticed.examples.get(what, [])})
+        yield _finding(kind, says.replace("{what}", what), tally, actions, names, verb=("holds", "hold"))
+    for reason, kind in _LEFT_OUT.items():
+        if count := log.dropped.counts.get(reason, 0):
+            tally = RowTally({reason: count}, {reason: log.dropped.examples.get(reason, [])})
+            found = _finding(kind, f"{{rows}} left out: {reason}", tally, [], names)
+            yield found.model_copy(update={"dropped": reason})
+
+
+def _encodings(data: DataSection) -> list[Setting]:
+    if data.encoding != "utf-8":
+        return []
+    return [Setting(key="data.encoding", value="cp1252", says="reads the files as Windows-1252")]
+
+
+def _length_findings(lengths: LongRows, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
+    if lengths.truncated.total:
+        says = f"{{rows}} cut to {data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens"
+        actions = [_NO_LONG] if data.overlong == "split" else [_NO_LONG, _SPLIT_LONG]
+        yield _finding("overlong", says, lengths.truncated, actions, names)
+    if lengths.continued.total:
+        says = f"{{rows}} longer than {data.max_length} tokens; what follows goes on in {lengths.further} further rows"
+        yield _finding("continued", says, lengths.continued, [_NO_LONG], names)
+
+
+def _finding(
+    kind: str,
+    says: str,
+    tally: RowTally,
+    actions: Sequence[Setting],
+    names: Sequence[str],
+    *,
+    verb: tuple[str, str] = ("is", "are"),
+) -> Finding:
+    count = tally.total
+    first = row_places(chain.from_iterable(tally.examples.values()), names)
+    rows = f"One row {verb[0]}" if count == 1 else f"{count} rows {verb[1]}"
+    return Finding(kind=kind, says=says.replace("{rows}", rows) + ".", rows=count, first=first, actions=list(actions))
+
+
+def finding_text(finding: Finding, *, several: bool) -> str:
+    """Word a finding as one warning: what it is, in which rows, and which settings help.
+
+    Args:
+        finding: finding to word.
+        several: whether there are several files, so that a row's number alone does not say where it is.
+    """
+    where = ""
+    if finding.first:
+        more = " ..." if finding.rows > len(finding.first) else ""
+        where = f" (row{'s' if finding.rows > 1 else ''} {row_list_text(finding.first, several=several)}{more})"
+    does = " or ".join(f'{action.key} = "{action.value}" {action.says}' for action in finding.actions)
+    return f"{finding.says.removesuffix('.')}{where}.{f' {does}.' if does else ''}"
+
+
+def row_list_text(places: Iterable[RowPlace], *, several: bool) -> str:
+    """List rows by number, and by file where there are several files: 3, 17 of a.jsonl; 4 of b.jsonl.
+
+    Args:
+        places: rows in order.
+        several: whether there are several files.
+    """
+    by_file = groupby(places, key=lambda place: place.file)
+    return "; ".join(
+        f"{', '.join(str(place.row) for place in of_file)}{f' of {PurePath(file).name}' if several else ''}"
+        for file, of_file in by_file
+    )
+
+
+def cut_lines(documents: ShardedDocuments, used: Sequence[int] | np.ndarray, longest: int) -> list[CutLine]:
+    """Compute how much common values of max_length, and the recipe's own, would cut.
+
+    Args:
+        documents: all documents.
+        used: numbers of the documents to count.
+        longest: the recipe's max_length, tokens.
+    """
+    lengths = documents.whole_lengths[used].astype(np.int64)
+    supervised = documents.whole_supervised_tokens[used]
+    lines = []
+    for cut in sorted({*_CUTS, longest}):
+        over = lengths > cut
+        if cut != longest and not over.any():
+            continue
+        kept = documents.supervised_within(cut)[used]
+        lines.append(
+            CutLine(
+                max_length=cut,
+                rows_cut=int(over.sum()),
+                tokens_lost=int((lengths - np.minimum(lengths, cut)).sum()),
+                learned_lost=int((supervised - kept).sum()),
+            )
+        )
+    return lines
+
+
+def column_readings(source: RowSource) -> list[ColumnReading]:
+    """List the ways to read a part's columns, the one in use first, each with an example."""
+    in_use = source.layout
+    same = [(one.layout.shape, one.layout.columns) == (in_use.shape, in_use.columns) for one in source.readings]
+    used = [reading for reading, equal in zip(source.readings, same, strict=True) if equal and not in_use.from_recipe]
+    others = [reading for reading, equal in zip(source.readings, same, strict=True) if not equal]
+    chosen = used or [CandidateReading(in_use, 1.0, FROM_RECIPE)]
+    example = next(iter(source.values()), {})
+    return [_reading(reading, example) for reading in [*chosen[:1], *others[:4]]]
+
+
+def _reading(reading: CandidateReading, example: dict[str, object]) -> ColumnReading:
+    columns = reading.layout.columns
+    return ColumnReading(
+        shape=reading.layout.shape,
+        columns=columns,
+        confidence=round(reading.confidence, 3),
+        says=reading.why,
+        example={meaning: shorten(example.get(name, ""), 200) for meaning, name in columns.items()},
+        settings=[
+            Setting(key="data.shape", value=reading.layout.shape, says="reads it so"),
+            Setting(
+                key="data.columns", value=[f"{meaning}={name}" for meaning, name in columns.items()], says="says which"
+            ),
+        ],
+    )

@@ -1,0 +1,321 @@
+"""Parses the turns of a row, in the many dialects of public datasets, into a conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from burnish_engine.data.files.problems import RowError, shorten
+from burnish_engine.data.rows.content_parts import PARTLY_SUPERVISED, ContentParts, is_supervised, split_content
+
+ROLE_KEYS = ("role", "from", "speaker", "author")
+"""Keys of a turn that name its speaker."""
+_MOST_LEVELS = 100  # nesting of a tool or its arguments; Python's recursion limit lies some hundreds of levels higher
+_CONTENT_KEYS = ("content", "value", "text", "message", "utterance")
+_REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thoughts", "thought")
+_ROLES = {
+    "system": "system", "developer": "system", "sys": "system", "context": "system",
+    "user": "user", "human": "user", "prompter": "user", "customer": "user", "client": "user", "usr": "user",
+    "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
+    "ai": "assistant", "gpt-4": "assistant", "gpt4": "assistant", "bard": "assistant", "bing": "assistant",
+    "claude": "assistant", "agent": "assistant", "chatbot": "assistant", "answer": "assistant",
+    "tool": "tool", "function": "tool", "observation": "tool", "ipython": "tool", "tool_response": "tool",
+    "tool-response": "tool", "function_response": "tool", "function-response": "tool", "tool_result": "tool",
+    "tool_results": "tool", "function_result": "tool",
+    "function_call": "call", "function-call": "call", "tool_call": "call", "tool-call": "call", "tool_calls": "call",
+}  # fmt: skip
+"""Name of a role in datasets to the role; "call" is an assistant's turn whose text is a tool call as JSON."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn.
+
+    Attributes:
+        role: system, user, assistant or tool.
+        content: text of the turn.
+        extras: further fields for chat templates: tool_calls, reasoning_content, tool_call_id, name.
+        supervised: False where the row excludes this reply from training (OpenAI's weight 0).
+    """
+
+    role: str
+    content: str
+    extras: dict[str, Any] = field(default_factory=dict)
+    supervised: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the turn as the dictionary that chat templates take."""
+        return {"role": self.role, "content": self.content, **self.extras}
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One usable row.
+
+    Attributes:
+        messages: turns of the chat; empty for plain text.
+        text: plain text of a row of the text or segments shape, else None.
+        row: number of the row in its file, from 1.
+        file: path of the file.
+        tools: tools that the assistant may call, as JSON schemas.
+        spans: supervised characters of the text as (start, end), ascending; None unless the shape is segments.
+    """
+
+    messages: tuple[Message, ...]
+    text: str | None
+    row: int
+    file: str
+    tools: tuple[Any, ...] = ()
+    spans: tuple[tuple[int, int], ...] | None = None
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return the turns as the dictionaries that chat templates take."""
+        return [message.as_dict() for message in self.messages]
+
+
+def turns_in(value: Any) -> list[Any] | None:
+    """Return the list of turns in a cell, which CSV and some Parquet files hold as JSON text; None without one."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, list) else None
+
+
+def chat_in(value: Any) -> list[Any] | None:
+    """Return the turns in a cell that holds objects with roles, or one such object; None where it holds plain text."""
+    turns = [value] if isinstance(value, dict) else turns_in(value)
+    if not turns or not all(isinstance(turn, dict) for turn in turns):
+        return None
+    return turns if any(key in turns[0] for key in ROLE_KEYS) or speakers_in(turns[0]) else None
+
+
+def speakers_in(turn: Any) -> list[str]:
+    """Return the keys of a turn whose keys are its speakers, such as {"human": ..., "assistant": ...}; else none."""
+    if not isinstance(turn, dict) or any(key in turn for key in ROLE_KEYS):
+        return []
+    named = [key for key, value in turn.items() if isinstance(value, str)]
+    return named if all(key.strip().lower() in _ROLES for key in named) else []
+
+
+def is_reply(turn: Any) -> bool:
+    """Whether a turn is a reply of the assistant or contains one."""
+    if not isinstance(turn, dict):
+        return isinstance(turn, list)
+    names = [turn[key] for key in ROLE_KEYS if isinstance(turn.get(key), str)][:1] or speakers_in(turn)
+    return any(_ROLES.get(name.strip().lower()) in ("assistant", "call") for name in names)
+
+
+def messages_of(turns: Sequence[Any]) -> list[Message]:
+    """Parse the turns of a chat, in any dialect.
+
+    Raises:
+        RowError: A turn cannot be understood.
+    """
+    if not turns:
+        raise RowError("empty conversation")
+    if all(isinstance(turn, list) and len(turn) == 2 for turn in turns):  # [[question, answer], ...]
+        roles = ("user", "assistant")
+        return [
+            Message(role, text_of(part, "message")) for turn in turns for role, part in zip(roles, turn, strict=True)
+        ]
+    messages = list[Message]()
+    for turn in turns:
+        speakers = speakers_in(turn)
+        for one in [{"role": name, "content": turn[name]} for name in speakers] or [turn]:
+            role, found = _messages_in(one)
+            if role == "call" and messages and messages[-1].role == "assistant":
+                messages[-1] = _with_calls(messages[-1], found[0])  # a call belongs to the reply before it
+            else:
+                messages.extend(found)
+    return messages
+
+
+def _with_calls(reply: Message, call: Message) -> Message:
+    """Join a reply with the tool calls of the turn that follows it.
+
+    Raises:
+        RowError: Only one of the two is supervised.
+    """
+    if reply.supervised != call.supervised:
+        raise RowError(PARTLY_SUPERVISED)
+    calls = [*reply.extras.get("tool_calls", ()), *call.extras["tool_calls"]]
+    return replace(reply, extras={**reply.extras, "tool_calls": calls})
+
+
+def _messages_in(turn: Any) -> tuple[str, list[Message]]:
+    """Parse a turn into its role and its messages: several where parts of it are tool results.
+
+    Raises:
+        RowError: The turn is not an object, has no known role, or has neither text nor a tool call.
+    """
+    if not isinstance(turn, dict):
+        raise RowError("a message is not an object")
+    role = next((turn[key] for key in ROLE_KEYS if turn.get(key) is not None), None)
+    if not isinstance(role, str):
+        raise RowError("a message has no role")
+    known = _ROLES.get(role.strip().lower())
+    if known is None:
+        raise RowError(f'unknown role "{shorten(role, 30)}"')
+    content = next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None)
+    if known == "tool" and (isinstance(content, dict) or _is_json_list(content)):
+        content = json.dumps(content, ensure_ascii=False)
+    parts = split_content(content) if isinstance(content, list) else None
+    supervised = is_supervised(turn, known, parts)
+    if known == "call":
+        calls = parts.calls or parts.text if parts else content
+        return known, [Message("assistant", "", {"tool_calls": calls_of(calls)}, supervised)]
+    results = [_answer(name, answer) for name, answer in parts.results] if parts else []
+    if results and not (parts and parts.text):
+        return known, results
+    extras = _extras(turn, known, parts)
+    if content is None and "tool_calls" in extras:
+        content = ""
+    text = valid_unicode(parts.text) if parts else text_of(content, "message")
+    return known, [*results, Message(known, text, extras, supervised)]
+
+
+def _extras(turn: dict[str, Any], role: str, parts: ContentParts | None) -> dict[str, Any]:
+    """Collect a turn's tool calls, reasoning, name and call id."""
+    extras: dict[str, Any] = {}
+    if role == "assistant":
+        calls = turn.get("tool_calls") or ([turn["function_call"]] if turn.get("function_call") else None)
+        calls = calls or (parts.calls if parts else None)
+        if calls:
+            extras["tool_calls"] = calls_of(calls)
+        thoughts = next((turn[key] for key in _REASONING_KEYS if turn.get(key)), None)
+        if thoughts is None and parts and parts.thoughts:
+            thoughts = parts.thoughts
+        if isinstance(thoughts, list) and split_content(thoughts).partly_supervised:
+            raise RowError(PARTLY_SUPERVISED)
+        if thoughts is not None:
+            extras["reasoning_content"] = text_of(thoughts, "reasoning")
+    for key in ("name", "tool_call_id"):
+        if isinstance(turn.get(key), str) and role == "tool":
+            extras[key] = valid_unicode(turn[key])
+    return extras
+
+
+def _answer(call: str, content: Any) -> Message:
+    """Build the message of a tool result that, as Anthropic writes it, stands within a user's turn."""
+    text = text_of(content, "tool result") if content is not None else ""
+    return Message("tool", text, {"tool_call_id": valid_unicode(call)} if call else {})
+
+
+def _is_json_list(content: Any) -> bool:
+    """Whether a tool's result is a JSON list of values, not a list of content parts."""
+    return isinstance(content, list) and not all(isinstance(part, dict) and "type" in part for part in content)
+
+
+def calls_of(value: Any) -> list[dict[str, Any]]:
+    """Convert tool calls to OpenAI's form with the arguments as an object, which templates take.
+
+    Raises:
+        RowError: The value is no tool call.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RowError("a tool call is not JSON") from None
+    calls = value if isinstance(value, list) else [value]
+    return [_call(call) for call in calls]
+
+
+def _call(call: Any) -> dict[str, Any]:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if isinstance(function, str) and isinstance(call, dict):
+        function = {"name": function, "arguments": call.get("arguments", call.get("parameters"))}
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise RowError("a tool call has no name")
+    arguments = function.get("arguments", function.get("parameters"))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            raise RowError("a tool call's arguments are not JSON") from None
+    if not isinstance(arguments, (dict, type(None))):
+        raise RowError("a tool call's arguments are not an object")
+    made: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": valid_unicode(function["name"]), "arguments": _valid_values(arguments or {})},
+    }
+    if isinstance(call, dict) and isinstance(call.get("id"), str):
+        made["id"] = valid_unicode(call["id"])
+    return made
+
+
+def tools_in(value: Any) -> tuple[Any, ...]:
+    """Parse the tools in a cell: a list of JSON schemas, or the JSON text of one.
+
+    Raises:
+        RowError: The cell holds neither.
+    """
+    if isinstance(value, str):
+        if not value.strip():
+            return ()
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RowError("the tools are not JSON") from None
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        raise RowError("the tools are not a list of objects")
+    return tuple(_valid_values(_tool(tool)) for tool in value)
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Convert a tool to OpenAI's form; Axolotl's files hold the parameters as JSON text."""
+    whole = tool if "function" in tool else {"type": "function", "function": tool}
+    function = whole["function"]
+    if not isinstance(function, dict) or not isinstance(function.get("parameters"), str):
+        return whole
+    try:
+        parameters = json.loads(function["parameters"])
+    except (ValueError, RecursionError):
+        raise RowError("a tool's parameters are not JSON") from None
+    return {**whole, "function": {**function, "parameters": parameters}}
+
+
+def text_of(value: Any, name: str) -> str:
+    """Return a text; a list of OpenAI's text parts is joined.
+
+    Raises:
+        RowError: The value is missing, not text, or not valid Unicode.
+    """
+    if value is None:
+        raise RowError(f"{name} without content")
+    if isinstance(value, list):
+        value = split_content(value).text
+    if not isinstance(value, str):
+        raise RowError(f"{name} content is not text")
+    return valid_unicode(value)
+
+
+def valid_unicode(text: str) -> str:
+    """Return the text if it is valid Unicode.
+
+    Raises:
+        RowError: The text holds half a surrogate pair, which JSON can spell and which is no character.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RowError("broken Unicode (half a surrogate pair)") from None
+    return text
+
+
+def _valid_values(value: Any, levels: int = _MOST_LEVELS) -> Any:
+    if isinstance(value, str):
+        return valid_unicode(value)
+    if not levels and isinstance(value, dict | list):
+        raise RowError("a tool or its call is nested too deeply")
+    if isinstance(value, dict):
+        return {valid_unicode(str(key)): _valid_values(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_valid_values(item, levels - 1) for item in value]
+    return value

@@ -1,0 +1,77 @@
+"""Lets a process limit its own memory and processor time, enforced by the operating system.
+
+POSIX systems use RLIMIT_AS, and a timer of processor time whose signal ends the process. Windows uses a job object, see
+`windows_job`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+_WINDOWS_TIME_UP = 1816  # ERROR_NOT_ENOUGH_QUOTA, the exit code of a process ended by its job's time limit
+
+if sys.platform == "win32":
+    from burnish_engine.data.sandbox import windows_job
+
+    def limit_memory(limit_bytes: int) -> int:
+        """Limit what this process may allocate; allocations beyond fail.
+
+        Args:
+            limit_bytes: the limit, bytes.
+
+        Returns:
+            The limit that holds, bytes.
+        """
+        windows_job.limit_memory(limit_bytes)
+        return limit_bytes
+
+    def limit_time(seconds: float) -> None:
+        """End this process when it has used some more processor time.
+
+        Args:
+            seconds: processor time from now, seconds; 0 lifts the limit.
+        """
+        windows_job.limit_time(seconds)
+
+    def ended_for_time(status: int) -> bool:
+        """Whether a process ended because of `limit_time`.
+
+        Args:
+            status: the process's return code, as `subprocess` gives it.
+        """
+        return status & 0xFFFFFFFF == _WINDOWS_TIME_UP
+
+else:
+    import resource
+
+    def limit_memory(limit_bytes: int) -> int:
+        """Limit the address space of this process; allocations beyond fail.
+
+        Args:
+            limit_bytes: the limit, bytes. A hard limit from outside stays.
+
+        Returns:
+            The limit that holds, bytes.
+        """
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if hard != resource.RLIM_INFINITY:
+            limit_bytes = min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, hard))
+        return limit_bytes
+
+    def limit_time(seconds: float) -> None:
+        """End this process when it has used some more processor time.
+
+        Args:
+            seconds: processor time from now, seconds; 0 lifts the limit.
+        """
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+    def ended_for_time(status: int) -> bool:
+        """Whether a process ended because of `limit_time`.
+
+        Args:
+            status: the process's return code, as `subprocess` gives it.
+        """
+        return status == -signal.SIGPROF

@@ -1,0 +1,1 @@
+"""Chooses, checks and renders chat templates, and finds the supervised characters of the rendered text."""

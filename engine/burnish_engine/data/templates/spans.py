@@ -1,0 +1,269 @@
+"""Finds the supervised characters of a rendered conversation: the assistant's replies with their end-of-turn token.
+
+`locate` finds the replies. A supervised span begins where the template's own generation prompt ends, so that the model
+learns exactly what it will have to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from burnish_engine.data.files.problems import RowError
+from burnish_engine.data.rows.conversation import Conversation
+from burnish_engine.data.sandbox.template_protocol import Messages, Template
+from burnish_engine.data.templates.locate import ReplyLocator, common_prefix_length, token_pattern
+from burnish_engine.data.templates.template_dialect import TemplateDialect, probe_chat
+
+Span = tuple[int, int]
+Learn = Literal["responses", "last", "everything"]
+
+NOT_LOCATED = "the reply could not be located in the rendered text"
+
+
+@dataclass(frozen=True)
+class RenderedRow:
+    """A row as text, with its supervised characters.
+
+    Attributes:
+        text: text to tokenize.
+        spans: supervised characters as (start, end), ascending, not overlapping.
+        add_bos: whether the beginning-of-sequence id stands before the text.
+        add_eos: whether the end-of-sequence id stands after the text; it is supervised.
+        turn_end: token that ends the last reply in the text; None where the text has none.
+        prompt_differs: whether the template's generation prompt is not how it renders the last reply's beginning.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    add_bos: bool = False
+    add_eos: bool = False
+    turn_end: str | None = None
+    prompt_differs: bool = False
+
+
+class _PromptMatch(NamedTuple):
+    """The comparison of the generation prompt before a reply with the rendering of all turns.
+
+    The prompt's text is not kept: for a long conversation, all prompts together are many times its length.
+
+    Attributes:
+        length: length of the rendering up to the reply with the generation prompt, characters; -1 where the template
+            does not take the turns.
+        common: length of the prefix that both renderings share, characters; -1 likewise.
+    """
+
+    length: int
+    common: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the rendering of all turns begins with the prompt."""
+        return self.length == self.common >= 0
+
+    @property
+    def differs(self) -> bool:
+        """Whether the template takes the turns, and the rendering of all turns does not begin with the prompt."""
+        return self.length != self.common
+
+
+class ChatRenderer:
+    """Renders conversations and finds their supervised characters.
+
+    Args:
+        template: chat template.
+        eos_token: the tokenizer's end-of-sequence token, if it has one.
+        added_tokens: texts of the tokenizer's added tokens.
+        learn: the recipe's data.learn: responses supervises every reply that its row does not exclude; last, the last
+            reply alone; everything, the whole text.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        eos_token: str | None,
+        added_tokens: Sequence[str],
+        *,
+        learn: Learn = "responses",
+    ) -> None:
+        self._template = template
+        self.dialect = TemplateDialect(template)
+        self._eos_token = eos_token
+        self._learn = learn
+        self._turn_end = token_pattern(self._turn_ends(added_tokens))
+        self._reply_locator = ReplyLocator(template, self._turn_end, self._closers())
+
+    def render(self, conversation: Conversation) -> RenderedRow:
+        """Render a conversation to text with its supervised spans; `plain_text` does it for plain texts.
+
+        Args:
+            conversation: row with messages.
+
+        Raises:
+            RowError: The template does not take the conversation, or its replies could not be located.
+            DataError: The template is hostile.
+        """
+        rendered = self._render_chat(self.dialect.turns(conversation), conversation.tools)
+        if self._learn == "everything":
+            return replace(rendered, spans=((0, len(rendered.text)),))
+        replies = [message for message in conversation.messages if message.role == "assistant"]
+        spans = rendered.spans
+        if self._learn == "last":
+            spans, replies = spans[-1:], replies[-1:]
+        if all(reply.supervised for reply in replies):
+            return replace(rendered, spans=spans)
+        kept = tuple(span for span, reply in zip(spans, replies, strict=True) if reply.supervised)
+        return replace(rendered, spans=kept, add_eos=rendered.add_eos and replies[-1].supervised)
+
+    def _render_chat(self, messages: Messages, tools: Sequence[Any]) -> RenderedRow:
+        text = self._template.render(messages, tools=tools)
+        turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        prompts = [self._prompt(messages[:turn], text, tools) for turn in turns]
+        located = self._located(messages, turns, text, prompts, tools)
+        if located is None:
+            raise RowError(NOT_LOCATED)
+        ends_with_reply = turns[-1] == len(messages) - 1
+        closed = self._closed(text, located, ends_with_reply=ends_with_reply)
+        return RenderedRow(*closed, prompt_differs=prompts[-1].differs)
+
+    def _prompt(self, before: Messages, text: str, tools: Sequence[Any]) -> _PromptMatch:
+        prompt = self._reply_locator.render_or_none(before, tools, prompt=True)
+        if prompt is None:
+            return _PromptMatch(length=-1, common=-1)
+        fits = text.startswith(prompt)
+        return _PromptMatch(length=len(prompt), common=len(prompt) if fits else common_prefix_length(prompt, text))
+
+    def _located(
+        self,
+        messages: Messages,
+        turns: Sequence[int],
+        text: str,
+        prompts: Sequence[_PromptMatch],
+        tools: Sequence[Any],
+    ) -> list[Span] | None:
+        """Find the begin of each reply and the end of its content; None where no method locates them."""
+        for bounds in self._reply_locator.candidate_bounds(messages, turns, text, tools):
+            spans = [
+                (self._start(messages[: turn + 1], prompt, text, marked, tools), end)
+                for turn, prompt, (marked, end) in zip(turns, prompts, bounds or [], strict=False)
+            ]
+            if spans and _ascending(spans):
+                return spans
+        return None
+
+    def _start(self, upto: Messages, prompt: _PromptMatch, text: str, marked: int | None, tools: Sequence[Any]) -> int:
+        """Find the index where supervision of a reply begins, after the generation prompt; -1 if that is unknown.
+
+        Args:
+            upto: turns up to and including the reply.
+            prompt: comparison of the reply's generation prompt with the text.
+            text: rendering of all turns.
+            marked: index in the text where the reply's content begins, if that is known.
+            tools: JSON schemas of the tools, for the template.
+        """
+        if prompt.fits:
+            return prompt.length
+        before = upto[:-1]
+        if marked is not None and upto[-1].get("tool_calls"):
+            return self._reply_locator.after_prompt(before, text, marked, tools)
+        if marked is not None:
+            return marked
+        # The template cut the reply's beginning and writes another prompt: begin where the two renderings diverge.
+        prefix = self._reply_locator.render_or_none(before, tools)
+        if prefix is None or not text.startswith(prefix):
+            return -1
+        return prompt.common if prompt.common >= len(prefix) else -1
+
+    def _closed(
+        self, text: str, located: Sequence[Span], *, ends_with_reply: bool
+    ) -> tuple[str, tuple[Span, ...], bool, bool, str | None]:
+        """Extend each reply over its end-of-turn token, and ensure that the last one has such a token.
+
+        Returns:
+            The first five fields of `RenderedRow`.
+        """
+        spans = list[Span]()
+        ending: re.Match[str] | None = None
+        for start, end in located:
+            ending = self._turn_end.match(text, end)
+            spans.append((start, ending.end() if ending else end))
+        if ending is None and ends_with_reply:
+            # No data follows here, so a search is safe. Text that the template puts in between is supervised.
+            start, end = located[-1]
+            ending = self._turn_end.search(text, end)
+            text = text if ending else text[: max(end, len(text.rstrip()))]
+            spans[-1] = (start, ending.end() if ending else len(text))
+        add_eos = ending is None and ends_with_reply and self._eos_token is not None
+        return text, tuple(spans), False, add_eos, ending["token"] if ending else None
+
+    def _turn_ends(self, added_tokens: Sequence[str]) -> list[str]:
+        """List the tokens that may end a turn: the end-of-sequence token, and added tokens that do not begin turns."""
+        special = self._template.special_tokens
+        not_ends = {str(special[name]) for name in ("bos_token", "unk_token") if name in special}
+        not_ends.update(self._openers(added_tokens))
+        # Some vocabularies add runs of white space as tokens.
+        ends = [token for token in added_tokens if token.strip() and token not in not_ends]
+        return [*([self._eos_token] if self._eos_token else []), *ends]
+
+    def _openers(self, added_tokens: Sequence[str]) -> Iterator[str]:
+        """Yield the added tokens that begin a turn or a reply in the template, by rendering a small conversation."""
+        if not added_tokens:
+            return
+        chat = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ]
+        pairs = (
+            (self._rendered(chat[:1]), self._rendered(chat[:1], prompt=True)),
+            (self._rendered(chat[:2]), self._rendered(chat)),
+        )
+        token = token_pattern(added_tokens)
+        for before, after in pairs:
+            if before is not None and after is not None and after.startswith(before):
+                found = token.match(after, len(before))
+                if found:
+                    yield found["token"]
+
+    def _closers(self) -> list[str]:
+        """List the tokens that end a reply of text and one that calls a tool, by rendering small conversations."""
+        spoken = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        found = list[str]()
+        for chat in (spoken, probe_chat(self.dialect.call_style)):
+            body = (self._rendered(chat) or "").rstrip()
+            last = next((end for end in self._turn_end.finditer(body) if end.end() == len(body)), None)
+            if last and chat[-1]["role"] == "assistant":
+                found.append(last["token"])
+        return found or ([self._eos_token] if self._eos_token else [])
+
+    def _rendered(self, messages: Messages, *, prompt: bool = False) -> str | None:
+        try:
+            return self._template.render(messages, add_generation_prompt=prompt)
+        except RowError:
+            return None
+
+
+def plain_text(row: Conversation, *, learn: Learn, add_bos: bool, add_eos: bool) -> RenderedRow:
+    """Render a row of plain text, which is supervised as a whole, or of segments, which is supervised in its spans.
+
+    Args:
+        row: row whose text is not None.
+        learn: the recipe's data.learn; everything supervises all segments.
+        add_bos: whether the beginning-of-sequence id stands before a plain text; segments get no such id.
+        add_eos: whether the end-of-sequence id stands after a plain text; segments get no such id.
+    """
+    text = row.text or ""
+    if row.spans is not None:
+        return RenderedRow(text, row.spans if learn != "everything" else ((0, len(text)),))
+    return RenderedRow(text, ((0, len(text)),), add_bos=add_bos, add_eos=add_eos)
+
+
+def _ascending(spans: Sequence[Span]) -> bool:
+    last = 0
+    for start, end in spans:
+        if not last <= start < end:
+            return False
+        last = end
+    return True

@@ -1,0 +1,228 @@
+"""Packs documents into micro-batches of a fixed token budget; the order depends on seed and epoch alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.data.tokens.documents import lengths_of
+from burnish_engine.data.tokens.tokenize import Document
+
+IGNORED = -100
+"""Label of positions that the loss ignores; torch's default."""
+
+DATA_ORDER = 2
+"""Version of how rows become micro-batches. A run keeps the version that it began with, in its checkpoints. Version 1
+shuffles the documents and packs 2,048 at a time; it splits long plain texts anywhere, not at lines. Raise this when a
+change would give the same recipe and data other micro-batches."""
+
+WINDOW_MICRO_BATCHES = 128
+"""Least micro-batches that are packed together. Each window may leave its last one half empty, which costs at most
+1/128 of the fill. Smaller windows would cost more; larger ones would pair the same documents in more epochs."""
+WINDOW_DOCUMENTS = 2048
+"""Least documents that are packed together; order 1 packs exactly this many."""
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatch:
+    """The data of one forward and backward pass: whole documents one after another, without padding. T tokens.
+
+    Attributes:
+        input_ids: [T] token ids.
+        positions: [T] index of each token in its document, from 0.
+        labels: [T] the next token's id where that token is supervised and in the same document, else -100. Already
+            shifted: position t is compared with the logits of position t.
+        boundaries: [documents + 1] indices where documents begin and end, from 0 to T.
+        rows: indices of the documents.
+    """
+
+    input_ids: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+    boundaries: npt.NDArray[np.int32]
+    rows: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens, T."""
+        return len(self.input_ids)
+
+    @property
+    def supervised_tokens(self) -> int:
+        """Number of positions that the loss counts."""
+        return int((self.labels != IGNORED).sum())
+
+
+class EpochPlan(Sequence[MicroBatch]):
+    """The micro-batches of one epoch. Only indices are kept; the arrays of a micro-batch are built when it is indexed.
+
+    Args:
+        documents: all documents.
+        groups: indices of the documents of each micro-batch, in order.
+        budget: most tokens of a micro-batch.
+    """
+
+    def __init__(self, documents: Sequence[Document], groups: Sequence[tuple[int, ...]], budget: int) -> None:
+        self._documents = documents
+        self.groups = groups
+        self.budget = budget
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @overload
+    def __getitem__(self, index: int) -> MicroBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> EpochPlan: ...
+    def __getitem__(self, index: int | slice) -> MicroBatch | EpochPlan:
+        if isinstance(index, slice):
+            return EpochPlan(self._documents, self.groups[index], self.budget)
+        return micro_batch(self._documents, self.groups[index])
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        return (micro_batch(self._documents, group) for group in self.groups)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in the epoch."""
+        lengths = lengths_of(self._documents)
+        return sum(int(lengths[list(group)].sum()) for group in self.groups)
+
+    @property
+    def fill(self) -> float:
+        """Used share of the micro-batches' token budgets, 0 to 1."""
+        return self.tokens / (self.budget * len(self.groups)) if self.groups else 0.0
+
+
+def epoch_batches(
+    documents: Sequence[Document], budget: int, pack: bool, seed: int, epoch: int, *, order: int = DATA_ORDER
+) -> EpochPlan:
+    """Plan the micro-batches of an epoch; every document is in exactly one.
+
+    Args:
+        documents: documents to train on.
+        budget: most tokens of a micro-batch.
+        pack: whether to put several documents into a micro-batch; otherwise each holds one.
+        seed: the run's seed, 0 to 2**32 - 1.
+        epoch: number of the epoch, from 0.
+        order: version of the data order, 1 or `DATA_ORDER`.
+
+    Raises:
+        ValueError: A document is longer than the budget.
+    """
+    lengths = lengths_of(documents).tolist()
+    if lengths and max(lengths) > budget:
+        raise ValueError(f"a document has {max(lengths)} tokens, more than the budget of {budget}")
+    # RandomState's stream is frozen by NumPy's policy (NEP 19); a Generator's may change between versions, and with it
+    # the order of a run that is resumed.
+    random = np.random.RandomState([seed, epoch])
+    shuffled: list[int] = random.permutation(len(documents)).tolist()
+    groups: list[tuple[int, ...]] = []
+    if not pack:
+        groups = [(row,) for row in shuffled]
+    else:
+        windows = _even_windows(random, shuffled, lengths, budget) if order > 1 else _plain_windows(shuffled)
+        for window in windows:
+            groups.extend(best_fit_decreasing(window, lengths, budget))
+    return EpochPlan(documents, [groups[index] for index in random.permutation(len(groups))], budget)
+
+
+def held_out_batches(documents: Sequence[Document], budget: int) -> EpochPlan:
+    """Plan the micro-batches of an evaluation, always in order 1, so that older runs' losses stay bit for bit.
+
+    Args:
+        documents: held-out documents.
+        budget: most tokens of a micro-batch.
+    """
+    return epoch_batches(documents, budget, pack=True, seed=0, epoch=0, order=1)
+
+
+def _plain_windows(shuffled: Sequence[int]) -> list[Sequence[int]]:
+    """Cut the documents into windows of 2,048, as order 1 packs them."""
+    return [shuffled[start : start + WINDOW_DOCUMENTS] for start in range(0, len(shuffled), WINDOW_DOCUMENTS)]
+
+
+def _even_windows(
+    random: np.random.RandomState, shuffled: Sequence[int], lengths: Sequence[int], budget: int
+) -> list[list[int]]:
+    """Deal documents into windows of about the same lengths, so that each packs about as well as the whole epoch.
+
+    Documents are sorted by length. Each stretch of as many documents as there are windows is dealt at random, one to
+    each window (stratified sampling).
+
+    Args:
+        random: random numbers for the dealing.
+        shuffled: indices of documents in random order; it decides between documents of equal length.
+        lengths: tokens of every document.
+        budget: tokens of a micro-batch.
+
+    Returns:
+        Indices of the documents of each window, longest first.
+    """
+    count = max(1, min(sum(lengths) // (WINDOW_MICRO_BATCHES * budget), len(shuffled) // WINDOW_DOCUMENTS))
+    rows = np.array(shuffled, dtype=np.int64)
+    rows = rows[np.argsort(-np.array(lengths, dtype=np.int64)[rows], kind="stable")]
+    stretch = np.arange(len(rows)) // count
+    dealt = rows[np.lexsort((random.random_sample(len(rows)), stretch))]
+    return [dealt[window::count].tolist() for window in range(count)]
+
+
+def best_fit_decreasing(rows: Sequence[int], lengths: Sequence[int], budget: int) -> list[tuple[int, ...]]:
+    """Pack documents by best-fit decreasing: each, longest first, goes where it leaves the least room.
+
+    Args:
+        rows: indices of documents; documents of equal length are placed in this order.
+        lengths: tokens of every document.
+        budget: most tokens of a micro-batch.
+
+    Returns:
+        Indices of the documents of each micro-batch.
+    """
+    groups: list[list[int]] = []
+    with_room: dict[int, list[int]] = {}  # free tokens -> groups with just that much room
+    rooms: list[int] = []  # the keys of with_room, ascending
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        length = lengths[row]
+        at = bisect_left(rooms, length)
+        if at == len(rooms):
+            group, room = len(groups), budget
+            groups.append([])
+        else:
+            room = rooms[at]
+            group = with_room[room].pop()
+            if not with_room[room]:
+                del with_room[room]
+                rooms.pop(at)
+        groups[group].append(row)
+        left = room - length
+        if left in with_room:
+            with_room[left].append(group)
+        elif left:
+            with_room[left] = [group]
+            rooms.insert(bisect_left(rooms, left), left)
+    return [tuple(group) for group in groups]
+
+
+def micro_batch(documents: Sequence[Document], rows: Sequence[int]) -> MicroBatch:
+    """Build the arrays of one micro-batch.
+
+    Args:
+        documents: all documents.
+        rows: indices of the micro-batch's documents, in order.
+    """
+    chosen = [documents[row] for row in rows]
+    lengths = [len(document) for document in chosen]
+    boundaries = np.zeros(len(chosen) + 1, dtype=np.int32)
+    boundaries[1:] = np.cumsum(lengths)
+    input_ids = np.concatenate([document.input_ids for document in chosen]).astype(np.int64)
+    supervised = np.concatenate([document.supervised for document in chosen])
+    supervised[boundaries[:-1]] = False  # a document's first token is not predicted from the one before it
+    labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
+    labels[:-1] = np.where(supervised[1:], input_ids[1:], IGNORED)
+    positions = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
+    return MicroBatch(input_ids, positions, labels, boundaries, tuple(rows))

@@ -1,0 +1,1 @@
+"""Measurements of a duel's run: outcome, energy, instability, and equality of conditions."""

@@ -1,0 +1,302 @@
+"""Read the outcome of one run of a duel from its run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import statistics
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.card import RunCard
+from burnish_engine.contract.run.events import EvaluationDone, Event, Number, RunStarted, StepDone
+from burnish_engine.contract.units import memory_size
+from burnish_engine.duel.measures.energy import energy_along
+from burnish_engine.duel.measures.instability import Instability, event_places, judge
+from burnish_engine.duel.sides.spec import RunSpec
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import read_state
+
+WARM_UP_STEPS = 3
+"""Number of first steps of each process that do not count for the speed: kernels are compiled and graphs captured."""
+
+_MOST_POINTS = 160
+_MOST_STRETCHES = 40
+
+
+class _StoredModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+
+class CurvePoint(_StoredModel):
+    """Loss at one step.
+
+    Attributes:
+        step: number of finished optimizer steps.
+        tokens: number of real tokens trained on.
+        seconds: time spent in steps, without loading, evaluation and saving.
+        loss: loss, nats per supervised token.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    loss: Number
+
+
+class CourseStretch(_StoredModel):
+    """Consecutive steps: their speed and events, and totals until their end. None: not measured.
+
+    Attributes:
+        step: number of the last step.
+        tokens: number of real tokens trained on until then.
+        seconds: time spent in steps until then.
+        tokens_per_s: speed of these steps.
+        memory_bytes: peak memory until then.
+        joules: energy of the GPU during steps until then.
+        events: number of spikes, skipped steps and non-finite losses until then.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    tokens_per_s: float | None
+    memory_bytes: int | None
+    joules: float | None
+    events: int
+
+
+class RunConditions(_StoredModel):
+    """Conditions that a fair comparison needs equal, as the run's card and events state them. Empty: unknown.
+
+    Attributes:
+        data: SHA-256 of all token ids and supervised flags, in order.
+        order: SHA-256 of the number of tokens and of supervised tokens of each step, in order.
+        schedule: SHA-256 of each step's learning rate as a share of the peak.
+        held_out: number of held-out rows and supervised tokens that were evaluated.
+        steps: number of optimizer steps and of trained tokens.
+        precision: number format of the computation.
+        device: name of the device, and its memory.
+        base: SHA-256 of the base model's weights.
+        versions: versions of everything that numbers depend on.
+    """
+
+    data: str = ""
+    order: str = ""
+    schedule: str = ""
+    held_out: str = ""
+    steps: str = ""
+    precision: str = ""
+    device: str = ""
+    base: str = ""
+    versions: dict[str, str] = {}
+
+
+class RunOutcome(_StoredModel):
+    """Outcome of one finished or diverged run. None: not measured.
+
+    Attributes:
+        spec: identity of the run.
+        ended: ending of the run; diverged: it broke off (exit code 13), or its last held-out loss is not finite.
+        message: reason, where the run broke off.
+        steps: number of optimizer steps made.
+        held_out_loss: loss after the last step, nats per supervised token.
+        tokens_per_s: speed: all tokens over the time of all steps, without warm-up.
+        memory_bytes: peak memory.
+        training_s: time spent in steps.
+        joules: energy of the GPU during steps.
+        tokens: number of real tokens trained on.
+        resumes: number of times that another process resumed the run.
+        engine: fast or plain, with the layout of rows and the memory plan.
+        course: progress of the run, in stretches of equally many steps.
+    """
+
+    spec: RunSpec
+    ended: Literal["finished", "diverged"]
+    message: str = ""
+    steps: int = 0
+    tokens: int = 0
+    held_out_loss: Number | None = None
+    tokens_per_s: float | None = None
+    memory_bytes: int | None = None
+    training_s: float = 0.0
+    joules: float | None = None
+    instability: Instability = Instability()
+    resumes: int = 0
+    engine: str = ""
+    training: list[CurvePoint] = []
+    evaluations: list[CurvePoint] = []
+    course: list[CourseStretch] = []
+    conditions: RunConditions = RunConditions()
+
+    @property
+    def score(self) -> float:
+        """Last held-out loss; infinite where the run diverged."""
+        return math.inf if self.ended == "diverged" or self.held_out_loss is None else self.held_out_loss
+
+
+def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
+    """Read the outcome of a run that has ended.
+
+    Args:
+        spec: identity of the run.
+        paths: paths of the run.
+        energy: file of samples taken during the run; it may be missing.
+    """
+    events, state = list(read_events(paths.events)), read_state(paths)
+    steps = list({event.step: event for event in events if isinstance(event, StepDone)}.values())
+    steps.sort(key=lambda step: step.step)
+    points = _points(steps)
+    evaluations = _evaluations(events, points)
+    last = evaluations[-1].loss if evaluations else None
+    broke_off = state.exit_code == ExitCode.DIVERGED
+    diverged = broke_off or (last is not None and not math.isfinite(last))
+    card = read_card(paths)
+    joules = energy_along(energy, [(step.t - step.step_s, step.t) for step in steps])
+    return RunOutcome(
+        spec=spec,
+        ended="diverged" if diverged else "finished",
+        message=state.message if diverged else "",
+        steps=len(steps),
+        tokens=points[-1].tokens if points else 0,
+        held_out_loss=None if broke_off else last,
+        tokens_per_s=_speed(events),
+        memory_bytes=max((step.held_bytes for step in steps), default=0) or None,
+        training_s=points[-1].seconds if points else 0.0,
+        joules=joules[-1] if joules else None,
+        instability=judge(
+            [step.loss for step in steps],
+            [step.grad_norm for step in steps],
+            broke_off=broke_off and _is_without_number(state.message, steps),
+        ),
+        resumes=sum(isinstance(event, RunStarted) for event in events) - 1,
+        engine=_engine(events, card),
+        training=_thinned(points),
+        evaluations=evaluations,
+        course=_course(steps, points, joules),
+        conditions=_conditions(spec, card, steps, events, whole=not broke_off),
+    )
+
+
+def _is_without_number(message: str, steps: Sequence[StepDone]) -> bool:
+    """Whether a run ended for a non-finite value, at a step that is not among its events."""
+    recorded = steps and not math.isfinite(steps[-1].loss + steps[-1].grad_norm)
+    return not recorded and re.search(r"\b(nan|inf)\b", message.lower()) is not None
+
+
+def _points(steps: Iterable[StepDone]) -> list[CurvePoint]:
+    points, tokens, seconds = list[CurvePoint](), 0, 0.0
+    for step in steps:
+        tokens, seconds = tokens + step.tokens, seconds + step.step_s
+        points.append(CurvePoint(step=step.step, tokens=tokens, seconds=seconds, loss=step.loss))
+    return points
+
+
+def _evaluations(events: Iterable[Event], points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    at = {point.step: point for point in points}
+    start = CurvePoint(step=0, tokens=0, seconds=0.0, loss=0.0)
+    found = {event.step: event.loss for event in events if isinstance(event, EvaluationDone)}
+    return [
+        at.get(step, start).model_copy(update={"loss": loss})
+        for step, loss in sorted(found.items())
+        if step == 0 or step in at
+    ]
+
+
+def _speed(events: Iterable[Event]) -> float | None:
+    """Compute tokens per second over the steps of all processes without warm-up; None where no step remains."""
+    warm, cold, since = list[StepDone](), list[StepDone](), 0
+    for event in events:
+        if isinstance(event, RunStarted):
+            since = 0
+        elif isinstance(event, StepDone):
+            since += 1
+            (warm if since > WARM_UP_STEPS else cold).append(event)
+    counted = warm or cold
+    seconds = sum(step.step_s for step in counted)
+    return sum(step.tokens for step in counted) / seconds if seconds > 0 else None
+
+
+def _thinned(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """Reduce to a limited number of points, each the median loss of equally many steps."""
+    size = max(1, math.ceil(len(points) / _MOST_POINTS))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [group[-1].model_copy(update={"loss": _median([point.loss for point in group])}) for group in groups]
+
+
+def _course(
+    steps: Sequence[StepDone], points: Sequence[CurvePoint], joules: Sequence[float | None]
+) -> list[CourseStretch]:
+    events = event_places([step.loss for step in steps], [step.grad_norm for step in steps])
+    size = max(1, math.ceil(len(steps) / _MOST_STRETCHES))
+    found, most = list[CourseStretch](), 0
+    for first in range(0, len(steps), size):
+        last = min(first + size, len(steps)) - 1
+        these = steps[first : last + 1]
+        seconds = sum(step.step_s for step in these)
+        most = max(most, *(step.held_bytes for step in these))
+        found.append(
+            CourseStretch(
+                step=points[last].step,
+                tokens=points[last].tokens,
+                seconds=points[last].seconds,
+                tokens_per_s=sum(step.tokens for step in these) / seconds if seconds > 0 else None,
+                memory_bytes=most or None,
+                joules=joules[last],
+                events=bisect_right(events, last),
+            )
+        )
+    return found
+
+
+def _median(losses: Sequence[float]) -> float:
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return statistics.median(finite) if finite else losses[-1]
+
+
+def _engine(events: Iterable[Event], card: RunCard | None) -> str:
+    names = list(dict.fromkeys(event.engine for event in events if isinstance(event, RunStarted)))
+    if card is None:
+        return " and ".join(names)
+    facts = card.circumstances
+    return ", ".join(part for part in (" and ".join(names), facts.layout, facts.weights, facts.memory_plan) if part)
+
+
+def _conditions(
+    spec: RunSpec, card: RunCard | None, steps: Sequence[StepDone], events: Sequence[Event], *, whole: bool
+) -> RunConditions:
+    """Read a run's conditions; of one that broke off, only those that do not depend on its end."""
+    held_out = {event.tokens for event in events if isinstance(event, EvaluationDone)}
+    known: dict[str, object] = {}
+    if card:
+        facts = card.circumstances
+        weights = sorted(file.sha256 or "" for file in card.base.files if file.is_weights)
+        evaluated = ", ".join(map(str, sorted(held_out)))
+        known = {
+            "data": card.data.tokens_sha256,
+            "held_out": f"{card.data.held_out_rows} rows, {evaluated} learned tokens evaluated",
+            "precision": facts.precision,
+            "device": f"{facts.device}, {memory_size(facts.memory_bytes)}, {facts.threads} threads",
+            "base": _digest(weights) if all(weights) else "",
+            "versions": facts.versions,
+        }
+    if whole:
+        known |= {
+            "order": _digest([(step.tokens, step.supervised_tokens) for step in steps]),
+            "schedule": _digest([f"{step.learning_rate / spec.rate:.5g}" for step in steps]),
+            "steps": f"{len(steps):,} steps, {sum(step.tokens for step in steps):,} tokens",
+        }
+    return RunConditions.model_validate(known)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Report of a duel: one HTML page with plots."""

@@ -1,0 +1,188 @@
+"""Render a duel's report: one self-contained HTML page for light and dark screens and for screen readers."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from burnish_engine.duel.measures.instability import RULE
+from burnish_engine.duel.measures.outcome import RunOutcome
+from burnish_engine.duel.report.curves import (
+    course_plots,
+    grid_plot,
+    held_out_plots,
+    loss_intervals,
+    share_intervals,
+    training_plot,
+)
+from burnish_engine.duel.report.figures import figures
+from burnish_engine.duel.report.report_style import STYLE
+from burnish_engine.duel.report.report_text import AGAIN, CONDITIONS, CURVES, LEGEND, about, method, notes
+from burnish_engine.duel.report.svg import legend_sample
+from burnish_engine.duel.sides.differences import shown
+from burnish_engine.duel.state import DuelState
+from burnish_engine.duel.verdict.conclude import joules_per_1000
+from burnish_engine.duel.verdict.rates import pair_level
+from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
+
+_KINDS = {"compared": "compared", "unfair": "unfair", "decided": "not compared"}
+
+
+def render(state: DuelState) -> str:
+    """Render the report of a finished or unfinished duel."""
+    title = " against ".join(side.name for side in state.sides)
+    sections = (
+        _notes, _differences, _verdicts, _figures, _curves, _rates, _conditions, _runs, _method, _again,
+    )  # fmt: skip
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}: a duel</title><style>{STYLE}</style></head><body><main>\n"
+        f'<h1>{_text(title)}</h1><p class="headline">{_text(headline(state.verdicts))}</p>'
+        f'<p class="dim">{_text(about(state))}</p>\n{"".join(section(state) for section in sections)}'
+        "</main></body></html>\n"
+    )
+
+
+def _notes(state: DuelState) -> str:
+    return "".join(f'<p class="note">{_text(note)}</p>' for note in notes(state))
+
+
+def _differences(state: DuelState) -> str:
+    rows = []
+    for one in state.differences:
+        why = f"{_KINDS[one.kind]}: {one.why}" if one.why else _KINDS[one.kind]
+        values = (f"<td><code>{_text(shown(value))}</code></td>" for value in one.values)
+        rows.append([_head(one.key), *values, f'<td class="dim">{_text(why)}</td>'])
+    table = _table(["recipe key", *(side.name for side in state.sides), ""], rows)
+    return f"<h2>What the recipes do differently</h2>{table if rows else '<p>Nothing.</p>'}\n"
+
+
+def _verdicts(state: DuelState) -> str:
+    if not state.verdicts:
+        return ""
+    names = [side.name for side in state.sides]
+    table = _table(["measure", "verdict"], [[_head(one.title), _verdict(one)] for one in state.verdicts])
+    against = f"{names[0]} against {names[1]}" if len(names) == 2 else "The first against the second"
+    cards = _card("Held-out loss, nats per token: left of zero, the first one is lower", loss_intervals(state))
+    cards += _card(against, share_intervals(state))
+    few = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(names)))
+    small = f'<p class="dim small">{_text(LEGEND if cards else "")} {_text(few)}</p>'
+    return f"<h2>Verdict</h2>{table}{cards}{small}\n"
+
+
+def _verdict(one: DuelVerdict) -> str:
+    """Render a verdict, with its grounds below."""
+    result, dot, rest = one.text.partition(". ")
+    mark = ' class="live"' if one.winner is not None else ""
+    below = f'<br><span class="dim">{_text(rest)}</span>' if rest else ""
+    return f"<td><span{mark}>{_text(result + dot.strip())}</span>{below}</td>"
+
+
+def _figures(state: DuelState) -> str:
+    rows = [
+        [_head(row.title), *(f'<td class="num">{_text(cell)}</td>' for cell in row.cells)] for row in figures(state)
+    ]
+    titles = ["", *(side.name for side in state.sides)]
+    table = _table(titles, rows, numbers=True, caption="Mean over the seeds, with the least and the most in brackets.")
+    return f"<h2>Figures</h2>{table}\n"
+
+
+def _curves(state: DuelState) -> str:
+    plots = [(title, plot) for title, plot in held_out_plots(state) if plot]
+    if not plots:
+        return ""
+    cards = "".join(_card(title, plot) for title, plot in plots)
+    return (
+        f'<h2>Curves</h2>{_legend(state)}<div class="plots">{cards}</div>{_card(*training_plot(state))}'
+        f'<p class="dim small">{_text(CURVES)}</p>{_courses(state)}\n'
+    )
+
+
+def _courses(state: DuelState) -> str:
+    cards = "".join(_card(title, plot) for title, plot in course_plots(state))
+    what = "Speed, memory, energy and instability events over steps, tokens and time"
+    return f'<details><summary>{what}</summary><div class="plots">{cards}</div></details>' if cards else ""
+
+
+def _rates(state: DuelState) -> str:
+    runs = [one for one in state.outcomes if one.spec.phase == "grid"]
+    if not runs:
+        return ""
+    caption = f"One run each, on seed {state.seed}, which is not among the seeds that are compared."
+    if any(one.ended == "diverged" for one in runs):
+        caption += " A cross is a run that diverged."
+    plot = _card(*grid_plot(state))
+    return f'<h2>Learning rates</h2>{_legend(state)}{plot}<p class="dim small">{_text(caption)}</p>\n'
+
+
+def _conditions(state: DuelState) -> str:
+    rows = []
+    for one in state.checks:
+        mark = ' class="bad"' if one.verdict == "differs" else ""
+        rows.append(
+            [_head(one.what), f"<td{mark}>{_text(one.verdict)}</td>", f'<td class="dim">{_text(one.detail)}</td>']
+        )
+    table = _table(["condition", "", ""], rows, caption=CONDITIONS)
+    return f"<h2>Were the conditions the same?</h2>{table}\n" if rows else ""
+
+
+def _runs(state: DuelState) -> str:
+    titles = ["run", "held-out loss", "tokens/s", "peak GiB", "J per 1,000 tokens", "seconds", "events", "how it ran"]
+    rows = [[_head(one.spec.id), *_cells(one)] for one in state.outcomes]
+    table = _table(titles, rows, numbers=True)
+    return f'<h2>Every run</h2><details class="runs"><summary>{len(rows)} runs</summary>{table}</details>\n'
+
+
+def _cells(one: RunOutcome) -> Iterable[str]:
+    memory = None if one.memory_bytes is None else one.memory_bytes / 2**30
+    numbers = (
+        (one.held_out_loss, ".4f"), (one.tokens_per_s, ",.0f"), (memory, ".2f"), (joules_per_1000(one), ",.2f"),
+        (one.training_s, ",.1f"), (one.instability.total, "d"),
+    )  # fmt: skip
+    for value, form in numbers:
+        yield f'<td class="num">{"-" if value is None else format(value, form)}</td>'
+    caption = f"diverged after step {one.steps}: {one.message}" if one.ended == "diverged" else f"{one.steps:,} steps"
+    again = f"; went on after {one.resumes} interruption{'s' if one.resumes > 1 else ''}" if one.resumes else ""
+    yield f'<td class="dim">{_text(caption + again)}; {_text(one.engine)}</td>'
+
+
+def _method(state: DuelState) -> str:
+    return f'<h2>How it was done</h2><p class="small">{_text(method(state))}</p><p class="small">{_text(RULE)}</p>\n'
+
+
+def _again(state: DuelState) -> str:
+    versions = next((one.conditions.versions for one in state.outcomes if one.conditions.versions), {})
+    known = ", ".join(f"{name} {number}" for name, number in versions.items())
+    last = {one.spec.side: one.spec.id for one in state.outcomes}
+    runs = [f"burnish train recipes/{name}.toml" for _, name in sorted(last.items())]
+    lines = "\n".join([state.command, "burnish duel --resume .", *runs])
+    caption = "".join(f'<p class="dim small">{_text(line)}</p>' for line in (AGAIN, known))
+    return f"<h2>To do it again</h2><pre>{_text(lines)}</pre>{caption}\n"
+
+
+def _card(title: str, plot: str) -> str:
+    """Render a plot with its title; empty without a plot."""
+    return f'<div class="card"><h3>{_text(title)}</h3><div class="scroll">{plot}</div></div>' if plot else ""
+
+
+def _legend(state: DuelState) -> str:
+    entries = (f"<span>{legend_sample(place)}{_text(side.name)}</span>" for place, side in enumerate(state.sides))
+    return f'<div class="legend">{"".join(entries)}</div>'
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False, caption: str = "") -> str:
+    kind = ' class="num"' if numbers else ""
+    head = "".join(f'<th scope="col"{kind if place else ""}>{_text(title)}</th>' for place, title in enumerate(titles))
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    above = f"<caption>{_text(caption)}</caption>" if caption else ""
+    return f'<div class="scroll"><table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _head(caption: str) -> str:
+    return f'<th scope="row">{_text(caption)}</th>'
+
+
+def _text(value: Any) -> str:
+    return html.escape(str(value))

@@ -1,0 +1,1 @@
+"""Sides of a duel, and the differences between their recipes."""

@@ -1,0 +1,1 @@
+"""Statistics and verdicts on the runs of a duel."""

@@ -1,0 +1,145 @@
+"""Conclude a duel: for every pair of sides and every measure a difference with its interval.
+
+Speed, memory and energy are compared by the logarithm of their ratio, so that an interval reads as a percentage. No
+verdict rests on a mean alone. Several pairs of sides share the chance of a wrong winner; each measure has its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from burnish_engine.duel.measures.outcome import RunOutcome
+from burnish_engine.duel.sides.spec import DuelOptions, Side, compared_seeds
+from burnish_engine.duel.verdict.rates import RateScores, beats, best_rate, complete_rates, interval_of, pair_level
+from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval
+from burnish_engine.duel.verdict.verdict import DuelVerdict, Form
+
+_Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class DuelMeasure:
+    """A measure, other than the loss, by which sides are compared.
+
+    Attributes:
+        key: name in `duel.json`.
+        title: name for people.
+        value: function that reads a run's value; None where it was not measured.
+        form: form of the difference between two sides.
+        higher_is_better: whether higher values are better; otherwise lower ones are.
+        resolution: smallest meaningful difference of a reading: a share of it, or events.
+    """
+
+    key: str
+    title: str
+    value: Callable[[RunOutcome], float | None]
+    form: Form = "share"
+    higher_is_better: bool = False
+    resolution: float = 0.01
+
+
+def joules_per_1000(outcome: RunOutcome) -> float | None:
+    """Compute the energy of a run per 1,000 real tokens."""
+    return None if outcome.joules is None or not outcome.tokens else 1000 * outcome.joules / outcome.tokens
+
+
+MEASURES = (
+    DuelMeasure("tokens_per_s", "speed", lambda one: one.tokens_per_s, higher_is_better=True),
+    DuelMeasure("memory_bytes", "peak memory", lambda one: one.memory_bytes),
+    DuelMeasure("joules_per_1000_tokens", "energy per token", joules_per_1000),
+    DuelMeasure("instability", "instability events", lambda one: one.instability.total, form="count", resolution=1.0),
+)
+
+
+def conclude(
+    sides: Sequence[Side], options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome]
+) -> list[DuelVerdict]:
+    """Compute all verdicts of a duel whose runs are done: the loss first, pair by pair."""
+    return list(_verdicts(sides, options, seed, outcomes))
+
+
+def complete_rates_of(sides: int, options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome]) -> list[RateScores]:
+    """Collect the scores of every side at each rate that it was run at with every seed."""
+    scores, seeds = {outcome.spec: outcome.score for outcome in outcomes}, compared_seeds(seed, options.seeds)
+    return [complete_rates(side, seeds, scores) for side in range(sides)]
+
+
+def _verdicts(
+    sides: Sequence[Side], options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome]
+) -> Iterator[DuelVerdict]:
+    level, pairs = pair_level(options.level, len(sides)), list(combinations(range(len(sides)), 2))
+    rate_scores = complete_rates_of(len(sides), options, seed, outcomes)
+    for pair in pairs:
+        yield _on_loss(pair, sides, rate_scores, level)
+    in_turns = [
+        {one.spec.seed: one for one in outcomes if one.spec.side == side and one.spec.phase == "seeds"}
+        for side in range(len(sides))
+    ]
+    for measure in MEASURES:
+        for pair in pairs:
+            runs = [in_turns[side] for side in pair]
+            values = [[measure.value(of_side[one]) for one in sorted(of_side)] for of_side in runs]
+            both = zip(*values, strict=True)
+            known = [(mine, other) for mine, other in both if mine is not None and other is not None]
+            yield _on_measure(measure, pair, (sides[pair[0]].name, sides[pair[1]].name), known, level)
+
+
+def _on_loss(pair: _Pair, sides: Sequence[Side], rate_scores: Sequence[RateScores], level: float) -> DuelVerdict:
+    """Judge which of two sides has the lower held-out loss, each at its best rate."""
+    both = [rate_scores[side] for side in pair]
+    rates = [best_rate(of_side) for of_side in both]
+    mine, other = (of_side[rate] for of_side, rate in zip(both, rates, strict=True))
+    winners = [pair[place] for place in (0, 1) if beats(both[place], both[1 - place], level)]
+    diverged = tuple(sum(not math.isfinite(score) for score in scores) for scores in (mine, other))
+    equal = mine == other and not any(diverged)
+    names = [f"{sides[side].name} at {rate:.4g}" for side, rate in zip(pair, rates, strict=True)]
+    return DuelVerdict(
+        measure="held_out_loss",
+        title="held-out loss",
+        form="nats",
+        sides=pair,
+        names=(names[0], names[1]),
+        pairs=len(mine),
+        level=level,
+        diverged=(diverged[0], diverged[1]),
+        winner=winners[0] if winners else None,
+        kind="equal" if equal else "winner" if winners else "not distinguishable",
+        **_ends(interval_of(mine, other, level)),
+    )
+
+
+def _on_measure(
+    measure: DuelMeasure, pair: _Pair, names: tuple[str, str], known: Sequence[tuple[float, float]], level: float
+) -> DuelVerdict:
+    """Judge which of two sides is better in a measure, over the runs that took turns."""
+    ratio = measure.form == "share"
+    interval, equal = None, False
+    if len(known) >= 2 and not (ratio and any(value <= 0 for values in known for value in values)):
+        differences = [math.log(mine / other) if ratio else mine - other for mine, other in known]
+        interval, equal = paired_interval(differences, level, measure.resolution), not any(differences)
+    winner = None
+    if interval and interval.excludes_zero:
+        winner = pair[0] if (interval.mean > 0) == measure.higher_is_better else pair[1]
+    kind = "not distinguishable" if winner is None else "winner"
+    return DuelVerdict(
+        measure=measure.key,
+        title=measure.title,
+        form=measure.form,
+        sides=pair,
+        names=names,
+        pairs=len(known),
+        level=level,
+        winner=winner,
+        kind="not measured" if interval is None else "equal" if equal else kind,
+        **_ends(interval, math.expm1 if ratio else float),
+    )
+
+
+def _ends(interval: ConfidenceInterval | None, of: Callable[[float], float] = float) -> dict[str, float]:
+    """Return the interval's fields of a verdict; empty where there is no interval."""
+    if interval is None:
+        return {}
+    return {"difference": of(interval.mean), "low": of(interval.low), "high": of(interval.high)}

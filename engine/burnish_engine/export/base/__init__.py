@@ -1,0 +1,1 @@
+"""Parts that all exports share: the staging folder, and losses that compare models."""

@@ -1,0 +1,1 @@
+"""Layouts and uploads for other programs: Ollama, LM Studio, a model hub."""

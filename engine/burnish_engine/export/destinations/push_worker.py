@@ -1,0 +1,35 @@
+"""Process that uploads files: `python -m burnish_engine.export.destinations.push_worker REQUEST`.
+
+REQUEST is JSON: {"repository", "private", "files"}. Standard output ends with {"url": "..."} or {"error": "..."}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(text: str) -> int:
+    """Upload the files of a request; return the process's exit status."""
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    request = json.loads(text)
+    files = [Path(name) for name in request["files"]]
+    try:
+        api = HfApi()
+        api.create_repo(request["repository"], private=request["private"], exist_ok=True)
+        operations = [CommitOperationAdd(path_in_repo=path.name, path_or_fileobj=path) for path in files]
+        commit = api.create_commit(
+            request["repository"], operations, commit_message=f"{len(files)} files, verified by Burnish"
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        sys.stdout.write(json.dumps({"error": said[:400].rstrip(".") or type(error).__name__}) + "\n")
+        return 1
+    sys.stdout.write(json.dumps({"url": str(commit.commit_url)}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Quantized GGUF files: importance matrix, GPTQ, and llama.cpp's quantizer."""

@@ -1,0 +1,71 @@
+"""Read the rows of a run that an export needs: held-out rows to measure on, training rows for the importance matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.data.prepare import PreparedDataset, prepare
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.runs.held_out import Chat, load_held_out
+
+
+@dataclass(frozen=True)
+class ExportRows:
+    """Rows of a run.
+
+    Attributes:
+        held_out: token ids of held-out rows.
+        chats: conversations of the held-out rows up to the last user turn.
+        supervised: for each held-out row, whether the run's loss counts each token; empty where unknown: all count.
+        training: token ids of training rows; empty where they are not available.
+        note: reason, in a sentence, why training rows are not available; else empty.
+    """
+
+    held_out: list[list[int]]
+    chats: list[Chat]
+    supervised: list[list[bool]] = field(default_factory=list)
+    training: list[list[int]] = field(default_factory=list)
+    note: str = ""
+
+
+def export_rows(paths: RunPaths, recipe: Recipe, source: ModelSource, *, training: bool = True) -> ExportRows:
+    """Read a run's rows: held-out ones from the run's folder, training ones from the data files.
+
+    Args:
+        paths: paths of the run.
+        recipe: frozen recipe of the run.
+        source: model whose tokenizer and template render the rows.
+        training: whether to read training rows, and the supervised tokens of held-out rows.
+
+    Raises:
+        UsageError: The run has no held-out rows.
+    """
+    ids, chats = load_held_out(paths)
+    if not training:
+        return ExportRows(ids, chats)
+    try:
+        prepared = prepare(recipe, load_tokenizer(source))
+    except BurnishError as error:
+        return ExportRows(
+            ids,
+            chats,
+            note=f"The training rows cannot be read again, so there is no importance matrix, and the loss counts every "
+            f"held-out token. {error.what}",
+        )
+    rows = [document.input_ids.tolist() for document in prepared.train]
+    return ExportRows(ids, chats, _flags(ids, prepared), rows)
+
+
+def _flags(held_out: Sequence[Sequence[int]], prepared: PreparedDataset) -> list[list[bool]]:
+    """Find the supervised flags of each held-out row; empty unless every row is found again in the data."""
+    known = {document.input_ids.tobytes(): document.supervised.tolist() for document in prepared.validation}
+    found = [known.get(np.asarray(row, dtype=np.int32).tobytes()) for row in held_out]
+    flags = [one for one in found if one is not None]
+    return flags if len(flags) == len(held_out) else []

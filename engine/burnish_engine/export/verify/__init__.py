@@ -1,0 +1,1 @@
+"""Proof that a file is the model that was trained."""

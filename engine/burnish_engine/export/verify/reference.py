@@ -1,0 +1,295 @@
+"""Compute the trained model's own answers, with which files are compared.
+
+transformers and PEFT compute them in fp32 from base and adapter, not from merged weights, so that a fault in merging
+shows too. They are computed once, and the model is freed before any file is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.chat.prompt import Messages, render, tokenizer_template
+from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
+from burnish_engine.export.base.staging import Cancelled, never, require_memory, stop_if
+from burnish_engine.export.quantize.importance_file import Importance
+from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
+from burnish_engine.models.generation.sampling import Reply
+
+if TYPE_CHECKING:
+    import torch
+
+    from burnish_engine.export.weights.nf4_merge import OtherMerge
+
+MOST_POSITIONS = 2000
+"""Number of compared positions: enough for a p99, few enough for a laptop."""
+MOST_BYTES = 1024**3
+"""Largest memory for the log-probabilities, bytes; fewer positions are compared where the vocabulary is large."""
+LONGEST_DOCUMENT = 1024
+IMPORTANCE_TOKENS = 16_384
+"""Number of training tokens that the importance matrix is computed on."""
+REPLY_TOKENS = 96
+MOST_REPLIES = 3
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A conversation and the trained model's greedy reply.
+
+    Attributes:
+        messages: turns of the conversation.
+        text: conversation as the tokenizer's template renders it.
+        ids: token ids of the text.
+        reply: reply of the trained model; None where it was not asked.
+    """
+
+    messages: Messages
+    text: str
+    ids: list[int]
+    reply: Reply | None = None
+
+
+@dataclass(frozen=True)
+class ReferenceOptions:
+    """Options for what is computed besides the trained model's probabilities.
+
+    Attributes:
+        supervised: for each held-out row, whether each token counts for the loss; empty: all count.
+        base: model before training, where all its weights were trained; with an adapter the base is known.
+        training: token ids of training rows for the importance matrix; empty: none is wanted.
+        name_map: function from base tensor name to GGUF name, for the importance matrix.
+        tokens: number of training tokens to run.
+        hessians: folder for the Hessians of the layers' inputs (`hessian.py`); None: they are not gathered.
+        in_4_bits: names of base tensors that the run kept in NF4; empty: none.
+        onto_rounded: whether the adapter is added to those rounded weights, not to the 16-bit base.
+        reported: held-out loss that training reported for the exported model, nats, and its number of supervised
+            tokens.
+    """
+
+    supervised: Sequence[Sequence[bool]] = ()
+    base: ModelSource | None = None
+    training: Sequence[Sequence[int]] = ()
+    name_map: Callable[[str], str | None] = lambda _name: None
+    tokens: int = IMPORTANCE_TOKENS
+    hessians: Path | None = None
+    in_4_bits: frozenset[str] = frozenset()
+    onto_rounded: bool = False
+    reported: tuple[float, int] | None = None
+
+    @property
+    def rounded(self) -> frozenset[str]:
+        """Names of base tensors that are rounded before the adapter is added."""
+        return self.in_4_bits if self.onto_rounded else frozenset()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Answers of the trained model.
+
+    Attributes:
+        documents: token ids of held-out rows.
+        log_probs: log-probabilities after every token of each document [T, V], fp32.
+        stops: ids of the tokens that end a reply.
+        probes: conversations, the first ones with replies.
+        supervised: for each document, whether each token counts for the loss [T].
+        base_loss: mean loss before training, nats; None: unknown.
+        tuned_loss: mean loss of the trained model, nats; None: no token counts.
+        importance: importance matrix from training rows; None: not requested.
+        other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
+        reported: held-out loss that training reported; see `ReferenceOptions`.
+    """
+
+    documents: list[list[int]]
+    log_probs: list[npt.NDArray[np.float32]]
+    stops: list[int]
+    probes: list[Probe]
+    supervised: list[Flags] = field(default_factory=list)
+    base_loss: float | None = None
+    tuned_loss: float | None = None
+    importance: Importance | None = None
+    other_merge: OtherMerge | None = None
+    reported: tuple[float, int] | None = None
+
+    @property
+    def loss_tokens(self) -> int:
+        """Number of supervised tokens that the losses count."""
+        return sum(int(flags[1:].sum()) for flags in self.supervised)
+
+    @property
+    def positions(self) -> int:
+        """Number of compared positions."""
+        return sum(len(document) for document in self.documents)
+
+
+def render_probes(tokenizer: Any, chats: Sequence[Messages]) -> list[Probe]:
+    """Render conversations, omitting those that the template refuses (with a system turn, for example)."""
+    template, probes = tokenizer_template(tokenizer), []
+    for messages in chats:
+        try:
+            text = render(template, messages)
+        except BurnishError:
+            continue
+        probes.append(Probe(messages, text, list(tokenizer(text, add_special_tokens=False)["input_ids"])))
+    return probes
+
+
+def choose_documents(
+    held_out: Sequence[Sequence[int]], probes: Sequence[Probe], vocabulary: int, context: int = LONGEST_DOCUMENT
+) -> list[list[int]]:
+    """Choose rows to compare on: held-out ones, or rendered chats where none are given.
+
+    Args:
+        held_out: token ids of rendered rows.
+        probes: rendered conversations.
+        vocabulary: number of tokens of the model; with `MOST_BYTES` it bounds the positions.
+        context: length of the longest document, tokens.
+
+    Raises:
+        UsageError: There is nothing to compare on.
+    """
+    return [ids for ids, _ in _choose(held_out, (), probes, vocabulary, context)]
+
+
+def _choose(
+    held_out: Sequence[Sequence[int]],
+    supervised: Sequence[Sequence[bool]],
+    probes: Sequence[Probe],
+    vocabulary: int,
+    context: int,
+) -> list[tuple[list[int], Flags]]:
+    """Choose rows as `choose_documents` does, each with its flags of supervised tokens [T]."""
+    room = max(min(MOST_POSITIONS, MOST_BYTES // (4 * vocabulary)), 64)
+    rows = list(held_out) or [probe.ids for probe in probes]
+    chosen: list[tuple[list[int], Flags]] = []
+    for place, row in enumerate(rows):
+        ids = [int(token) for token in row[: min(context, LONGEST_DOCUMENT, room)]]
+        if len(ids) > 1:
+            flags = np.ones(len(ids), dtype=bool)
+            if held_out and place < len(supervised):
+                flags = np.asarray(supervised[place][: len(ids)], dtype=bool)
+            chosen.append((ids, flags))
+            room -= len(ids)
+        if room < 2:
+            break
+    if not chosen:
+        raise UsageError("There are no held-out rows to verify the files on.", "Give a validation share or file.")
+    return chosen
+
+
+def compute_reference(
+    source: ModelSource,
+    adapter: Path | None,
+    tokenizer: Any,
+    held_out: Sequence[Sequence[int]],
+    probes: Sequence[Probe],
+    *,
+    options: ReferenceOptions | None = None,
+    device: torch.device | None = None,
+    progress: Progress = no_progress,
+    cancelled: Cancelled = never,
+) -> Reference:
+    """Run the trained model on held-out rows and probes, and on training rows for the importance matrix.
+
+    Args:
+        source: base model.
+        adapter: folder of the PEFT adapter, or None.
+        tokenizer: tokenizer of the model.
+        held_out: token ids of rendered held-out rows.
+        probes: rendered conversations; the first few are answered.
+        options: further things to compute.
+        device: device to compute on; by default the CPU.
+        progress: callback given the share of documents done.
+        cancelled: callback polled between documents; True stops the work.
+
+    Raises:
+        SetupError: Base or adapter cannot be loaded.
+        DoesNotFitError: Too little memory is free to load it.
+        UsageError: There are no rows to compare on.
+        StoppedError: Cancelled.
+    """
+    import torch
+
+    from burnish_engine.export.quantize.importance import compute_importance
+    from burnish_engine.export.weights.nf4_merge import compare_merge, round_model
+    from burnish_engine.models.generation.transformers_generate import evaluating
+    from burnish_engine.models.transformers_path.plain import load_adapter, load_base
+
+    options = options or ReferenceOptions()
+    device = device or torch.device("cpu")
+    _require_memory(source, device)
+    model = load_base(source, "fp32", device)
+    round_model(model, options.rounded)
+    if adapter is not None:
+        model = load_adapter(model, adapter)
+    width = model.get_output_embeddings().weight.shape[0]
+    chosen = _choose(held_out, options.supervised, probes, width, _context(source))
+    documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
+    log_probs, tuned = [], MeanLoss()
+    for done, (document, flags) in enumerate(chosen):
+        stop_if(cancelled, "The verification")
+        with evaluating(model):
+            logits = model(input_ids=torch.tensor([document], device=model.device)).logits[0].float()
+            log_probs.append(torch.log_softmax(logits, dim=-1).cpu().numpy())
+        tuned.add(log_probs[-1], document, flags)
+        progress("Running the trained model", (done + 1) / len(documents) / 2)
+    importance = compute_importance(
+        model,
+        options.training,
+        options.name_map,
+        tokens=options.tokens,
+        hessians=options.hessians,
+        progress=lambda what, share: progress(what, 0.5 + share / 2),
+        cancelled=cancelled,
+    )
+    base_loss = None
+    if adapter is not None:
+        with model.disable_adapter():
+            base_loss = model_loss(model, documents, supervised, cancelled)
+    answered = _answer(model, tokenizer, probes, cancelled)
+    stops = model_stop_ids(model, tokenizer)
+    other = None
+    if options.in_4_bits and adapter is not None:
+        stop_if(cancelled, "The verification")
+        if options.onto_rounded:
+            del model
+            model = load_adapter(load_base(source, "fp32", device), adapter)
+        else:
+            round_model(model, options.in_4_bits)
+        other = compare_merge(model, documents, log_probs, supervised, cancelled)
+    del model
+    if options.base is not None:
+        stop_if(cancelled, "The verification")
+        base_loss = model_loss(load_base(options.base, "fp32", device), documents, supervised, cancelled)
+    return Reference(
+        documents, log_probs, stops, answered, supervised, base_loss, tuned.mean, importance, other, options.reported
+    )
+
+
+def _require_memory(source: ModelSource, device: torch.device) -> None:
+    """Check that the weights in fp32 fit into free memory; on the CPU, next to the stored probabilities."""
+    if device.type == "cpu":
+        stored = sum(path.stat().st_size for path in source.folder.glob("*.safetensors"))
+        halves = 1 if str(source.config.get("dtype", source.config.get("torch_dtype"))).endswith("float32") else 2
+        require_memory(halves * stored + MOST_BYTES // 4, "Running the trained model")
+
+
+def _context(source: ModelSource) -> int:
+    """Longest text on which model and file must agree: llama.cpp computes no sliding window for our families."""
+    spec = source.spec
+    return LONGEST_DOCUMENT if spec is None else min(spec.max_context, spec.sliding_window or spec.max_context)
+
+
+def _answer(model: Any, tokenizer: Any, probes: Sequence[Probe], cancelled: Cancelled) -> list[Probe]:
+    chosen = list(probes[:MOST_REPLIES])
+    stop_if(cancelled, "The verification")
+    replies = generate_replies(model, tokenizer, [probe.ids for probe in chosen], REPLY_TOKENS)
+    answered = [replace(probe, reply=reply) for probe, reply in zip(chosen, replies, strict=True)]
+    return [*answered, *probes[MOST_REPLIES:]]

@@ -1,0 +1,221 @@
+"""Build the fidelity report of an export, write it before files get their names, and raise where a file is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from burnish_engine.contract.errors import FidelityError, NoSpaceError
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
+from burnish_engine.export.base.staging import publish
+from burnish_engine.export.verify.contexts import factor_switch
+from burnish_engine.export.verify.reference import REPLY_TOKENS, Reference
+from burnish_engine.export.weights.nf4_merge import OtherMerge
+from burnish_engine.models.checkpoint.source import ModelSource
+
+REPORT = "fidelity.json"
+
+
+@dataclass(frozen=True)
+class CheckedFiles:
+    """Results of all files of one export.
+
+    Attributes:
+        files: result of each file.
+        token_strings: number of texts whose token ids were compared.
+        mismatches: descriptions of texts that were split differently.
+        conversion_kl: mean KL of the 16-bit file that the others were made from; None where there was none.
+    """
+
+    files: list[QuantFidelity]
+    token_strings: int
+    mismatches: list[str]
+    conversion_kl: float | None
+
+
+def conclude(
+    out: Path, report: FidelityReport, proven: Mapping[str, Path], asked_for: Collection[str]
+) -> FidelityReport:
+    """Write the report to `out`/fidelity.json, then publish the verified files: none appears without proof.
+
+    Args:
+        out: folder of the export.
+        report: findings of all checks.
+        proven: finished file of every final name that passed.
+        asked_for: final names of all files that the export was to make. Where one was refused, or never made because
+            another was, an earlier export's file of that name is deleted: it must not be taken for the new one.
+
+    Returns:
+        The report.
+
+    Raises:
+        FidelityError: Files were refused; the message names them, the reason, and the usable files.
+        NoSpaceError: The report or a name cannot be written; the report then names no file that is missing.
+    """
+    stale = sorted({*asked_for, *(file.file for file in report.files)} - proven.keys())
+    whole = _with_earlier(out, report, stale)
+    _write(out, whole)
+    removed = [name for name in stale if _remove(out / name)]
+    waiting = dict(proven)
+    try:
+        for name, path in proven.items():
+            publish(path, out / name)
+            del waiting[name]
+    except NoSpaceError:
+        with suppress(NoSpaceError):  # the first failure is the one to report
+            _write(out, whole.model_copy(update={"files": [f for f in whole.files if f.file not in waiting]}))
+        raise
+    refused = [file for file in report.files if not file.passed]
+    if refused:
+        reasons = " ".join(f"{file.file}: {' '.join(file.problems)}" for file in refused)
+        if removed:
+            reasons += f" Deleted too, so that nobody takes it for the new file: the earlier {', '.join(removed)}."
+        raise FidelityError(
+            f"{len(refused)} of {len(report.files)} files are not the trained model and were deleted. {reasons}",
+            f"{', '.join(proven)} passed and can be used." if proven else f"See {out / REPORT}; please report this.",
+        )
+    return report
+
+
+def read_report(out: Path) -> FidelityReport | None:
+    """Read the newest report of a folder; None where there is none that can be read."""
+    try:
+        return FidelityReport.model_validate_json((out / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None
+
+
+def _write(out: Path, report: FidelityReport) -> None:
+    write_atomic(out / REPORT, report.model_dump_json(indent=2) + "\n")
+
+
+def _remove(path: Path) -> bool:
+    """Delete a file; return whether there was one."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return True
+
+
+def build_report(
+    source: ModelSource, architecture: str, digest: str, checked: CheckedFiles, reference: Reference
+) -> FidelityReport:
+    """Build the report.
+
+    Args:
+        source: base model.
+        architecture: value of the files' `general.architecture`.
+        digest: SHA-256 of the adapter, or of the weights where all were trained; or an empty string.
+        checked: results of the checks.
+        reference: answers of the trained model.
+    """
+    notes = [source.note] if source.note else []
+    asked = [probe.reply for probe in reference.probes if probe.reply is not None]
+    if asked and not any(reply.stopped for reply in asked):
+        notes.append(
+            f"The trained model itself did not end its replies within {max(reply.tokens for reply in asked)} tokens, "
+            "so ending was not compared."
+        )
+    elif asked:
+        notes += [
+            f"{file.quant} was still talking after {2 * REPLY_TOKENS} tokens where the trained model had ended; after "
+            "that model's own reply it ends as that does."
+            for file in checked.files
+            if file.passed and not file.reply_stopped
+        ]
+    notes += _loss_text(reference)
+    if (other := reference.other_merge) is not None:
+        notes.append(_merge_text(reference, other))
+    if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):
+        notes.append(
+            f"{', '.join(weighed)}: quantized by llama.cpp with an importance matrix of {reference.importance.tokens} "
+            "tokens of training rows; codes then chosen anew with their columns' second moments (GPTQ)."
+        )
+    notes += _context_notes(source, reference)
+    coarse = [file.quant for file in checked.files if file.quant in COARSE_TYPES]
+    if coarse:
+        notes.append(
+            f"{', '.join(coarse)}: below four bits much is lost, most of all in small models. Compare the figures."
+        )
+    return FidelityReport(
+        model=source.name,
+        architecture=architecture,
+        token_strings=checked.token_strings,
+        token_mismatches=len(checked.mismatches),
+        mismatch_examples=checked.mismatches[:10],
+        files=checked.files,
+        passed=all(file.passed for file in checked.files) and not checked.mismatches,
+        adapter_sha256=digest,
+        conversion_kl=checked.conversion_kl,
+        base_loss=reference.base_loss,
+        tuned_loss=reference.tuned_loss,
+        importance_tokens=reference.importance.tokens if reference.importance else 0,
+        notes=notes,
+    )
+
+
+def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
+    """Note which context to open a file with, where its rope has factors for short and for long rows."""
+    switch = factor_switch(source.spec)
+    if switch is None:
+        return []
+    longer = sum(len(row) > switch for row in reference.documents)
+    compared = f" {longer} longer rows were compared in a context of their own." if longer else ""
+    return [
+        f"Open the files with a context of at most {switch:,} tokens unless rows are longer: llama.cpp chooses the "
+        f"rope's factors by the size of its context, the trained model by the length of the row.{compared}"
+    ]
+
+
+def _loss_text(reference: Reference) -> list[str]:
+    """Note why the held-out loss differs from training's; empty where it is equal or unknown."""
+    if reference.reported is None or reference.tuned_loss is None:
+        return []
+    reported, tokens = reference.reported
+    if f"{reported:.3f}" == f"{reference.tuned_loss:.3f}":
+        return []
+    rows = (
+        f"the first {reference.loss_tokens:,} of these tokens, which every file is compared on"
+        if reference.loss_tokens < tokens
+        else "the exported weights in fp32"
+    )
+    return [
+        f"Two held-out losses: training reported {reported:.3f} nats on {tokens:,} learned tokens; the "
+        f"{reference.tuned_loss:.3f} here is of {rows}."
+    ]
+
+
+def _merge_text(reference: Reference, other: OtherMerge) -> str:
+    losses = [f"{loss:.3f}" if loss is not None else "unknown" for loss in (reference.tuned_loss, other.loss)]
+    return (
+        "The run trained on 4-bit weights, and its adapter can be added to these or to the 16-bit base "
+        f"(export.merge_onto). Held-out loss as exported {losses[0]}, the other way {losses[1]} nats a token; mean KL "
+        f"between the two {other.mean_kl:.4f}."
+    )
+
+
+def _with_earlier(out: Path, report: FidelityReport, stale: Collection[str]) -> FidelityReport:
+    """Add an earlier export's results of the same model for files that still exist and stay."""
+    earlier = read_report(out)
+    if earlier is None:
+        return report
+    if (earlier.model, earlier.adapter_sha256) != (report.model, report.adapter_sha256):
+        return report
+    new = {*stale, *(file.file for file in report.files)}
+    kept = [
+        file for file in earlier.files if file.file not in new and file.passed and _size(out / file.file) == file.bytes
+    ]
+    return report.model_copy(update={"files": [*kept, *report.files]})
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1

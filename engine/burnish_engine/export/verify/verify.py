@@ -1,0 +1,98 @@
+"""Verify again that a GGUF file is the model that was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish_engine.chat.prompt import Messages
+from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.export.base.staging import Cancelled, never
+from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
+from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
+from burnish_engine.export.verify.fidelity import check_file, probe_texts
+from burnish_engine.export.verify.probe_strings import PROBE_CHATS
+from burnish_engine.export.verify.reference import ReferenceOptions, compute_reference, render_probes
+from burnish_engine.export.verify.report import CheckedFiles, build_report
+from burnish_engine.export.weights.adapter import read_adapter
+from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.gguf.gguf_trial import try_file
+
+if TYPE_CHECKING:
+    import torch
+
+
+def verify_file(
+    gguf: Path,
+    source: ModelSource,
+    adapter: Path | None,
+    *,
+    held_out: Sequence[Sequence[int]] = (),
+    probe_chats: Sequence[Messages] = (),
+    options: ReferenceOptions | None = None,
+    progress: Progress = no_progress,
+    cancelled: Cancelled = never,
+    device: torch.device | None = None,
+    threads: int = 0,
+) -> FidelityReport:
+    """Compare any GGUF with the model it claims to be, without changing it.
+
+    Args:
+        gguf: file to verify.
+        source: base model.
+        adapter: folder of the PEFT adapter, or None.
+        held_out: token ids of rendered held-out rows.
+        probe_chats: conversations to compare and answer.
+        options: supervised tokens, and the model before training.
+        progress: callback given the current activity and the share done.
+        cancelled: callback; True stops the work.
+        device: device of the trained model.
+        threads: number of CPU threads for llama.cpp.
+
+    Returns:
+        Report; `passed` says whether the file is the trained model.
+
+    Raises:
+        UsageError: The file is no GGUF, or there is nothing to compare on.
+        SetupError: A file is damaged.
+        StoppedError: Cancelled.
+    """
+    from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+
+    header = read_header(gguf)
+    ftypes = {number: quant for quant, number in FILE_TYPES.items()}
+    quant = ftypes.get(header.metadata.get("general.file_type", -1), "Q4_0")
+    made = read_back(gguf, quant)
+    try_file(gguf)
+    if options is not None and "burnish.version" in header.metadata:  # the file's own record overrides the recipe
+        options = replace(options, onto_rounded=header.metadata.get(MERGED_ONTO) == DEQUANTIZED)
+    tokenizer = load_tokenizer(source)
+    digest = read_adapter(adapter).digest if adapter is not None else source.trained_digest
+    probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
+    reference = compute_reference(
+        source,
+        adapter,
+        tokenizer,
+        held_out,
+        probes,
+        options=options,
+        device=device,
+        progress=progress,
+        cancelled=cancelled,
+    )
+    progress(f"Checking {gguf.name}", 0.5)
+    result, tokens = check_file(
+        made,
+        tokenizer,
+        probe_texts(tokenizer),
+        reference,
+        origin=Origin(source, adapter, options.rounded if options else frozenset()),
+        threads=threads,
+        cancelled=cancelled,
+    )
+    checked = CheckedFiles([result], tokens.strings, tokens.mismatches, None)
+    return build_report(source, header.architecture, digest, checked, reference)

@@ -1,0 +1,204 @@
+"""Read a saved PEFT adapter as updates of base tensors, computed in fp32.
+
+Sources: Hu et al. 2021 (LoRA), Kalajdzievski 2023 (rsLoRA: alpha / sqrt(r)), Liu et al. 2024 (DoRA: the length of
+each output row is trained). File format and pattern rules: peft/utils/save_and_load.py, peft/tuners/lora/model.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.runs.file_hashes import sha256_file
+
+_PREFIX = "base_model.model."
+_WEIGHTS = "adapter_model.safetensors"
+_UNSUPPORTED = (
+    "fan_in_fan_out", "layer_replication", "trainable_token_indices", "target_parameters", "use_qalora", "use_bdlora",
+    "alora_invocation_tokens", "arrow_config", "lora_bias", "velora_config", "monteclora_config", "kasa_config",
+)  # fmt: skip
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Initializations that also change the base weights, so that the saved adapter no longer fits the base."""
+
+
+@dataclass(frozen=True)
+class LowRankUpdate:
+    """Update that an adapter adds to one weight.
+
+    Attributes:
+        a: factor A [r, in], fp32; for an embedding [r, vocabulary].
+        b: factor B [out, r], fp32; for an embedding [hidden, r].
+        scale: factor on B·A.
+        magnitude: DoRA's trained length of every output row [out], or None.
+        embedding: whether the weight is [vocabulary, hidden], the transpose of B·A.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    scale: float
+    magnitude: torch.Tensor | None = None
+    embedding: bool = False
+
+    def merged(self, weight: torch.Tensor) -> torch.Tensor:
+        """Apply the update to a weight.
+
+        Args:
+            weight: base weight in fp32, [out, in] (embedding: [vocabulary, hidden]).
+        """
+        delta = self.scale * (self.b @ self.a)
+        updated = weight + (delta.T if self.embedding else delta)
+        if self.magnitude is None:
+            return updated
+        return updated * (self.magnitude / torch.linalg.norm(updated, dim=1)).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class AdapterWeights:
+    """Content of a PEFT adapter.
+
+    Attributes:
+        folder: folder that it was read from.
+        updates: low-rank update by base tensor name.
+        replacements: tensor, fp32, that takes the place of a base tensor, by name (modules_to_save, trained biases).
+    """
+
+    folder: Path
+    updates: dict[str, LowRankUpdate]
+    replacements: dict[str, torch.Tensor]
+
+    @property
+    def digest(self) -> str:
+        """Compute the SHA-256 of the adapter's file, which identifies it in exported files."""
+        return sha256_file(self.folder / _WEIGHTS)
+
+    @property
+    def targets(self) -> set[str]:
+        """Names of all base tensors that the adapter changes."""
+        return {*self.updates, *self.replacements}
+
+
+def read_adapter(folder: Path) -> AdapterWeights:
+    """Read a PEFT adapter folder.
+
+    Args:
+        folder: folder with adapter_config.json and adapter_model.safetensors.
+
+    Raises:
+        SetupError: The folder holds no adapter, or a damaged one.
+        UsageError: This kind of adapter cannot be merged.
+    """
+    config = _config(folder)
+    modules: dict[str, dict[str, torch.Tensor]] = {}
+    replacements: dict[str, torch.Tensor] = {}
+    for name, tensor in _tensors(folder).items():
+        path = name.removeprefix(_PREFIX)
+        module, part = _split(path)
+        if part:
+            modules.setdefault(module, {})[part] = tensor.float()
+        else:
+            replacements[path.replace(".base_layer.", ".")] = tensor.float()
+    updates = {f"{module}.weight": _update(folder, module, parts, config) for module, parts in modules.items()}
+    if not updates and not replacements:
+        raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
+    return AdapterWeights(folder, updates, replacements)
+
+
+def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
+    """Rename the tensors of a language model's adapter in place, so that PEFT loads it on the whole model around it.
+
+    Args:
+        folder: the adapter's folder.
+        wrapper: arrangement of the whole model's parts.
+    """
+    from safetensors.torch import save_file
+
+    tensors = _tensors(folder)
+    renamed = {_PREFIX + wrapper.module_name(name.removeprefix(_PREFIX)): value for name, value in tensors.items()}
+    save_file(renamed, folder / _WEIGHTS, metadata={"format": "pt"})
+    path = folder / "adapter_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    paths = {wrapper.module_name(module.removeprefix(_PREFIX)) for module, part in map(_split, tensors) if part}
+    names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
+    inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []
+    outside = sorted(re.escape(module) for module in paths if not module.startswith(wrapper.part))
+    # Other parts have modules of the same names. PEFT takes a string as a pattern for whole paths.
+    config["target_modules"] = "|".join([*inside, *outside])
+    path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def _config(folder: Path) -> Any:
+    from peft import PeftConfig
+
+    if not (folder / _WEIGHTS).is_file():
+        raise SetupError(f"{folder} holds no adapter ({_WEIGHTS}).", "Check the run or folder given.")
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SetupError(
+            f"adapter_config.json in {folder} cannot be read: {error}.", "Save the adapter again."
+        ) from error
+    kind = str(getattr(config.peft_type, "value", config.peft_type))
+    odd = [name for name in _UNSUPPORTED if getattr(config, name, None)]
+    start = str(getattr(config, "init_lora_weights", ""))
+    if kind != "LORA" or odd or start.lower().startswith(_CHANGES_BASE):
+        what = f"of the kind {kind}" if kind != "LORA" else f"using {', '.join(odd) or f'init_lora_weights = {start}'}"
+        raise UsageError(
+            f"The adapter in {folder} is {what}, which cannot be merged exactly.",
+            "Merge it with the program that made it, or export the adapter itself.",
+        )
+    return config
+
+
+def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / _WEIGHTS
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise SetupError(f"{path} cannot be read: {error}.", "Use another checkpoint of the run.") from error
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Split `model.layers.0.self_attn.q_proj.lora_A.weight` into (module, "A"); the part of whole tensors is empty."""
+    for marker, part in (("lora_embedding_", "E"), ("lora_magnitude_vector", "M"), ("lora_", "")):
+        module, found, rest = path.rpartition(f".{marker}")
+        if found:
+            return module, part + rest.removesuffix(".weight").strip(".")
+    return "", ""
+
+
+def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: Any) -> LowRankUpdate:
+    embedding = "EA" in parts
+    wanted = {"EA", "EB"} if embedding else {"A", "B"}
+    if not wanted <= parts.keys() or parts.keys() - wanted - {"M"}:
+        raise SetupError(
+            f"The adapter in {folder} has the parts {sorted(parts)} for {module}; A and B are expected.",
+            "Save the adapter again.",
+        )
+    a, b = (parts["EA"], parts["EB"]) if embedding else (parts["A"], parts["B"])
+    rank = int(_by_pattern(config.rank_pattern, module, config.r))
+    if a.shape[0] != rank or b.shape[1] != rank:
+        raise SetupError(
+            f"The adapter in {folder} has rank {a.shape[0]} at {module} and its configuration says {rank}.",
+            "Save the adapter again.",
+        )
+    alpha = float(_by_pattern(config.alpha_pattern, module, config.lora_alpha))
+    scale = alpha / (math.sqrt(rank) if config.use_rslora else rank)
+    return LowRankUpdate(a, b, scale, parts.get("M"), embedding)
+
+
+def _by_pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
+    from peft.utils.other import get_pattern_key
+
+    patterns = patterns or {}
+    return patterns.get(get_pattern_key(list(patterns), module), default)

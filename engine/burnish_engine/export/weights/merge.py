@@ -1,0 +1,203 @@
+"""Merge an adapter into base weights in fp32, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish_engine.advise.plan.exports import finished_refusal
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
+from burnish_engine.export.weights.nf4_merge import round_trip
+from burnish_engine.models.checkpoint.source import ModelSource
+
+PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""Types of unquantized base tensors; a tensor of any other type is quantized."""
+_QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")
+
+
+@dataclass(frozen=True)
+class MergedTensor:
+    """One merged tensor.
+
+    Attributes:
+        name: name in the language model.
+        tensor: merged value, fp32.
+        base_dtype: type in the base checkpoint: F32, F16 or BF16.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    base_dtype: str
+
+
+class MergedWeights:
+    """Read the tensors of a base model, with an adapter merged in, on demand.
+
+    For a model that holds further parts, `names` are the language model's tensors by its own names, and `others` are
+    the rest by their names in the files.
+
+    Args:
+        source: base model.
+        adapter: folder of the PEFT adapter, or None for the base alone.
+        rounded: names of base tensors that are rounded to NF4 and back before the adapter is added.
+
+    Raises:
+        UsageError: The base is quantized, or the adapter cannot be merged into it.
+        SetupError: A file is missing or damaged, or the adapter belongs to another model.
+    """
+
+    def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
+        if refused := finished_refusal("safetensors", source.config, source.spec, adapter, source.name):
+            raise UsageError(*refused)
+        self._rounded = rounded
+        self.source = source
+        files = _tensor_files(source.folder)
+        own = {name: name for name in files}
+        self._stored = source.wrapper.language_model(own) if source.wrapper else own
+        self.others = sorted(own.keys() - self._stored.values())
+        self._files = {name: files[stored] for name, stored in self._stored.items()}
+        self._other_files = {name: files[name] for name in self.others}
+        self._open: dict[Path, Any] = {}
+        _refuse_quantized_tensors(source, self._files, self.base_dtype)
+        self.adapter: AdapterWeights | None = read_adapter(adapter) if adapter is not None else None
+        self._unused = set(self.adapter.targets) if self.adapter else set()
+        self._check_targets()
+
+    @property
+    def onto_rounded(self) -> bool:
+        """Whether the adapter is added to weights rounded to NF4 rather than to the base's own."""
+        return bool(self._rounded)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the language model's tensors, in the order of the files."""
+        return list(self._files)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape without reading the tensor."""
+        return tuple(int(size) for size in self._slice(name).get_shape())
+
+    def base_dtype(self, name: str) -> str:
+        """Return a tensor's type in the checkpoint, such as BF16, without reading the tensor."""
+        return str(self._slice(name).get_dtype())
+
+    def stored_name(self, name: str) -> str:
+        """Return a tensor's name in the base checkpoint's files."""
+        return self._stored.get(name, name)
+
+    def load_other(self, name: str) -> torch.Tensor:
+        """Load a tensor of `others` unchanged."""
+        found: torch.Tensor = self._file(name).get_tensor(name)
+        return found
+
+    def load(self, name: str) -> torch.Tensor:
+        """Load a merged tensor in fp32.
+
+        Raises:
+            SetupError: The adapter's shapes do not fit the base's.
+        """
+        self._unused.discard(name)
+        if self.adapter is not None and name in self.adapter.replacements:
+            weight = self.adapter.replacements[name].clone()
+        else:
+            weight = self._file(name).get_tensor(self.stored_name(name)).float()
+            if name in self._rounded:
+                weight = round_trip(weight)
+        update = self.adapter.updates.get(name) if self.adapter is not None else None
+        return weight if update is None else update.merged(weight)
+
+    def stream(self) -> Iterator[MergedTensor]:
+        """Yield the language model's tensors one at a time; at the end check that every adapter tensor was used."""
+        for name in self.names:
+            yield MergedTensor(name, self.load(name), self.base_dtype(name))
+        self.check_all_used()
+
+    def check_all_used(self) -> None:
+        """Check that every tensor of the adapter went into a tensor that was read.
+
+        Raises:
+            SetupError: A tensor did not, so the result is not the trained model.
+        """
+        if self._unused:
+            raise SetupError(
+                f"{len(self._unused)} tensors of the adapter were not used, first {min(self._unused)}; the "
+                "result would not be the trained model.",
+                "Please report this with the model's name.",
+            )
+
+    def _slice(self, name: str) -> Any:
+        return self._file(name).get_slice(self.stored_name(name))
+
+    def _file(self, name: str) -> Any:
+        from safetensors import SafetensorError, safe_open
+
+        path = self._files.get(name) or self._other_files[name]
+        if path not in self._open:
+            try:
+                self._open[path] = safe_open(path, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise SetupError(f"{path} cannot be read: {error}.", "Download the file again.") from error
+        return self._open[path]
+
+    def _check_targets(self) -> None:
+        if self.adapter is None:
+            return
+        unknown = sorted(self.adapter.targets - self._files.keys())
+        if unknown:
+            tied = self.source.config.get("tie_word_embeddings") and "lm_head.weight" in unknown
+            raise SetupError(
+                f"The adapter in {self.adapter.folder} changes {len(unknown)} tensors that {self.source.name} does not "
+                f"have, first {unknown[0]}.",
+                "The head of this model is its embedding and cannot be changed alone; train without it."
+                if tied
+                else "Use the adapter with the model it was trained on.",
+            )
+        for name, update in self.adapter.updates.items():
+            shape = (update.b.shape[0], update.a.shape[1])
+            self._check_shape(name, shape[::-1] if update.embedding else shape)
+        for name, tensor in self.adapter.replacements.items():
+            self._check_shape(name, tuple(tensor.shape))
+
+    def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        if self.shape(name) != shape:
+            raise SetupError(
+                f"The adapter's update of {name} has the shape {list(shape)}; {self.source.name} has "
+                f"{list(self.shape(name))} there.",
+                "Use the adapter with the model it was trained on.",
+            )
+
+
+def _tensor_files(folder: Path) -> dict[str, Path]:
+    """Map each tensor's name to the file that holds it."""
+    from safetensors import SafetensorError, safe_open
+
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {name: folder / file for name, file in weights.items()}
+    single = folder / "model.safetensors"
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    found: dict[str, Path] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as opened:
+                found.update(dict.fromkeys(opened.keys(), file))
+        except (SafetensorError, OSError) as error:
+            raise SetupError(f"{file} cannot be read: {error}.", "Download the file again.") from error
+    return found
+
+
+def _refuse_quantized_tensors(source: ModelSource, files: dict[str, Path], dtype: Any) -> None:
+    for name in files:
+        kind = dtype(name)
+        if kind not in PLAIN_DTYPES or name.endswith(_QUANTIZED_SUFFIXES):
+            raise UsageError(
+                f"The base model {source.name} holds quantized weights ({name} is {kind}).",
+                "Export with the same model in 16 bit as the base.",
+            )

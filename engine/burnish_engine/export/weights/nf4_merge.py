@@ -1,0 +1,91 @@
+"""Reproduce the NF4-rounded weights of a 4-bit run (QLoRA), and compare merging onto them with merging onto the base.
+
+The adapter of such a run can be added to the 16-bit base or to the rounded weights (Dettmers et al. 2023); the two
+results differ by the rounding error of NF4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from burnish_engine.export.base.losses import Flags, MeanLoss, token_kl
+from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families import family
+from burnish_engine.models.generation.transformers_generate import evaluating
+from burnish_kernels.nf4 import op as nf4
+
+
+@dataclass(frozen=True)
+class OtherMerge:
+    """Results of the trained model with its adapter added to the other weights: rounded ones, or the 16-bit base.
+
+    Attributes:
+        loss: mean held-out loss, nats; None where no token counts.
+        mean_kl: mean KL(exported model || this one), nats.
+    """
+
+    loss: float | None
+    mean_kl: float
+
+
+def rounded_names(source: ModelSource) -> frozenset[str]:
+    """Names of base tensors that a 4-bit run keeps in NF4: every linear layer but the head."""
+    known = family(str(source.config.get("model_type"))) if source.spec is not None else None
+    if known is None or source.spec is None:
+        return frozenset()
+    return frozenset(f"{module.path}.weight" for module in known.modules(source.spec))
+
+
+def round_trip(weight: torch.Tensor) -> torch.Tensor:
+    """Round a weight [out, in] to NF4 (blocks of 64, double quantization) and back to fp32."""
+    return nf4.dequantize(nf4.quantize(weight.float()), dtype=torch.float32)
+
+
+def round_model(model: Any, names: Collection[str]) -> None:
+    """Round a loaded model's weights in place.
+
+    Args:
+        model: transformers model, with or without PEFT's adapter around its linear layers.
+        names: names of base tensors.
+    """
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.removeprefix("base_model.model.").replace(".base_layer.", ".") in names:
+                value.copy_(round_trip(value))
+
+
+def compare_merge(
+    model: Any,
+    documents: Sequence[Sequence[int]],
+    log_probs: Sequence[npt.NDArray[np.float32]],
+    supervised: Sequence[Flags],
+    cancelled: Cancelled = never,
+) -> OtherMerge:
+    """Compare a model on held-out rows with another one, given that one's log-probabilities.
+
+    Args:
+        model: loaded model.
+        documents: token ids of each row.
+        log_probs: log-probabilities of the other model, [T, V] for each row.
+        supervised: for each row, whether each of its tokens counts for the loss [T].
+        cancelled: callback polled between rows; True stops the work.
+
+    Raises:
+        StoppedError: Cancelled.
+    """
+    loss, kl = MeanLoss(), []
+    for document, truth, flags in zip(documents, log_probs, supervised, strict=True):
+        stop_if(cancelled, "The verification")
+        with evaluating(model):
+            logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0]
+        found = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
+        kl.append(token_kl(truth, found))
+        loss.add(found, document, flags)
+    return OtherMerge(loss.mean, float(np.concatenate(kl).mean()))

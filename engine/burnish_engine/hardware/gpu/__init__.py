@@ -1,0 +1,1 @@
+"""GPUs: facts from NVML, peak rates, and the links between them."""

@@ -1,0 +1,152 @@
+"""Builds the machine's graph: GPUs and host are nodes, connections are edges with rates. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, Literal
+
+from burnish_engine.contract.facts.machine import GpuFacts, LinkFacts, MachineFacts, PcieFacts
+
+HOST: Final = -1
+"""Node number of the host; a GPU's node number is its index."""
+LinkKind = Literal["nvlink", "pcie_p2p", "host_staged", "pcie"]
+
+# 10^9 bytes/s of one lane in one direction after line coding (PCI-SIG base specifications 1.0 to 6.0).
+_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+# Share of the specified rate that large copies reach: 12 of 15.8 GB/s on PCIe 4 x8, 24 of 31.5 on x16, 45 of 56.25 on
+# the bridge of two RTX 3090s.
+_PCIE_SHARE, _NVLINK_SHARE = 0.76, 0.8
+# Without peer-to-peer every byte goes to host memory and back, in pieces: about 6 GB/s on PCIe 4 x16, and no more than
+# about 3/8 of what the card's own connection is specified for.
+_HOST_STAGED_GB_S, _HOST_STAGED_SHARE = 6.0, 0.38
+# Assumed where a driver tells nothing about a connection: PCIe 3 x8, the least in use for training.
+_UNKNOWN_PCIE = PcieFacts(best_generation=3, best_width=8)
+# Before this driver NCCL believes in a peer-to-peer that GeForce RTX 40 cards do not have, and hangs (accelerate,
+# check_cuda_p2p_ib_support; nccl-tests issue 117).
+_FIRST_DRIVER_WITHOUT_FALSE_P2P = (550, 40, 7)
+_GEFORCE_40 = re.compile(r"\bGeForce RTX 40\d\d\b")
+_DIFFERS = 0.25  # a measurement further than this from the table is worth a word
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A connection between two nodes.
+
+    Attributes:
+        first: index of a GPU.
+        second: larger index of another GPU, or `HOST`.
+        kind: kind of connection that carries the data.
+        gb_s: rate that large copies reach in one direction, 10^9 bytes/s: measured, or expected from the table.
+        table_gb_s: rate expected from the table, 10^9 bytes/s.
+        measured: whether `gb_s` was measured.
+    """
+
+    first: int
+    second: int
+    kind: LinkKind
+    gb_s: float
+    table_gb_s: float
+    measured: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether measurement and table disagree by so much that a person should hear of it."""
+        return abs(self.gb_s - self.table_gb_s) > _DIFFERS * self.table_gb_s
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The graph of a machine."""
+
+    edges: tuple[Edge, ...]
+
+    def between(self, first: int, second: int) -> Edge:
+        """The edge between two nodes.
+
+        Raises:
+            KeyError: There is none: a node that the machine does not have.
+        """
+        for edge in self.edges:
+            if {edge.first, edge.second} == {first, second}:
+                return edge
+        raise KeyError((first, second))
+
+    def slowest(self, gpus: Sequence[int]) -> Edge:
+        """The slowest edge among some GPUs, which sets the pace of a ring.
+
+        Args:
+            gpus: indices of two or more GPUs.
+        """
+        return min((self.between(*pair) for pair in combinations(gpus, 2)), key=lambda edge: edge.gb_s)
+
+
+def topology(machine: MachineFacts) -> Topology:
+    """Build the graph of a machine's GPUs; measured rates replace those of the table."""
+    gpus = {gpu.index: gpu for gpu in machine.gpus}
+    links = {(link.first, link.second): link for link in machine.links}
+    edges = [_host_edge(gpu) for gpu in machine.gpus if not gpu.unified_memory]
+    for first, second in combinations(sorted(gpus), 2):
+        link = links.get((first, second)) or LinkFacts(first=first, second=second)
+        pair = gpus[first], gpus[second]
+        edges.append(_gpu_edge(link, *pair, p2p=has_p2p(link) and not false_p2p(machine, pair)))
+    return Topology(tuple(edges))
+
+
+def pcie_gb_s(generation: int, width: int) -> float:
+    """The specified rate of a PCIe connection in one direction, 10^9 bytes/s.
+
+    Args:
+        generation: PCIe generation, 1 to 6; later ones count as 6.
+        width: number of lanes.
+    """
+    return _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))] * width
+
+
+def spec_pcie_gb_s(gpu: GpuFacts) -> float:
+    """The specified rate of a GPU's connection under load, or else the best of card and slot together, 10^9 bytes/s.
+
+    An idle card's current generation does not count, because it falls to save power.
+    """
+    pcie = gpu.pcie or _UNKNOWN_PCIE
+    if pcie.under_load and pcie.generation and pcie.width:
+        return pcie_gb_s(pcie.generation, pcie.width)
+    generation = pcie.best_generation or pcie.generation or _UNKNOWN_PCIE.best_generation or 3
+    return pcie_gb_s(generation, pcie.best_width or pcie.width or _UNKNOWN_PCIE.best_width or 8)
+
+
+def _host_edge(gpu: GpuFacts) -> Edge:
+    expected = _PCIE_SHARE * spec_pcie_gb_s(gpu)
+    measured = [rate for rate in (gpu.pcie.to_gpu_gb_s, gpu.pcie.from_gpu_gb_s) if rate] if gpu.pcie else []
+    return Edge(gpu.index, HOST, "pcie", min(measured, default=expected), expected, bool(measured))
+
+
+def _gpu_edge(link: LinkFacts, first: GpuFacts, second: GpuFacts, *, p2p: bool) -> Edge:
+    spec = min(spec_pcie_gb_s(first), spec_pcie_gb_s(second))
+    kind: LinkKind = "pcie_p2p" if p2p else "host_staged"
+    expected = _PCIE_SHARE * spec if kind == "pcie_p2p" else min(_HOST_STAGED_GB_S, _HOST_STAGED_SHARE * spec)
+    if link.nvlinks and link.nvlink_gb_s and (link.measured is None or link.measured.peer_access is not False):
+        kind, expected = "nvlink", _NVLINK_SHARE * link.nvlink_gb_s
+    measured = link.measured.copy_gb_s if link.measured else None
+    return Edge(link.first, link.second, kind, measured or expected, expected, measured is not None)
+
+
+def has_p2p(link: LinkFacts) -> bool:
+    """Whether one GPU can access the other's memory: by CUDA's answer where it was asked, else the driver's."""
+    if link.measured and link.measured.peer_access is not None:
+        return link.measured.peer_access
+    return bool(link.p2p_read and link.p2p_write)
+
+
+def false_p2p(machine: MachineFacts, gpus: Sequence[GpuFacts]) -> bool:
+    """Whether the driver promises peer-to-peer access that these cards do not have.
+
+    Args:
+        machine: facts of the machine, for its driver version.
+        gpus: cards that would use peer-to-peer.
+    """
+    version = tuple(int(part) for part in re.findall(r"\d+", machine.driver or ""))
+    old = bool(version) and version < _FIRST_DRIVER_WITHOUT_FALSE_P2P
+    return old and any(_GEFORCE_40.search(gpu.name) for gpu in gpus)

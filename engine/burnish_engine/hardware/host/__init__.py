@@ -1,0 +1,1 @@
+"""Facts about the machine beside its GPUs: processor, memory, disk, sleep."""

@@ -1,0 +1,1 @@
+"""A model folder on disk: its configuration, tokenizer and weights, checked before they are used."""

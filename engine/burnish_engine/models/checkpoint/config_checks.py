@@ -1,0 +1,207 @@
+"""Checks of a model folder before any weight is read: values of config.json, and tensor shapes in the file headers.
+
+A wrong value would otherwise lead to an error deep in transformers, a refusal after minutes of loading, or a model of
+which a part is random or left out. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.checkpoint.safetensors_header import StoredTensor
+from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
+from burnish_engine.models.families import family
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_MOST = 2**31  # tokenizers and kernels count in 32 bits
+_COUNTS = {"vocab_size": _MOST, "hidden_size": _MOST, "num_hidden_layers": MOST_LAYERS}
+_COUNTS_OF_KNOWN = {
+    "intermediate_size": _MOST, "num_attention_heads": _MOST, "num_key_value_heads": _MOST, "head_dim": _MOST,
+    "max_position_embeddings": _MOST,
+}  # fmt: skip
+_NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
+_ACTIVATION_KEYS = {
+    **dict.fromkeys(("llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "phi3"), "hidden_act"),
+    "gemma3_text": "hidden_activation",
+}
+"""Family to the key of its activation; the other known families have a fixed one."""
+ACTIVATIONS = frozenset({
+    "gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh", "gelu_pytorch_tanh",
+    "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu", "relu2", "relu6", "sigmoid",
+    "silu", "sqrtsoftplus", "swish", "tanh", "xielu",
+})  # fmt: skip
+"""Names of activations that transformers has (`ACT2FN` in activations.py)."""
+DTYPES = frozenset({
+    "bfloat16", "double", "float", "float16", "float32", "float4_e2m1fn_x2", "float64", "float8_e4m3fn",
+    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "half",
+})  # fmt: skip
+"""Names of torch's floating-point types, of which transformers takes `dtype` and `torch_dtype`."""
+_MAY_BE_NULL = {"num_key_value_heads", "head_dim"}
+_HEADS_DIVIDE_WIDTH = {"llama", "gemma3_text"}
+"""Families of which transformers wants hidden_size to be a multiple of the heads although head_dim is given."""
+_PLAIN = {"F64", "F32", "F16", "BF16"}
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_SHAPES = {
+    "embed_tokens": "vocab_size, hidden_size",
+    "lm_head": "vocab_size, hidden_size",
+    "q_proj": "num_attention_heads x head_dim, hidden_size",
+    "k_proj": "num_key_value_heads x head_dim, hidden_size",
+    "v_proj": "num_key_value_heads x head_dim, hidden_size",
+    "qkv_proj": "(num_attention_heads + 2 x num_key_value_heads) x head_dim, hidden_size",
+    "o_proj": "hidden_size, num_attention_heads x head_dim",
+    "gate_proj": "intermediate_size, hidden_size",
+    "up_proj": "intermediate_size, hidden_size",
+    "gate_up_proj": "2 x intermediate_size, hidden_size",
+    "down_proj": "hidden_size, intermediate_size",
+    "q_norm": "head_dim",
+    "k_norm": "head_dim",
+}
+"""Module to the keys of config.json that its weight's shape follows from; of every other vector it is hidden_size."""
+
+
+def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = False) -> None:
+    """Refuse values of config.json that no model can have.
+
+    Args:
+        folder: the model folder, for messages.
+        config: the language model's configuration.
+        nested: whether the configuration is nested under text_config.
+
+    Raises:
+        SetupError: A size is null, no whole number, below 1 or absurd, an epsilon is no positive number, the
+            activation is none that transformers has, the dtype none of torch's, or the heads do not share out. The
+            message names key and value.
+    """
+    known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
+    for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
+        if key in config and not (config[key] is None and key in _MAY_BE_NULL):
+            _check(folder, nested, key, config[key], _why_no_count(config[key], most))
+    for key in _NUMBERS:
+        value = config.get(key)
+        if key in config and not (value is None and not known):
+            _check(folder, nested, key, value, _why_no_number(value))
+    activation = _ACTIVATION_KEYS.get(config["model_type"], "") if known else ""
+    if activation in config:
+        _check(folder, nested, activation, config[activation], _why_no_activation(config[activation]))
+    for key in ("dtype", "torch_dtype"):
+        if key in config:  # beside text_config or in it
+            _check(folder, False, key, config[key], _why_no_dtype(config[key]))
+    if known and all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
+        _check_heads(folder, nested, config)
+
+
+def check_tensors(
+    folder: Path, config: Mapping[str, Any], spec: DecoderSpec | None, tensors: Mapping[str, StoredTensor]
+) -> None:
+    """Compare the tensors that the weight files announce with config.json.
+
+    Args:
+        folder: the model folder, for messages.
+        config: the language model's configuration.
+        spec: specification of the language model; None: nothing is compared.
+        tensors: headers of the language model's tensors, by the names of the language model alone.
+
+    Raises:
+        SetupError: Tensors are missing, have other shapes, or are of more or fewer layers. The message names the first.
+    """
+    if spec is None:
+        return
+    wanted = _expected(config, spec)
+    if not wanted.keys() & tensors.keys():
+        raise SetupError(
+            f"The weights in {folder} hold none of the tensors of a {spec.family} model, such as {EMBEDDING}.",
+            "Download the model again: config and weights are of different models.",
+        )
+    layers = 1 + max((int(match[1]) for match in map(_LAYER.match, tensors) if match), default=-1)
+    if layers != spec.num_layers:
+        raise SetupError(
+            f"config.json in {folder} has num_hidden_layers = {spec.num_layers}, and the weight files hold {layers} "
+            "layers.",
+            "Download the model again: config and weights are of different models, or files are missing.",
+        )
+    missing = [name for name in wanted if name not in tensors]
+    if missing:
+        raise SetupError(
+            f"The weights in {folder} lack {len(missing)} of {len(wanted)} tensors, first {missing[0]}.",
+            "Download the model again.",
+        )
+    for name, shape in wanted.items():
+        stored = tensors[name]
+        if stored.shape != shape and stored.dtype in _PLAIN:  # others are quantized, of which the loaders tell
+            parts = name.split(".")
+            keys = _SHAPES.get(parts[-2], "hidden_size") if parts[-1] == "weight" else "its weight's rows"
+            raise SetupError(
+                f"The tensor {stored.name} in {stored.file} has the shape {list(stored.shape)}; config.json says "
+                f"{list(shape)} ({keys}).",
+                "Download the model again: config and weights are of different models.",
+            )
+
+
+def embedding_rows(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> int:
+    """Return the rows of the embedding: those of the stored tensor, else vocab_size; 0 where neither is known."""
+    stored, size = tensors.get(EMBEDDING), config.get("vocab_size")
+    if stored is not None and len(stored.shape) == 2:
+        return stored.shape[0]
+    return size if isinstance(size, int) else 0
+
+
+def _expected(config: Mapping[str, Any], spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of the tensors that must exist; of quantized weights only the never quantized ones."""
+    known = family(spec.family)
+    embedding: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, spec.hidden_size)}
+    if known is None:
+        return embedding
+    if config.get("quantization_config"):
+        return embedding | {f"{vector.path}.weight": (vector.size,) for vector in known.vectors(spec)}
+    return known.tensors(spec)
+
+
+def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    keys = config.get("num_key_value_heads") or heads
+    if width % heads and (not config.get("head_dim") or config["model_type"] in _HEADS_DIVIDE_WIDTH):
+        _check(folder, nested, "num_attention_heads", heads, f"which does not divide hidden_size = {width}")
+    if heads % keys:
+        _check(folder, nested, "num_attention_heads", heads, f"which is no multiple of num_key_value_heads = {keys}")
+
+
+def _why_no_count(value: Any, most: int) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return "which is no whole number"
+    if value < 1:
+        return "which must be at least 1"
+    return f"which is more than any model has ({most:,} at most)" if value > most else ""
+
+
+def _why_no_number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "which is no number"
+    return "" if math.isfinite(value) and value > 0 else "which is no positive, finite number"
+
+
+def _why_no_activation(value: Any) -> str:
+    return "" if isinstance(value, str) and value in ACTIVATIONS else "which is no activation that transformers has"
+
+
+def _why_no_dtype(value: Any) -> str:
+    if value is None or isinstance(value, dict):  # a type for each part of a model
+        return ""
+    known = isinstance(value, str) and value.removeprefix("torch.") in DTYPES
+    return "" if known else "which is no floating-point type of torch"
+
+
+def _check(folder: Path, nested: bool, key: str, value: Any, why: str) -> None:
+    if why:
+        shown = json.dumps(value)
+        raise SetupError(
+            f"config.json in {folder} has {'text_config.' if nested else ''}{key} = "
+            f"{shown if len(shown) <= 60 else shown[:57] + '...'}, {why}.",
+            "Download config.json again, or correct it.",
+        )

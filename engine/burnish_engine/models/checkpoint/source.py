@@ -1,0 +1,247 @@
+"""A base model on disk: find it, check that it is whole and safe, and describe it. Loads no torch."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.paths import fetched_model_dir, is_model_name, models_dir
+from burnish_engine.models.checkpoint import embedded
+from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
+from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
+from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.checkpoint.wrapper import Wrapper, text_part
+
+_LANGUAGE_ONLY = (
+    "The model has further parts, such as one for images: its language model alone is trained and exported."
+)
+TRAINED_WEIGHTS = "model.safetensors"
+"""File of a model's weights where a run trained them all."""
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A checked model folder.
+
+    Attributes:
+        folder: folder with config.json, safetensors and tokenizer.
+        name: name of the model for people.
+        config: parsed config.json; of a model with further parts the configuration of its language model.
+        spec: decoder specification; None for families that only the plain path knows.
+        note: sentence that a person should know about these weights, or an empty string.
+        trained: whether a run trained all of its weights.
+        chat_template: Jinja source that replaces the tokenizer's own template; empty: the tokenizer's own is used.
+        wrapper: layout of the language model beside other parts; None where the folder holds nothing else.
+        rows: number of rows of the embedding: token ids are smaller. 0 where it is not known.
+    """
+
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    spec: DecoderSpec | None
+    note: str = ""
+    trained: bool = False
+    chat_template: str = ""
+    wrapper: Wrapper | None = None
+    rows: int = 0
+
+    @property
+    def trained_digest(self) -> str:
+        """SHA-256 of the weights if a run trained them all, else empty. Reads the whole file."""
+        if not self.trained:
+            return ""
+        with (self.folder / TRAINED_WEIGHTS).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @property
+    def stored_quantized(self) -> bool:
+        """Whether the linear weights are stored quantized; the fast decoder only takes NF4 (see `why_not_fast`)."""
+        return bool(self.config.get("quantization_config"))
+
+
+def open_model(path: str) -> ModelSource:
+    """Check a model folder, or unpack the embedded one.
+
+    Args:
+        path: "embedded", a folder, or the name of a fetched model.
+
+    Raises:
+        UsageError: There is no such folder.
+        SetupError: The folder lacks config, weights or tokenizer, holds pickles only, or needs code of its own; a value
+            of its config is impossible, a weight file is damaged, or config and weights are of different models.
+    """
+    if path == "embedded":
+        folder = embedded.ensure()
+        config = _config(folder)
+        return ModelSource(
+            folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE, rows=embedding_rows(config, {})
+        )
+    folder = Path(path)
+    if is_model_name(path):
+        folder = fetched_model_dir(path)
+        if not folder.is_dir():
+            close = difflib.get_close_matches(path, fetched_names(), n=3)
+            hint = f"Did you mean {' or '.join(close)}, which is here? Else get it" if close else "Get it"
+            raise UsageError(f"The model {path} is not on this machine.", f"{hint}: burnish models fetch {path}")
+    if not folder.is_dir():
+        kind = "is a file, not a folder" if folder.is_file() else "does not exist"
+        raise UsageError(
+            f"The model folder {folder} {kind}.",
+            'Give a folder with config.json, safetensors and a tokenizer, or "embedded".',
+        )
+    config, wrapper = text_part(_config(folder))
+    _check_weights(folder)
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise SetupError(
+            f"The model folder {folder} has no tokenizer ({', '.join(_TOKENIZER_FILES)}).",
+            "Copy the tokenizer's files of the same model into it.",
+        )
+    check_config(folder, config, nested=wrapper is not None)
+    _check_architecture(folder, config)
+    tensors = checkpoint_tensors(folder)
+    if wrapper is not None:
+        tensors = wrapper.language_model(tensors)
+        if HEAD not in tensors:  # the keys that say so may stand in either config, or in none
+            config["tie_word_embeddings"] = True
+    spec = decoder_spec(config)
+    check_tensors(folder, config, spec, tensors)
+    return ModelSource(
+        folder,
+        folder.resolve().name,
+        config,
+        spec,
+        note=_LANGUAGE_ONLY if wrapper else "",
+        wrapper=wrapper,
+        rows=embedding_rows(config, tensors),
+    )
+
+
+def open_trained(folder: Path, base: str) -> ModelSource:
+    """Open a model whose weights were all trained by a run; it keeps the name of its base, which need not exist.
+
+    Args:
+        folder: folder that the run wrote the model to.
+        base: base model that the run started from, as for `open_model`.
+
+    Raises:
+        SetupError: Something is missing in the folder.
+    """
+    name, note = (embedded.NAME, embedded.NOTE) if base == "embedded" else (Path(base).name, "")
+    return replace(open_model(str(folder)), name=name, note=note, trained=True)
+
+
+def fetched_names() -> list[str]:
+    """Return the names of the models that were fetched to this machine."""
+    folder = models_dir()
+    found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    return [name.replace("--", "/", 1) for name in found if "--" in name]
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise SetupError(
+            f"The model folder {folder} has no config.json.", "Download the model again, with all its files."
+        )
+    return _read_object(path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that must hold an object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
+        raise SetupError(f"{path} is not valid JSON: {error}.", "Download the file again.") from None
+    except OSError as error:
+        raise SetupError(
+            f"{path} cannot be read: {error.strerror or error}.", "Check the file's permissions and the disk."
+        ) from None
+    if not isinstance(value, dict):
+        raise SetupError(f"{path} holds a {type(value).__name__}, not an object.", "Download the file again.")
+    return value
+
+
+def _indexed_files(index: Path) -> list[str]:
+    """Return the names of the weight files that an index lists; all must be safetensors inside the folder."""
+    weights = _read_object(index).get("weight_map")
+    names = list(weights.values()) if isinstance(weights, dict) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise SetupError(f"{index} has no usable weight_map (tensor name to file name).", "Download the file again.")
+    wanted = sorted(set(names))
+    for name in wanted:
+        if _leaves_folder(name) or not name.endswith(".safetensors"):
+            raise SetupError(
+                f"{index} names the weight file {name!r}, which is not a safetensors file inside the model folder.",
+                "Do not use this copy of the model; download it again from a source you trust.",
+            )
+    return wanted
+
+
+def _leaves_folder(name: str) -> bool:
+    """Return whether a relative path leaves the folder. Links may: Hugging Face's cache is made of them."""
+    return any(path.anchor or ".." in path.parts for path in (PurePosixPath(name), PureWindowsPath(name)))
+
+
+def _check_weights(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        wanted = _indexed_files(index)
+        missing = [name for name in wanted if not (folder / name).is_file()]
+        if missing:
+            raise SetupError(
+                f"The model folder {folder} lacks {len(missing)} of {len(wanted)} weight files, first {missing[0]}.",
+                "Download the missing files.",
+            )
+        return
+    if any(folder.glob("*.safetensors")):
+        return
+    pickles = [file.name for pattern in _PICKLES for file in sorted(folder.glob(pattern))]
+    if pickles:
+        raise SetupError(
+            f"The model folder {folder} has its weights only as pickles ({pickles[0]}), which can run code.",
+            "Get the model's safetensors files; Burnish never opens pickles.",
+        )
+    raise SetupError(
+        f"The model folder {folder} has no weights (*.safetensors).", "Download the model again, with all its files."
+    )
+
+
+def opens_without_torch(path: str) -> bool:
+    """Return whether `open_model` loads no torch: the model is unpacked, and its family has a specification.
+
+    Args:
+        path: model as for `open_model`.
+    """
+    if path == "embedded":
+        return embedded.is_unpacked()
+    folder = fetched_model_dir(path) if is_model_name(path) else Path(path)
+    try:
+        config, wrapper = text_part(_config(folder))
+        check_config(folder, config, nested=wrapper is not None)
+        return decoder_spec(config) is not None
+    except SetupError:
+        return True  # open_model will say the same, as early
+
+
+def _check_architecture(folder: Path, config: dict[str, Any]) -> None:
+    if decoder_spec(config) is not None:
+        return  # transformers knows these; asking it would load torch
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    family = config.get("model_type")
+    if isinstance(family, str) and family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return
+    own_code = "auto_map" in config
+    raise SetupError(
+        f"The model in {folder} has the architecture {family!r}, which the installed transformers does not know as a "
+        f"language model{', and its own Python code is not run' if own_code else ''}.",
+        "Choose a model of a known architecture, or update Burnish.",
+    )

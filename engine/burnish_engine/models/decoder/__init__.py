@@ -1,0 +1,1 @@
+"""Burnish's own decoder, with forward and backward passes written out."""

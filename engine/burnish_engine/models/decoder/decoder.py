@@ -1,0 +1,205 @@
+"""Burnish's own decoder: embedding, layers, final norm and head, with forward and backward passes written out.
+
+Every activation is `[T, ...]` over packed documents of any lengths. `decoder_load` builds the decoder.
+
+Shapes: T tokens of a micro-batch, H hidden size, V vocabulary, E widths extended by adapter columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.decoder.decoder_layer import DecoderLayer
+from burnish_engine.models.decoder.layer_types import (
+    AttentionFunction,
+    ResidualStream,
+    SavedActivations,
+    SequenceMetadata,
+)
+from burnish_engine.models.decoder.rope_tables import RopeTable
+from burnish_engine.models.decoder.save_policy import SavePolicy
+from burnish_engine.models.decoder.streamed_matrix import StreamedMatrix
+from burnish_engine.models.host_memory.offloader import Offloader
+from burnish_kernels.gather.op import gather_rows
+from burnish_kernels.rms_norm import op as rms_norm
+
+
+@dataclass
+class ForwardPass:
+    """The result of a forward pass.
+
+    Attributes:
+        hidden_TH: hidden states after the final norm, the input of the head.
+        stream_TH: residual stream before the final norm.
+        inverse_T: inverse root mean square of each row in the final norm.
+        layers: saved activations of each layer; None for layers below the first trained one.
+        offloader: owner of the activations in host memory, or None.
+    """
+
+    hidden_TH: torch.Tensor
+    stream_TH: torch.Tensor
+    inverse_T: torch.Tensor
+    layers: list[SavedActivations | None]
+    offloader: Offloader | None = None
+
+
+class Decoder:
+    """A decoder-only transformer with frozen weights and LoRA adapters.
+
+    Args:
+        spec: specification of the model.
+        embedding_VH: token embeddings; on a GPU they may lie in page-locked host memory.
+        head_VH: output projection; the same tensor where head and embeddings are tied. It may be on the host as well.
+        final_norm_H: weight of the last norm.
+        layers: decoder layers, bottom first.
+        rope: table of positions that `SequenceMetadata.table_index_T` points into.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        embedding_VH: torch.Tensor,
+        head_VH: torch.Tensor,
+        final_norm_H: torch.Tensor,
+        layers: list[DecoderLayer],
+        rope: RopeTable,
+    ) -> None:
+        self.spec, self.layers, self.rope = spec, layers, rope
+        self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
+        away = head_VH.device != final_norm_H.device
+        self._streamed_head = StreamedMatrix(head_VH, final_norm_H.device) if away else None
+
+    @property
+    def device(self) -> torch.device:
+        """Device that the decoder computes on."""
+        return self.final_norm_H.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype that the decoder computes in."""
+        return self.final_norm_H.dtype
+
+    @property
+    def first_trained(self) -> int:
+        """Number of the lowest layer with an adapter; the number of layers where there is none."""
+        trained = (layer.shape.index for layer in self.layers if any(stack.rank for stack in layer.stacks))
+        return next(trained, len(self.layers))
+
+    def forward(
+        self,
+        ids_T: torch.Tensor,
+        sequences: SequenceMetadata,
+        *,
+        policies: Sequence[SavePolicy] | None = None,
+        attention_fn: AttentionFunction | None = None,
+        offloader: Offloader | None = None,
+    ) -> ForwardPass:
+        """Run all layers.
+
+        Args:
+            ids_T: token ids.
+            sequences: packed documents of the micro-batch.
+            policies: save policy of each layer for `backward`; None: nothing will be differentiated.
+            attention_fn: function that replaces the packed attention; then nothing can be saved.
+            offloader: owner of activations in host memory; required if a policy offloads.
+        """
+        stream = ResidualStream(None, self.embed(ids_T))
+        kept: list[SavedActivations | None] = []
+        first = self.first_trained
+        if offloader is not None and policies is not None:
+            offloader.begin(
+                [layer.offload_widths(policies[layer.shape.index]) for layer in self.layers[first:]], stream.pending_TH
+            )
+        for index, layer in enumerate(self.layers):
+            policy = policies[index] if policies is not None and index >= first else None
+            saved = layer.forward(stream, sequences, policy=policy, attention_fn=attention_fn, offloader=offloader)
+            kept.append(saved)
+            if saved is not None and policy is not None and policy.host:
+                assert offloader is not None
+                offloader.offload(index, saved, policy.host)
+        if offloader is not None:
+            offloader.wait_for_copies()
+        hidden, total, inverse = rms_norm.forward(
+            stream.pending_TH,
+            self.final_norm_H,
+            eps=self.spec.rms_norm_eps,
+            residual_TH=stream.sum_TH,
+            one_plus_weight=self.spec.norm_one_plus,
+            sum_out=None if stream.sum_TH is None else stream.pending_TH,
+        )
+        return ForwardPass(hidden, total, inverse, kept, offloader)
+
+    def new_gradient(self, done: ForwardPass) -> torch.Tensor:
+        """Return zeros `[T, E]`: the first H columns take the gradient of `done.hidden_TH`, others the adapters'."""
+        width = self.spec.hidden_size + max(max(s.rank for s in layer.stacks) for layer in self.layers)
+        return done.hidden_TH.new_zeros(len(done.hidden_TH), width)
+
+    def backward(self, done: ForwardPass, gradient_TE: torch.Tensor, sequences: SequenceMetadata) -> None:
+        """Add the adapters' gradients to their stacks' `gradients`.
+
+        Args:
+            done: result of `forward` with `policies`; emptied on the way.
+            gradient_TE: tensor from `new_gradient`, filled by the caller; changed.
+            sequences: same as in `forward`.
+        """
+        gradient_TH = gradient_TE[:, : self.spec.hidden_size]
+        rms_norm.backward(
+            gradient_TH,
+            done.stream_TH,
+            self.final_norm_H,
+            done.inverse_T,
+            one_plus_weight=self.spec.norm_one_plus,
+            out=gradient_TH,
+        )
+        del done.hidden_TH, done.stream_TH  # layers work in their memory
+        first = self.first_trained
+        for layer in reversed(self.layers[first:]):
+            if done.offloader is not None:
+                done.offloader.prefetch(done.layers)
+            saved = done.layers.pop()
+            assert saved is not None
+            if done.offloader is not None:
+                done.offloader.restore(saved)
+            layer.backward(saved, gradient_TE, sequences, wanted=layer.shape.index > first)
+        if done.offloader is not None:
+            done.offloader.finish()
+
+    def reset_copies(self) -> None:
+        """Recover the copy streams after a graph capture failed half-way."""
+        if self._streamed_head is not None:
+            self._streamed_head.reset()
+
+    def chunk_feed_forward(self, mlp_chunk_tokens: int) -> None:
+        """Run the feed-forward in chunks of `mlp_chunk_tokens` tokens from now on; 0: all tokens at once."""
+        for layer in self.layers:
+            layer.feed_forward.mlp_chunk_tokens = mlp_chunk_tokens
+
+    def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
+        """Return embeddings `[T, H]`, scaled in the model's dtype as the family requires."""
+        here = self.embedding_VH.device == ids_T.device
+        rows = self.embedding_VH.index_select(0, ids_T) if here else gather_rows(self.embedding_VH, ids_T)
+        if self.spec.embedding_scale != 1.0:
+            rows *= torch.full((), self.spec.embedding_scale, dtype=rows.dtype, device=rows.device)
+        return rows
+
+    def raw_logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
+        """Return logits `[T, V]` in the model's dtype, before any soft cap."""
+        if self._streamed_head is not None:
+            return self._streamed_head.rows_product(hidden_TH)
+        return hidden_TH @ self.head_VH.t()
+
+    def head_gradient(self, dlogits_TV: torch.Tensor) -> torch.Tensor:
+        """Return the gradient `[T, H]` of the hidden states that `raw_logits` took."""
+        if self._streamed_head is not None:
+            return self._streamed_head.columns_product(dlogits_TV)
+        return dlogits_TV @ self.head_VH
+
+    def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
+        """Return logits `[T, V]` in fp32, soft-capped where the family does so."""
+        logits = self.raw_logits(hidden_TH).float()
+        cap = self.spec.logit_softcap
+        return cap * torch.tanh(logits / cap) if cap else logits

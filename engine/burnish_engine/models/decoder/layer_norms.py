@@ -1,0 +1,130 @@
+"""The norms of a decoder layer, fused with the sums around them. Shapes as in `decoder_layer`."""
+
+from __future__ import annotations
+
+import torch
+
+from burnish_engine.models.decoder.layer_types import DecoderLayerShape
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_kernels.rms_norm import op as rms_norm
+
+
+def norm(
+    shape: DecoderLayerShape,
+    x_TH: torch.Tensor,
+    weight_H: torch.Tensor,
+    out_TE: torch.Tensor,
+    residual_TH: torch.Tensor | None = None,
+    *,
+    in_place: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Normalize x plus the residual into the first columns of `out_TE`; return the sum and the inverse norm.
+
+    Args:
+        shape: constants of the layer.
+        x_TH: input, as in `rms_norm.forward`.
+        weight_H: weight of the norm.
+        out_TE: tensor whose first H columns take the normalized values.
+        residual_TH: residual to add first, or None.
+        in_place: whether the sum overwrites x.
+    """
+    _, total, inverse = rms_norm.forward(
+        x_TH,
+        weight_H,
+        eps=shape.eps,
+        residual_TH=residual_TH,
+        one_plus_weight=shape.one_plus,
+        out=out_TE[:, : len(weight_H)],
+        sum_out=x_TH if in_place and residual_TH is not None else None,
+    )
+    return total, inverse
+
+
+def norm_backward(
+    shape: DecoderLayerShape,
+    dx_TH: torch.Tensor | None,
+    sum_TH: torch.Tensor,
+    weight_H: torch.Tensor,
+    inverse_T: torch.Tensor,
+    stream_gradient_TH: torch.Tensor,
+    x_TE: torch.Tensor | None,
+) -> torch.Tensor:
+    """Add the norm's gradient to the stream's in place; return the norm's output, recomputed where it was not saved.
+
+    Args:
+        shape: constants of the layer.
+        dx_TH: gradient of the norm's output; None: it is not wanted.
+        sum_TH: sum that was normalized.
+        weight_H: weight of the norm.
+        inverse_T: inverse root mean square that `norm` returned.
+        stream_gradient_TH: gradient of the stream, changed.
+        x_TE: output of the norm, where it was saved.
+    """
+    if dx_TH is None:
+        if x_TE is not None:
+            return x_TE
+        return rms_norm.forward(sum_TH, weight_H, eps=shape.eps, one_plus_weight=shape.one_plus)[0]
+    y_out = torch.empty_like(sum_TH) if x_TE is None else None
+    rms_norm.backward(
+        dx_TH,
+        sum_TH,
+        weight_H,
+        inverse_T,
+        dsum_TH=stream_gradient_TH,
+        one_plus_weight=shape.one_plus,
+        out=stream_gradient_TH,
+        y_out=y_out,
+    )
+    if x_TE is not None:
+        return x_TE
+    assert y_out is not None
+    return y_out
+
+
+def post_norm(
+    shape: DecoderLayerShape, projected_TH: torch.Tensor, weight_H: torch.Tensor, out_TH: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Apply the norm that some families have after a projection; return its output and the inverse root mean square.
+
+    Args:
+        shape: constants of the layer.
+        projected_TH: output of the projection.
+        weight_H: weight of the norm.
+        out_TH: tensor to write to; None: a new one.
+    """
+    y, _, inverse = rms_norm.forward(projected_TH, weight_H, eps=shape.eps, one_plus_weight=shape.one_plus, out=out_TH)
+    return y, inverse
+
+
+def post_norm_backward(
+    shape: DecoderLayerShape,
+    gradient_TE: torch.Tensor,
+    weight_H: torch.Tensor | None,
+    projected_TH: torch.Tensor | None,
+    inverse_T: torch.Tensor | None,
+    stack: StackedLinear,
+) -> torch.Tensor:
+    """Return the gradient of a projection's output, extended for its adapters.
+
+    Args:
+        shape: constants of the layer.
+        gradient_TE: gradient of the output of the projection, or of the norm after it.
+        weight_H: weight of that norm; None: there is none.
+        projected_TH: output of the projection, which the norm read.
+        inverse_T: inverse root mean square that `post_norm` returned.
+        stack: stack of the projection.
+    """
+    if weight_H is None:
+        return gradient_TE[:, : stack.outputs + stack.rank]
+    assert projected_TH is not None
+    assert inverse_T is not None
+    dy_TE = stack.new_gradient(len(gradient_TE), gradient_TE)
+    rms_norm.backward(
+        gradient_TE[:, : stack.outputs],
+        projected_TH,
+        weight_H,
+        inverse_T,
+        one_plus_weight=shape.one_plus,
+        out=dy_TE[:, : stack.outputs],
+    )
+    return dy_TE

@@ -1,0 +1,299 @@
+"""The LoRA adapter of Burnish's decoder: which modules have one, its fp32 master weights, and PEFT's file format.
+
+The fp32 master weights of all matrices lie in one flat buffer, A and B of a module one after the other. Their copies in
+the compute dtype lie in the stacked matrices (see `stacked_linear`). The files on disk are the ones that PEFT writes,
+so any program that reads PEFT adapters reads ours.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
+from burnish_engine.models.families import Module
+from burnish_engine.models.families.adapter_targets import has_name
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
+_PLAIN_LORA: dict[str, Any] = {
+    "alpha_pattern": {}, "auto_mapping": None, "bias": "none", "fan_in_fan_out": False, "init_lora_weights": True,
+    "layers_pattern": None, "layers_to_transform": None, "modules_to_save": None, "peft_type": "LORA",
+    "rank_pattern": {}, "revision": None, "use_dora": False, "use_rslora": False,
+}  # fmt: skip
+"""Keys of adapter_config.json as peft.LoraConfig writes them for LoRA on linear layers. Others have PEFT's defaults."""
+_OTHER_KINDS = {
+    "use_dora": "is a DoRA adapter",
+    "use_qalora": "is a QA-LoRA adapter",
+    "use_bdlora": "is a block-diagonal adapter",
+    "alora_invocation_tokens": "is only active after some tokens (aLoRA)",
+    "arrow_config": "chooses between several adapters (Arrow)",
+    "velora_config": "compresses its activations (VeLoRA)",
+    "monteclora_config": "draws its weights at random (MonteCLoRA)",
+    "layer_replication": "repeats layers of its base",
+    "target_parameters": "adapts parameters that are no linear layers",
+    "modules_to_save": "holds whole modules beside its low-rank matrices",
+    "trainable_token_indices": "holds whole modules beside its low-rank matrices",
+    "lora_bias": "holds biases",
+}
+"""Keys of adapter_config.json that make more of it than LoRA on linear layers, and what to say of each."""
+_BASE_CHANGING_STARTS = ("pissa", "corda", "olora", "loftq", "lora_ga")
+"""Values of init_lora_weights with which PEFT changes the base's own weights, also where it loads such an adapter."""
+
+
+@dataclass(frozen=True)
+class AdaptedModule:
+    """One module with an adapter.
+
+    Attributes:
+        module: linear module of the checkpoint.
+        rank: number of rows of A, and of columns of B.
+        scale: factor of B·A·x.
+    """
+
+    module: Module
+    rank: int
+    scale: float
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the names of A and B in PEFT's file."""
+        return tuple(f"{_PREFIX}{self.module.path}.lora_{letter}.weight" for letter in "AB")  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class AdapterPlan:
+    """Which modules get an adapter, and how PEFT's config describes it.
+
+    Attributes:
+        modules: modules with an adapter, in the order of the decoder's modules.
+        dropout: probability of dropout on the adapters' input.
+        config: entries of adapter_config.json other than PEFT's defaults.
+    """
+
+    modules: tuple[AdaptedModule, ...]
+    dropout: float
+    config: dict[str, Any]
+
+
+NO_ADAPTER = AdapterPlan((), 0.0, {})
+
+
+def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterPlan:
+    """Plan the adapter that a recipe asks for.
+
+    Raises:
+        UsageError: No module of the model has any of the asked names.
+    """
+    everything = list(modules)
+    names = list(dict.fromkeys(_last(module.path) for module in everything))
+    targets = section.targets
+    if AUTO in targets or ALL_LINEAR in targets:
+        wanted = sorted(names)
+    else:
+        wanted = [target for target in targets if any(has_name(module.path, target) for module in everything)]
+    if not wanted:
+        raise UsageError(
+            f"None of the adapter targets {targets} is a matrix of this model, which has {names}.",
+            'Set adapter.targets to some of these, or to ["auto"].',
+        )
+    rslora = section.method == "rslora"
+    config = {
+        "r": section.rank,
+        "lora_alpha": section.alpha if section.alpha % 1 else int(section.alpha),
+        "lora_dropout": section.dropout,
+        "target_modules": wanted,
+        "use_rslora": rslora,
+    }
+    scale = section.alpha / (math.sqrt(section.rank) if rslora else section.rank)
+    chosen = (
+        AdaptedModule(module, section.rank, scale)
+        for module in everything
+        if any(has_name(module.path, name) for name in wanted)
+    )
+    return AdapterPlan(tuple(chosen), section.dropout, config)
+
+
+def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
+    """Read the plan of a saved adapter: ranks from its tensors, scales from its config (alpha and rank patterns too).
+
+    Raises:
+        SetupError: The folder holds no LoRA adapter for these modules, or one of a kind that only the plain path has.
+    """
+    config = _config(folder)
+    reason = why_not_fast(config)
+    if reason:
+        raise SetupError(f"The adapter in {folder} {reason}.", "Use it with the plain path.")
+    by_path = {module.path: module for module in modules}
+    chosen = []
+    try:
+        with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise SetupError(f"The adapter's weights in {folder} cannot be read: {error}.", "Copy it again.") from error
+    strange = sorted(name for name in shapes if _path(name) not in by_path)
+    if strange or not shapes:
+        raise SetupError(
+            f"The adapter in {folder} has {strange[0] if strange else 'no tensors'}; this model has no place for that.",
+            "Use it with its own base.",
+        )
+    for path, module in by_path.items():
+        a, b = (shapes.get(f"{_PREFIX}{path}.lora_{letter}.weight") for letter in "AB")
+        if a is None and b is None:
+            continue
+        if a is None or b is None or a[1:] != (module.columns,) or b != (module.rows, a[0]):
+            raise SetupError(
+                f"The adapter in {folder} has A {a} and B {b} for {path}, whose weight is "
+                f"{(module.rows, module.columns)}.",
+                "Use it with its own base.",
+            )
+        if not a[0]:
+            raise SetupError(f"The adapter in {folder} has the rank 0 for {path}.", "Copy it again.")
+        chosen.append(AdaptedModule(module, a[0], _scale(folder, config, path, a[0])))
+    dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
+    if not 0.0 <= dropout < 1.0:
+        raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")
+    return AdapterPlan(tuple(chosen), dropout, config)
+
+
+def why_not_fast(config: dict[str, Any]) -> str:
+    """Explain why the fast decoder does not do this adapter, completing "The adapter ..."; empty where it does."""
+    if str(config.get("peft_type", "LORA")).upper() != "LORA":
+        return f"is of the type {config.get('peft_type')}, not LoRA"
+    if str(config.get("bias") or "none") != "none":
+        return "holds biases"
+    start = str(config.get("init_lora_weights", True)).lower()
+    if start.startswith(_BASE_CHANGING_STARTS):
+        return f"changes its base's own weights ({start})"
+    return next((reason for key, reason in _OTHER_KINDS.items() if config.get(key)), "")
+
+
+class LoraAdapter:
+    """The fp32 master weights of an adapter.
+
+    Args:
+        plan: modules, ranks and scales of the adapter.
+        matrices: A and B of each module, in order: fp32 views of the flat buffer.
+    """
+
+    def __init__(self, plan: AdapterPlan, matrices: list[torch.Tensor]) -> None:
+        assert len(matrices) == 2 * len(plan.modules)
+        self.plan = plan
+        self.matrices = matrices
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """Return every matrix by its name in PEFT's file."""
+        names = (name for adapted in self.plan.modules for name in adapted.names)
+        return dict(zip(names, self.matrices, strict=True))
+
+    def initialize(self, seed: int) -> None:
+        """Initialize a new adapter: A uniform (Kaiming with a = sqrt(5)), B zero, with the numbers that PEFT draws.
+
+        PEFT makes two linear layers for each module, which draw weights of their own, and then draws A anew; the same
+        is done here, so that the same seed gives the same start as with transformers and PEFT.
+        """
+        triples = zip(self.plan.modules, self.matrices[::2], self.matrices[1::2], strict=True)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for adapted, a, b in sorted(triples, key=lambda triple: _turn(triple[0].module)):
+                drawn = torch.nn.Linear(adapted.module.columns, adapted.rank, bias=False).weight
+                torch.nn.Linear(adapted.rank, adapted.module.rows, bias=False)
+                torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
+                a.copy_(drawn.detach())
+                b.zero_()
+
+    def load(self, folder: Path) -> None:
+        """Read the matrices from a folder that has the same plan."""
+        with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+            for name, matrix in self.named().items():
+                matrix.copy_(file.get_tensor(name))
+
+    def save(self, folder: Path, base: str) -> None:
+        """Write PEFT's two files into an existing folder, without importing PEFT, which takes seconds.
+
+        Args:
+            folder: folder to write to.
+            base: path or name of the base model, for the config.
+        """
+        said = {
+            "base_model_name_or_path": base,
+            "inference_mode": True,
+            "peft_version": importlib.metadata.version("peft"),
+            "task_type": "CAUSAL_LM",
+        }
+        config = _PLAIN_LORA | self.plan.config | said
+        (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+        tensors = {name: matrix.detach().cpu().contiguous() for name, matrix in self.named().items()}
+        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SetupError(f"{folder / CONFIG_FILE} cannot be read: {error}.", "Copy the adapter again.") from error
+    if not isinstance(config, dict):
+        raise SetupError(f"{folder / CONFIG_FILE} holds no object.", "Copy the adapter again.")
+    return config
+
+
+def _scale(folder: Path, config: dict[str, Any], path: str, rank: int) -> float:
+    """Return alpha over rank (rsLoRA: over its root); PEFT's `get_pattern_key` defines how patterns match."""
+    alpha = config.get("lora_alpha")
+    patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, dict):
+        raise SetupError(f"The adapter in {folder} has an alpha_pattern that is no object.", "Copy it again.")
+    for pattern, value in patterns.items():
+        try:
+            matches = re.match(rf"(.*\.)?({pattern})$", path)
+        except re.error as error:
+            raise SetupError(
+                f"The adapter in {folder} has the alpha_pattern {pattern!r}, which is no regular expression: {error}.",
+                "Correct its adapter_config.json.",
+            ) from error
+        if matches:
+            alpha = value
+            break
+    root = math.sqrt(rank) if config.get("use_rslora") else rank
+    return _number(folder, "alpha", _PEFT_ALPHA if alpha is None else alpha) / root
+
+
+def _number(folder: Path, name: str, value: Any) -> float:
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise SetupError(
+        f"The adapter in {folder} has the {name} {value!r}, which is no number.", "Correct its adapter_config.json."
+    )
+
+
+def _turn(module: Module) -> tuple[int, int]:
+    """Return a module's sort key in PEFT's order, which is transformers': Phi-3's o_proj before its qkv_proj."""
+    if module.stack not in ("qkv", "o"):
+        return module.layer, 2
+    return module.layer, 1 if _last(module.path) == "qkv_proj" else 0
+
+
+def _path(name: str) -> str:
+    for ending in (".lora_A.weight", ".lora_B.weight"):
+        if name.startswith(_PREFIX) and name.endswith(ending):
+            return name[len(_PREFIX) : -len(ending)]
+    return name
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]

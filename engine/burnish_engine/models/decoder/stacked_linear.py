@@ -1,0 +1,207 @@
+"""Frozen linear layers that share their input, stacked row under row, with their LoRA adapters in the same matrix.
+
+One buffer `M = [[W, sB], [A, 0]]` of shape `[N + R, K + R]` holds the frozen weight W (N output features, K inputs),
+the stacked A (R rows, ranks padded to 16) and the block-diagonal sB (scale multiplied in). Its top rows serve the
+forward pass over `[X | XAᵀ]`, its left columns the gradient of X from `[dY | dY·sB]`: one GEMM each, with no second
+pass over the output and no second copy of the weight. The fp32 master weights of A and B are elsewhere; the buffer
+holds their copies in the compute dtype.
+
+Shapes: T tokens, K inputs, N outputs, R padded rank sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
+
+import torch
+from typing_extensions import override
+
+from burnish_kernels.lora_linear import op as lora_linear
+from burnish_kernels.nf4 import op as nf4
+
+_STREAMS_PER_CHUNK = 1 << 16  # random streams: more than the stacks of any model have together
+
+WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4"
+"""Some rows of the stack: 16-bit or fp32 weight `[rows, K]`, or the same in NF4."""
+
+
+class FrozenWeight(Protocol):
+    """The storage of a stack's frozen weight."""
+
+    def buffer(self) -> torch.Tensor:
+        """Return the whole matrix M, ready to multiply with; valid until another stack sharing its memory asks."""
+        ...
+
+    def prepared(self) -> AbstractContextManager[None]:
+        """Make the matrix ready once inside the block. No other stack that shares its memory may be used meanwhile."""
+        ...
+
+
+@dataclass
+class ResidentWeight(FrozenWeight):
+    """A frozen weight W that stays in M in the compute dtype."""
+
+    matrix: torch.Tensor
+
+    @override
+    def buffer(self) -> torch.Tensor:
+        return self.matrix
+
+    @override
+    def prepared(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class QuantizedWeight(FrozenWeight):
+    """A frozen weight W in NF4 (some rows may be 16-bit), dequantized into scratch memory that other stacks share.
+
+    Attributes:
+        parts: rows of W from top to bottom.
+        a_RK, sb_NR: compute copies of the adapters, pasted beside W.
+        scratch: memory `[N + R, K + R]`; nothing reads the corner below sB and beside A.
+    """
+
+    parts: list[WeightPart]
+    a_RK: torch.Tensor
+    sb_NR: torch.Tensor
+    scratch: torch.Tensor
+    _is_shared: bool = False
+    _is_ready: bool = False
+
+    @contextmanager
+    @override
+    def prepared(self) -> Iterator[None]:
+        self._is_shared, self._is_ready = True, False
+        try:
+            yield
+        finally:
+            self._is_shared = False
+
+    @override
+    def buffer(self) -> torch.Tensor:
+        if self._is_shared and self._is_ready:
+            return self.scratch
+        self._is_ready = True
+        n, k = self.sb_NR.shape[0], self.a_RK.shape[1]
+        nf4.dequantize_stack(self.parts, self.scratch[:n, :k], self.scratch.dtype)
+        if self.a_RK.shape[0]:
+            nf4.paste(self.scratch, n, k, self.a_RK, self.sb_NR)
+        return self.scratch
+
+
+@dataclass
+class AdapterGradients:
+    """Fp32 views that accumulate the gradients of a stack's adapters, one for each A and each B."""
+
+    a: list[torch.Tensor] = field(default_factory=list)
+    b: list[torch.Tensor] = field(default_factory=list)
+
+
+class StackedLinear:
+    """One stack of linear layers that share their input.
+
+    Args:
+        stack: sizes and adapters.
+        frozen: frozen weight.
+        bias_N: bias added to the output, or None.
+    """
+
+    def __init__(self, stack: lora_linear.Stack, frozen: FrozenWeight, bias_N: torch.Tensor | None = None) -> None:
+        self.stack, self.frozen, self.bias_N = stack, frozen, bias_N
+        self.gradients = AdapterGradients()
+        self.drop: lora_linear.Dropout | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Number of input features K."""
+        return self.stack.K
+
+    @property
+    def outputs(self) -> int:
+        """Number of output features N."""
+        return self.stack.N
+
+    @property
+    def rank(self) -> int:
+        """Padded rank sum R."""
+        return self.stack.R
+
+    def new_input(self, tokens: int, like: torch.Tensor) -> torch.Tensor:
+        """Allocate an uninitialized `[T, K + R]`; the caller fills its first K columns."""
+        return like.new_empty(tokens, self.inputs + self.rank)
+
+    def new_gradient(self, tokens: int, like: torch.Tensor) -> torch.Tensor:
+        """Allocate an uninitialized `[T, N + R]` for the output's gradient; the caller fills its first N columns."""
+        return like.new_empty(tokens, self.outputs + self.rank)
+
+    def adapted_input(self, x_TE: torch.Tensor) -> torch.Tensor:
+        """Return the part `[T, R]` of an input that holds XAᵀ."""
+        return x_TE[:, self.inputs :]
+
+    def forward(self, x_TE: torch.Tensor, out: torch.Tensor | None = None, *, chunk: int = 0) -> torch.Tensor:
+        """Compute the stack's output `[T, N]`.
+
+        Args:
+            x_TE: tensor from `new_input`, its first K columns filled; XAᵀ is written into the others.
+            out: tensor to write the result to.
+            chunk: number of this chunk of tokens, where the micro-batch is chunked: each has its own dropout.
+        """
+        drop = self._drop_of(chunk)
+        return lora_linear.forward(x_TE, self.frozen.buffer(), self.stack, bias_N=self.bias_N, out=out, drop=drop)
+
+    def input_gradient(
+        self, dy_TE: torch.Tensor, *, wanted: bool = True, out: torch.Tensor | None = None, chunk: int = 0
+    ) -> torch.Tensor | None:
+        """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
+
+        Args:
+            dy_TE: tensor from `new_gradient`, its first N columns filled; dY·sB is written into the others.
+            wanted: whether the gradient is needed (False where nothing below is trained); dY·sB is computed all the
+                same.
+            out: tensor to write the result to.
+            chunk: same as in `forward`.
+        """
+        if not wanted and not self.rank:
+            return None
+        matrix, drop = self.frozen.buffer(), self._drop_of(chunk)
+        return lora_linear.input_gradient(dy_TE, matrix, self.stack, dx_out=out, needs_dx=wanted, drop=drop)
+
+    def accumulate(
+        self, dy_TE: torch.Tensor, x_TK: torch.Tensor | None, xa_TR: torch.Tensor | None, *, chunk: int = 0
+    ) -> None:
+        """Add the adapter gradients of this micro-batch to `gradients`.
+
+        Args:
+            dy_TE: gradient as `input_gradient` left it.
+            x_TK: input of the stack; None where A's gradients are accumulated already (never with dropout).
+            xa_TR: XAᵀ of the forward pass; None where B's gradients are accumulated already.
+            chunk: same as in `forward`.
+        """
+        if not self.rank:
+            return
+        found, adapters, firsts = self.gradients, self.stack.adapters, self.stack.firsts
+        dy_TN, dxa_TR = dy_TE[:, : self.outputs], dy_TE[:, self.outputs :]
+        if x_TK is not None and xa_TR is not None:
+            drop = self._drop_of(chunk)
+            lora_linear.accumulate(dy_TE, x_TK, xa_TR, self.stack, grad_a=found.a, grad_b=found.b, drop=drop)
+        elif x_TK is not None:
+            placed = zip(adapters, firsts, strict=True)
+            segments = [lora_linear.RankSegment(0, self.inputs, first, adapter.padded) for adapter, first in placed]
+            lora_linear.outer_accumulate(dxa_TR, x_TK, found.a, [1.0] * len(adapters), segments)
+        elif xa_TR is not None:
+            placed = zip(adapters, firsts, strict=True)
+            segments = [
+                lora_linear.RankSegment(adapter.first_row, adapter.rows, first, adapter.padded)
+                for adapter, first in placed
+            ]
+            scales = [adapter.scale for adapter in adapters]
+            lora_linear.outer_accumulate(xa_TR, dy_TN, [b.t() for b in found.b], scales, segments)
+
+    def _drop_of(self, chunk: int) -> lora_linear.Dropout | None:
+        if self.drop is None or not chunk:
+            return self.drop
+        return replace(self.drop, stream=self.drop.stream + chunk * _STREAMS_PER_CHUNK)

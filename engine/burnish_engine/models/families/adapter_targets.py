@@ -1,0 +1,136 @@
+"""Choose the matrices that get an adapter, and refuse recipes that miss some. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
+from burnish_engine.models.families.matrices import ROUTER, layer_matrices
+
+_NEGLIGIBLE = 0.01  # of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
+
+
+def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) -> bool:
+    """Return whether a matrix gets an adapter.
+
+    Args:
+        matrix: matrix of the model.
+        targets: `adapter.targets` of the recipe.
+        inside: whether the matrix is in a decoder layer.
+    """
+    if matrix.form == "other":
+        return False
+    if AUTO in targets:
+        return inside and matrix.kind != ROUTER
+    if ALL_LINEAR in targets:
+        return matrix.form == "linear"
+    return any(has_name(matrix.name, target) for target in targets)
+
+
+def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
+    """Count the matrices that a run's adapter will reach, from the model's specification."""
+    whole = adapter.method == "full"
+    return count_coverage(
+        (matrix, whole or is_target(matrix, adapter.targets))
+        for layer in spec.layers
+        for matrix in layer_matrices(spec, layer)
+    )
+
+
+def check_spec_targets(spec: DecoderSpec, adapter: AdapterSection) -> list[str]:
+    """Call `check_targets` with the matrices of a specification."""
+    inside = [matrix for layer in spec.layers for matrix in layer_matrices(spec, layer)]
+    return check_targets(inside, spec.outside, adapter)
+
+
+def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: AdapterSection) -> list[str]:
+    """Refuse a recipe whose targets miss matrices of the model without saying so by name.
+
+    Args:
+        inside: matrices of all decoder layers.
+        outside: other matrices but embeddings and head.
+        adapter: the recipe's adapter section.
+
+    Returns:
+        Sentences that a person should know.
+
+    Raises:
+        UsageError: No matrix has any of the names; or some names are not there while matrices stay without an adapter;
+            or ["auto"] or ["all-linear"] reach nothing of a kind of layer; or the targets are fused experts, and the
+            method or the dropout is none that PEFT has for them.
+    """
+    if adapter.method == "full":
+        return []
+    targets = adapter.targets
+    chosen = [matrix for matrix in inside if is_target(matrix, targets)]
+    beside = [matrix for matrix in outside if is_target(matrix, targets, inside=False)]
+    names = last_names([matrix for matrix in (*inside, *outside) if matrix.form != "other"])
+    if not chosen and not beside:
+        raise UsageError(
+            f"None of the adapter targets {targets} is a matrix of this model, which has {names}.",
+            'Set adapter.targets to some of these, or to ["auto"].',
+        )
+    _check_stacked([matrix for matrix in (*chosen, *beside) if matrix.form == "stacked"], adapter)
+    absent = absent_targets([*inside, *outside], targets)
+    coverage = count_coverage((matrix, is_target(matrix, targets)) for matrix in inside)
+    if absent or AUTO in targets or ALL_LINEAR in targets:
+        missed = _missed(inside, coverage, targets)
+        if missed:
+            raise UsageError(_refusal(targets, absent, missed, coverage), _remedy(targets, names))
+    return [f"This model has no matrices named {', '.join(absent)}; they get no adapter."] if absent else []
+
+
+def absent_targets(matrices: Sequence[Matrix], targets: Sequence[str]) -> list[str]:
+    """Return the target names that no matrix which can have an adapter has."""
+    if AUTO in targets or ALL_LINEAR in targets:
+        return []
+    able = {matrix.name for matrix in matrices if matrix.form != "other"}
+    return [target for target in targets if not any(has_name(name, target) for name in able)]
+
+
+def last_names(matrices: Sequence[Matrix]) -> list[str]:
+    """Return the last part of each matrix's name, once each, in order."""
+    return list(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in matrices))
+
+
+def has_name(path: str, name: str) -> bool:
+    """Return whether a name matches a module's or parameter's path by PEFT's rule: the whole path or its last parts."""
+    return path == name or path.endswith(f".{name}")
+
+
+def _check_stacked(stacked: Sequence[Matrix], adapter: AdapterSection) -> None:
+    """Refuse adapters of fused experts other than plain LoRA, as PEFT does (`peft.tuners.lora.layer.ParamWrapper`)."""
+    if not stacked or (adapter.method != "dora" and not adapter.dropout):
+        return
+    setting = 'adapter.method = "dora"' if adapter.method == "dora" else f"adapter.dropout = {adapter.dropout:g}"
+    raise UsageError(
+        f"The experts of this model are fused ({', '.join(last_names(stacked))}), and adapters on fused experts work "
+        f"without {setting}.",
+        'Set adapter.method = "lora" and adapter.dropout = 0, or leave the experts out: name other adapter.targets.',
+    )
+
+
+def _missed(inside: Sequence[Matrix], coverage: Coverage, targets: Sequence[str]) -> list[str]:
+    """Return what stays without an adapter: whole kinds of layers; for names, matrices that could have one."""
+    if AUTO in targets or ALL_LINEAR in targets:
+        least = _NEGLIGIBLE * sum(one.weights for one in coverage.kinds)
+        able = {matrix.kind for matrix in inside if matrix.form != "other"} - {ROUTER}
+        missed = [one for one in coverage.kinds if one.kind != ROUTER and not one.reached]
+        return [one.kind for one in missed if one.kind in able or one.weights > least]
+    left = [m for m in inside if m.form != "other" and m.kind != ROUTER and not is_target(m, targets)]
+    return last_names(left)
+
+
+def _refusal(targets: Sequence[str], absent: Sequence[str], missed: Sequence[str], coverage: Coverage) -> str:
+    what = f"adapter.targets names {', '.join(absent)}, which this model does not have, and leaves out"
+    if not absent:
+        what = f"adapter.targets = {list(targets)} reaches nothing of this model's"
+    return f"{what} {', '.join(missed)}: the adapter would train {coverage.text}."
+
+
+def _remedy(targets: Sequence[str], names: Sequence[str]) -> str:
+    auto = "" if AUTO in targets else 'Set adapter.targets = ["auto"] to train all of it, or name'
+    return f"{auto or 'Name'} exactly what shall be trained, of: {', '.join(names)}."

@@ -1,0 +1,1 @@
+"""Text generation with torch models: sampling, key-value cache, streaming."""

@@ -1,0 +1,205 @@
+"""Stream or batch replies of any model that is a `TextGenerator`, and find the tokens that end them.
+
+Replies are also made in the middle of training, so a model is left exactly as it was found, and so are torch's random
+numbers (sampling draws from a numpy generator of its own). Loads torch only when a model generates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.models.generation.sampling import Reply, ReplyStream, Sampling, pick_token
+from burnish_engine.models.generation.text_generator import TextGenerator
+
+Prompt = Sequence[int] | Sequence[Mapping[str, str]]
+"""Token ids, or messages that the tokenizer's chat template renders (transformers renders it in a sandbox)."""
+
+END_OF_TURN_NAMES = (
+    "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "</s>",
+    "<EOT>", "[EOT]", "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>",
+)  # fmt: skip
+"""Names llama.cpp takes for an end of generation wherever they are tokens (llama-vocab.cpp, special_eog_ids); the torch
+path stops at the same ones, so that a reply ends at the same place before and after export."""
+
+
+def stop_token_ids(tokenizer: Any, *declared: int | Sequence[int] | None) -> list[int]:
+    """Return every token that ends a reply: the declared ones, the tokenizer's, and known end-of-turn tokens it has.
+
+    Args:
+        tokenizer: transformers tokenizer.
+        declared: values of `eos_token_id` in a generation_config or config, each a number or a list.
+    """
+    found: list[int] = []
+    for value in (*declared, tokenizer.eos_token_id):
+        found += [value] if isinstance(value, int) else list(value or [])
+    added = tokenizer.get_added_vocab()
+    for name in END_OF_TURN_NAMES:
+        # gpt-oss: <|end|> only ends one channel's message there; <|return|> ends the reply.
+        if name in added and not (name == "<|end|>" and "<|return|>" in added):
+            found.append(added[name])
+    return list(dict.fromkeys(int(value) for value in found))
+
+
+def model_stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Call `stop_token_ids` with the ends that the model's files declare; arguments as for `generate_replies`."""
+    return stop_token_ids(tokenizer, *as_text_generator(model).ends)
+
+
+def as_text_generator(model: Any) -> TextGenerator:
+    """Return the model itself if it is a `TextGenerator`; else wrap a decoder or a model of transformers in one."""
+    if isinstance(model, TextGenerator):
+        return model
+    from burnish_engine.models.decoder.decoder import Decoder
+    from burnish_engine.models.generation.decoder_generate import DecoderGenerator
+    from burnish_engine.models.generation.transformers_generate import TransformersGenerator
+
+    return DecoderGenerator(model) if isinstance(model, Decoder) else TransformersGenerator(model)
+
+
+def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Return token ids of a prompt; messages are rendered with the generation prompt and without a second BOS."""
+    if not prompt:
+        raise UsageError("The prompt is empty.", "Give at least one message.")
+    if isinstance(prompt[0], Mapping):
+        if not tokenizer.chat_template:
+            raise UsageError(
+                "The model's tokenizer has no chat template to render messages with.", "Give token ids instead."
+            )
+        text = tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return [int(token) for token in prompt]  # type: ignore[arg-type]  # the first element said which of the two it is
+
+
+def generate_stream(model: Any, tokenizer: Any, prompt: Prompt, sampling: Sampling | None = None) -> ReplyStream:
+    """Stream one reply with a KV cache.
+
+    Args:
+        model: `TextGenerator`, decoder, or causal language model of transformers, in a PeftModel or not.
+        tokenizer: tokenizer of the model.
+        prompt: messages or token ids.
+        sampling: choice of tokens; greedy up to 256 tokens where not given.
+
+    Raises:
+        UsageError: The prompt is empty.
+    """
+    ids = prompt_ids(tokenizer, prompt)
+    chosen = sampling or Sampling()
+    return ReplyStream(lambda stream: _stream(stream, as_text_generator(model), tokenizer, ids, chosen))
+
+
+def _stream(
+    stream: ReplyStream, generator: TextGenerator, tokenizer: Any, ids: list[int], sampling: Sampling
+) -> Iterator[str]:
+    random = np.random.default_rng(sampling.seed)
+    stops = set(stop_token_ids(tokenizer, *generator.ends))
+    decoder = PieceDecoder(tokenizer)
+    state, token = None, 0
+    for _ in range(sampling.max_tokens):
+        # The modes are switched per token: between two pieces the consumer may train the model, or never come back.
+        with generator.inference():
+            if state is None:
+                state, logits = generator.start([ids], sampling.max_tokens)
+            else:
+                logits = generator.advance(state, [token])
+        token = pick_token(logits[0].cpu().numpy(), sampling, random)
+        if token in stops:
+            stream.stopped = True
+            break
+        stream.tokens += 1
+        if piece := decoder.push(token):
+            yield piece
+    if piece := decoder.flush():
+        yield piece
+
+
+def generate_replies(
+    model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int = 16
+) -> list[Reply]:
+    """Generate greedy replies to many prompts, in their order, several at a time.
+
+    Prompts of similar length share a batch, and finished replies leave it where the model can drop rows, so that the
+    time goes into replies that are still growing.
+
+    Args:
+        model: `TextGenerator`, decoder, or causal language model of transformers, in a PeftModel or not.
+        tokenizer: tokenizer of the model.
+        prompts: messages or token ids of each prompt.
+        max_new_tokens: most tokens of a reply.
+        batch_size: number of replies made at the same time.
+    """
+    Sampling(max_tokens=max_new_tokens)
+    ids = [prompt_ids(tokenizer, prompt) for prompt in prompts]
+    order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+    replies: dict[int, Reply] = {}
+    generator = as_text_generator(model)
+    stops = set(stop_token_ids(tokenizer, *generator.ends))
+    with generator.inference():
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            made = _greedy_batch(generator, [ids[row] for row in rows], stops, max_new_tokens)
+            for row, (tokens, stopped) in zip(rows, made, strict=True):
+                text = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+                replies[row] = Reply(text, stopped, len(tokens), tuple(tokens))
+    return [replies[row] for row in range(len(ids))]
+
+
+def _greedy_batch(
+    generator: TextGenerator, prompts: list[list[int]], stops: set[int], max_new_tokens: int
+) -> list[tuple[list[int], bool]]:
+    made: list[list[int]] = [[] for _ in prompts]
+    stopped = [False] * len(prompts)
+    rows = list(range(len(prompts)))
+    state, logits = generator.start(prompts, max_new_tokens)
+    for left in reversed(range(max_new_tokens)):
+        chosen = logits.argmax(-1).tolist()
+        going = []
+        for place, (row, token) in enumerate(zip(rows, chosen, strict=True)):
+            stopped[row] = stopped[row] or token in stops
+            if not stopped[row]:
+                made[row].append(token)
+                going.append(place)
+        if not going or not left:
+            break
+        if len(going) < len(rows) and generator.keep(state, going):
+            rows, chosen = [rows[place] for place in going], [chosen[place] for place in going]
+        logits = generator.advance(state, chosen)
+    return list(zip(made, stopped, strict=True))
+
+
+class PieceDecoder:
+    """Turns tokens into text one at a time: a piece comes out once its characters are whole.
+
+    A token may end inside a UTF-8 character, and some decoders treat a first token differently, so each piece is the
+    difference between decoding a short window with and without the newest token.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._window = 0
+        self._done = 0
+
+    def push(self, token: int) -> str:
+        """Add a token; return the text that became whole, possibly empty."""
+        self._ids.append(token)
+        text = self._decode(self._ids[self._window :])
+        if text.endswith("\ufffd"):
+            return ""
+        return self._take(text)
+
+    def flush(self) -> str:
+        """Return the rest of the text, with replacement characters where a character never became whole."""
+        return self._take(self._decode(self._ids[self._window :]))
+
+    def _take(self, text: str) -> str:
+        piece = text[len(self._decode(self._ids[self._window : self._done])) :]
+        self._window, self._done = self._done, len(self._ids)
+        return piece
+
+    def _decode(self, ids: Iterable[int]) -> str:
+        decoded: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return decoded

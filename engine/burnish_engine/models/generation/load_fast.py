@@ -1,0 +1,112 @@
+"""Load Burnish's decoder for text generation, where it supports the model and the adapter."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import torch
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.decoder.decoder_load import LoadedDecoder, load_decoder
+from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, NO_ADAPTER, LoraAdapter, read_plan
+from burnish_engine.models.decoder.lora_adapter import why_not_fast as why_not_fast_adapter
+from burnish_engine.models.device.precision import DTYPES
+from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.generation.decoder_generate import DecoderGenerator
+from burnish_kernels.adamw.op import FlatLayout, write_compute_copies
+from burnish_kernels.attention.op import capability
+from burnish_kernels.registry import CAPABILITIES
+
+
+def load_for_generation(
+    source: ModelSource, adapter: Path | None, precision: str, device: torch.device
+) -> tuple[DecoderGenerator | None, str]:
+    """Load Burnish's decoder with an adapter to generate replies.
+
+    Args:
+        source: base model.
+        adapter: folder of a PEFT adapter, or None for the base.
+        precision: dtype name "fp32", "bf16" or "fp16".
+        device: device that computes.
+
+    Returns:
+        The text generator and an empty text; or None and the reason in a sentence, where only the plain path does this
+        model or adapter (or can say what is wrong with it).
+
+    Raises:
+        SetupError: Weights are missing or damaged.
+    """
+    spec, reason = source.spec, why_not_fast(source.config, source.spec, nf4=True)
+    known = family(spec.family) if spec is not None else None
+    if reason or spec is None or known is None:
+        return None, f"The model {reason}, so transformers runs it."
+    reason = device_problem(device)
+    if reason:
+        return None, f"{reason}, so transformers runs the model."
+    plan = NO_ADAPTER
+    if adapter is not None:
+        reason = why_not_fast_adapter(_config(adapter))
+        if reason:
+            return None, f"The adapter {reason}, so transformers runs it."
+        try:
+            plan = read_plan(adapter, known.modules(spec))
+        except SetupError as error:
+            return None, error.what
+    loaded = load_decoder(
+        source, dtype=DTYPES[precision], device=device, positions=1, plan=plan, quantize=source.stored_quantized
+    )
+    if adapter is not None:
+        _load_compute_copies(loaded, adapter)
+    return DecoderGenerator(loaded.decoder, declared_ends(source)), ""
+
+
+def declared_ends(source: ModelSource) -> list[int]:
+    """Return the tokens that generation_config.json and config.json name as ends of a reply, as transformers does."""
+    values = [source.config["eos_token_id"] if "eos_token_id" in source.config else _default_end(source)]
+    file = source.folder / "generation_config.json"
+    if file.is_file():
+        try:
+            values.append(json.loads(file.read_text(encoding="utf-8")).get("eos_token_id"))
+        except (OSError, ValueError, AttributeError) as error:
+            raise SetupError(f"{file} cannot be read: {error}.", "Download the model again.") from error
+    found: list[int] = []
+    for value in values:
+        found += [value] if isinstance(value, int) else list(value or [])
+    return list(dict.fromkeys(found))
+
+
+def _default_end(source: ModelSource) -> int | list[int] | None:
+    """Return the end token that the architecture of a model has by default. Asking takes seconds, so only here."""
+    from transformers import AutoConfig
+
+    found: int | list[int] | None = AutoConfig.from_pretrained(source.folder, local_files_only=True).eos_token_id
+    return found
+
+
+def device_problem(device: torch.device) -> str:
+    """Explain why Burnish's kernels do not run on a device; empty where they do, or are not needed."""
+    if device.type != "cuda":
+        return ""
+    if (capability(device) or 0) < min(CAPABILITIES):
+        return f"{torch.cuda.get_device_name(device)} is older than Burnish's kernels are made for"
+    return "" if importlib.util.find_spec("triton") else "Triton is not installed"
+
+
+def _load_compute_copies(loaded: LoadedDecoder, adapter: Path) -> None:
+    """Write the adapter in the compute dtype into the matrices; its fp32 weights are not kept."""
+    layout = FlatLayout(loaded.segments, loaded.compute_buffer.device)
+    flat = torch.zeros(layout.total, dtype=torch.float32, device=loaded.compute_buffer.device)
+    LoraAdapter(loaded.plan, layout.views(flat)).load(adapter)
+    write_compute_copies(layout, flat, loaded.compute_buffer)
+
+
+def _config(adapter: Path) -> dict[str, object]:
+    """Return the adapter's config; empty where it cannot be read, which `read_plan` then reports."""
+    try:
+        config = json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,1 @@
+"""Activation offloading to page-locked host memory, and the copies between host and device."""

@@ -1,0 +1,236 @@
+"""List the matrices of a transformers model, built without weights where only its shape counts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.checkpoint.spec import MOST_LAYERS, rough_spec
+from burnish_engine.models.checkpoint.tokenizer import quiet_transformers
+from burnish_engine.models.families.matrices import ROUTER
+
+_SIZES = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "num_experts", "num_local_experts",
+    "num_experts_per_tok", "moe_intermediate_size", "tie_word_embeddings",
+)  # fmt: skip
+_KINDS = (
+    ("attn", "linear_attn", "linear attention"), ("att", "", "attention"), ("conv", "", "convolution"),
+    ("mamba", "", "state space"), ("temporal_block", "", "state space"), ("mlstm", "", "state space"),
+    ("mlp", "", "feed-forward"), ("ffn", "", "feed-forward"), ("feed_forward", "", "feed-forward"),
+    ("fc", "", "feed-forward"), ("lin", "", "feed-forward"), ("intermediate", "", "feed-forward"),
+    ("output", "", "feed-forward"), ("moe", "", "feed-forward"),
+)  # fmt: skip
+_MIXER = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "o_proj": "attention"}
+_MIXER |= {"up_proj": "feed-forward", "down_proj": "feed-forward"}
+_MAMBA = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
+"""Model types whose out_proj PEFT refuses to adapt (`_check_lora_target_modules_mamba`): fused kernels go around it."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedMatrix:
+    """A matrix and its position in a model.
+
+    Attributes:
+        path: name of its parameter in the model.
+        layer: number of its decoder layer; None outside of them.
+        matrix: name below the layer, kind and shape.
+        value: parameter of the model.
+    """
+
+    path: str
+    layer: int | None
+    matrix: Matrix
+    value: torch.nn.Parameter
+
+    @property
+    def module(self) -> str:
+        """Name of the linear layer."""
+        return self.path.removesuffix(".weight")
+
+
+def placed_matrices(model: Any) -> list[PlacedMatrix]:
+    """List every matrix of a transformers model except embeddings and head, in order, before PEFT wraps it."""
+    modules = dict(model.named_modules())
+    left_out = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
+    head = model.get_output_embeddings()
+    left_out |= {id(head.weight)} if hasattr(head, "weight") else set()
+    named = [(path, value) for path, value in model.named_parameters() if _is_matrix(path, value)]
+    paths = [path for path, _ in named]
+    decoder = _decoder_path(model, modules, paths)
+    model_type = str(getattr(model.config, "model_type", ""))
+    found = []
+    for path, value in named:
+        if id(value) in left_out:
+            continue
+        layer, name = _place(path, decoder)
+        kind = _kind(path, name, paths)
+        owner = modules[path.rpartition(".")[0]]
+        found.append(PlacedMatrix(path, layer, _matrix(name, kind, owner, value, model_type), value))
+    return found
+
+
+def inside_and_outside(matrices: list[PlacedMatrix]) -> tuple[list[Matrix], list[Matrix]]:
+    """Return the matrices of the decoder layers, and the others."""
+    return (
+        [one.matrix for one in matrices if one.layer is not None],
+        [one.matrix for one in matrices if one.layer is None],
+    )
+
+
+def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
+    """Count the matrices of a model that its adapter reaches, or that are trained themselves.
+
+    Args:
+        matrices: matrices of the model, taken before PEFT wrapped it.
+        model: the PEFT model, or the whole model that is trained.
+    """
+    from peft.tuners.lora.layer import LoraLayer, ParamWrapper
+
+    reached = {id(value) for value in model.parameters() if value.requires_grad}
+    for module in model.modules():
+        if isinstance(module, ParamWrapper):
+            reached.add(id(module.get_param()))
+        elif isinstance(module, LoraLayer):
+            reached.add(id(module.get_base_layer().weight))
+    inside = [one for one in matrices if one.layer is not None]
+    return count_coverage((one.matrix, id(one.value) in reached) for one in inside)
+
+
+def measured_spec(config: dict[str, Any]) -> DecoderSpec | None:
+    """Build a model without weights and return its specification; None where it cannot be built.
+
+    Sizes are rough, as `rough_spec` reads them; the matrices and the number of all weights are exact.
+
+    Args:
+        config: parsed `config.json` of the checkpoint.
+    """
+    return _measured_spec(json.dumps(config, sort_keys=True))
+
+
+@lru_cache(maxsize=8)
+def _measured_spec(text: str) -> DecoderSpec | None:
+    try:
+        return _built_spec(json.loads(text))
+    # transformers builds foreign configs: what it does not like ends in errors of any kind
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    quiet_transformers()
+    config = CONFIG_MAPPING[str(read.get("model_type"))].from_dict(read)
+    inner = config.get_text_config()
+    sizes = {key: _size_of(inner, key) for key in _SIZES}
+    if not 0 < int(sizes["num_hidden_layers"] or 0) <= MOST_LAYERS:
+        return None
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    matrices = placed_matrices(model)
+    sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices)
+    rough = rough_spec({key: value for key, value in sizes.items() if value is not None} | {"model_type": "unknown"})
+    if rough is None:
+        return None
+    by_layer: dict[int, list[Matrix]] = {}
+    for one in matrices:
+        if one.layer is not None:
+            by_layer.setdefault(one.layer, []).append(one.matrix)
+    layers = [
+        rough.layers[0].model_copy(
+            update={"matrices": tuple(of_layer), "feed_forward": _feed_forward(of_layer), "kind": _layer_kind(of_layer)}
+        )
+        for _, of_layer in sorted(by_layer.items())
+    ]
+    return rough.model_copy(
+        update={
+            "family": str(getattr(inner, "model_type", read.get("model_type"))),
+            "layers": layers,
+            "weights": sum(value.numel() for value in model.parameters()),
+            "outside": tuple(one.matrix for one in matrices if one.layer is None),
+        }
+    )
+
+
+def _size_of(config: Any, key: str) -> Any:
+    """Return a setting by the name that most families have for it; None where there is none."""
+    try:
+        return getattr(config, key, None)
+    except Exception:  # noqa: BLE001  some configs refuse what differs from layer to layer, with errors of their own
+        return config.to_dict().get(key)
+
+
+def _is_matrix(path: str, value: torch.Tensor) -> bool:
+    return "bias" not in path.rpartition(".")[2] and sum(size > 1 for size in value.shape) > 1
+
+
+def _decoder_path(model: Any, modules: dict[str, Any], paths: list[str]) -> str:
+    """Return the path of the text decoder in a model, with a dot behind it; empty for the whole model."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+    path = next((name for name, module in modules.items() if module is decoder), "")
+    prefix = f"{path}." if path else ""
+    return prefix if any(_place(one, prefix)[0] is not None for one in paths) else ""
+
+
+def _place(path: str, decoder: str) -> tuple[int | None, str]:
+    """Return the layer number of a parameter, and the name of its matrix below the layer, without ".weight"."""
+    name = path.removesuffix(".weight")
+    parts = name.removeprefix(decoder).split(".")
+    number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    if number is None or not path.startswith(decoder) or number + 1 == len(parts):
+        return None, name
+    return int(parts[number]), ".".join(parts[number + 1 :])
+
+
+def _matrix(name: str, kind: str, owner: torch.nn.Module, value: torch.Tensor, model_type: str) -> Matrix:
+    shape = tuple(value.shape)
+    if isinstance(owner, torch.nn.Linear) or type(owner).__name__ == "Conv1D":  # transformers' own, of GPT-2
+        rows, columns = shape if isinstance(owner, torch.nn.Linear) else shape[::-1]
+        barred = model_type in _MAMBA and name.rpartition(".")[2] == "out_proj"
+        return Matrix(name=name, kind=kind, rows=rows, columns=columns, form="other" if barred else "linear")
+    if len(shape) == 3 and min(shape) > 1 and not isinstance(owner, torch.nn.modules.conv._ConvNd):
+        rows, columns = shape[:0:-1] if getattr(owner, "is_transposed", False) else shape[1:]
+        return Matrix(name=name, kind=kind, rows=rows, columns=columns, count=shape[0], form="stacked")
+    return Matrix(name=name, kind=kind, rows=shape[0], columns=math.prod(shape[1:]), form="other")
+
+
+def _kind(path: str, name: str, paths: list[str]) -> str:
+    """Return the part of the model that a matrix belongs to, judged by the names on its path."""
+    parts = name.split(".")
+    if "router" in parts or (parts[-1].endswith("gate") and _has_experts(path, paths)):
+        return ROUTER
+    expert = next((part for part in parts if "expert" in part), "")
+    if expert:
+        return "shared experts" if "shared" in expert else "experts"
+    if parts[0] == "mixer":
+        return _MIXER.get(parts[-1], "state space")
+    for part in parts:
+        for word, exact, kind in _KINDS:
+            if word in part and (not exact or part == exact):
+                return kind
+    return "attention" if parts[-1][:2] in ("q_", "k_", "v_", "o_") else parts[0].replace("_", " ")
+
+
+def _has_experts(path: str, paths: list[str]) -> bool:
+    beside = path.removesuffix(".weight").rpartition(".")[0]
+    return any(other.startswith(f"{beside}.") and "expert" in other[len(beside) :] for other in paths)
+
+
+def _feed_forward(matrices: list[Matrix]) -> str:
+    return "mixture_of_experts" if any(one.kind == "experts" for one in matrices) else "dense"
+
+
+def _layer_kind(matrices: list[Matrix]) -> str:
+    return "attention" if any("attention" in one.kind for one in matrices) else "short_convolution"
+
+
+def _widest(matrices: list[PlacedMatrix]) -> int:
+    return max((one.matrix.rows for one in matrices if one.matrix.kind == "feed-forward"), default=0)

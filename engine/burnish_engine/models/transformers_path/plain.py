@@ -1,0 +1,175 @@
+"""The plain path: transformers for the base model, PEFT for the adapter.
+
+It is the reference for every fast path, and the fallback for architectures that Burnish's decoder does not know. Frozen
+base weights are fp32 or bf16; adapter weights are always fp32, so that small updates are not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
+from burnish_engine.models.device.device import is_out_of_memory
+from burnish_engine.models.families.adapter_targets import has_name, is_target
+from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
+    """Load the frozen base model in evaluation mode, on the device.
+
+    Args:
+        source: checked model folder.
+        precision: dtype name "fp32" or "bf16".
+        device: device that the weights go to.
+
+    Raises:
+        SetupError: transformers cannot load it, or weights are missing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    quiet_transformers()
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source.folder,
+            dtype=DTYPES[precision],
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **_of_wrapper(source),
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise SetupError(
+            f"The model in {source.folder} could not be loaded: {first_line(error)}.",
+            "Check that all its files are there and whole.",
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise SetupError(
+            f"The weights in {source.folder} lack {len(missing)} tensors, first {missing[0]}; they would be random.",
+            "Download the model again.",
+        )
+    if source.wrapper is not None:
+        model._weight_conversions = None  # saving would give the tensors the names that they have in the whole model
+    model.requires_grad_(False)
+    model.config.use_cache = False
+    return model.to(device).eval()
+
+
+def _of_wrapper(source: ModelSource) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that load the language model alone, where the folder holds more."""
+    if source.wrapper is None:
+        return {}
+    from transformers import AutoConfig
+
+    return {"config": AutoConfig.for_model(**source.config), "key_mapping": source.wrapper.key_mapping}
+
+
+def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
+    """Add a new adapter for targets that `check_targets` accepts to the base model: A random, B zero, in fp32."""
+    from peft import LoraConfig, get_peft_model
+
+    placed = placed_matrices(model)
+    chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
+    modules, parameters = _peft_targets(model, chosen, adapter.targets)
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha if adapter.alpha % 1 else int(adapter.alpha),
+        lora_dropout=adapter.dropout,
+        target_modules=modules,
+        target_parameters=parameters or None,
+        use_rslora=adapter.method == "rslora",
+        use_dora=adapter.method == "dora",
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    torch.manual_seed(seed)
+    with _names_as_they_are():
+        return _adapter_in_fp32(get_peft_model(model, config))
+
+
+def _peft_targets(
+    model: Any, chosen: Sequence[PlacedMatrix], targets: Sequence[str]
+) -> tuple[list[str] | str, list[str]]:
+    """Return PEFT's `target_modules` and `target_parameters`: the shortest names that mean just the chosen matrices."""
+    linear = {one.module for one in chosen if one.matrix.form == "linear"}
+    stacked = {one.path for one in chosen if one.matrix.form == "stacked"}
+    asked = [name for name in targets if any(has_name(path, name) for path in linear)]
+    short = asked or sorted({path.rpartition(".")[2] for path in linear})
+    everything = [name for name, _ in model.named_modules()]
+    exact = {path for path in everything if any(has_name(path, name) for name in short)} == linear
+    parameters = sorted({".".join(path.split(".")[-3:]) for path in stacked})
+    named = {path for path, _ in model.named_parameters() if any(has_name(path, name) for name in parameters)}
+    return short if exact else sorted(linear), parameters if named == stacked else sorted(stacked)
+
+
+def _has_names_of(model: Any, folder: Path) -> bool:
+    """Return whether a saved adapter names modules as this model does, not as transformers 4 named them."""
+    modules = {name for name, _ in model.named_modules()}
+    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
+        keys = list(file.keys())
+    places = {key.removeprefix("base_model.model.").partition(".lora_")[0].replace(".base_layer", "") for key in keys}
+    return places <= modules
+
+
+@contextmanager
+def _names_as_they_are() -> Iterator[None]:
+    """Make PEFT take names as those of the loaded model inside the block.
+
+    WORKAROUND: for mixtures of experts PEFT 0.21 takes gate_proj, up_proj and down_proj, wherever they stand, for the
+    experts of transformers 4, and so loses shared experts and dense layers (`_convert_peft_config_moe` in
+    https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
+    PEFT looks at the names before the last one.
+    """
+    from peft.utils import transformers_weight_conversion as conversion
+
+    usual = conversion.convert_peft_config_for_transformers
+    conversion.convert_peft_config_for_transformers = lambda *_args, **_named: None
+    try:
+        yield
+    finally:
+        conversion.convert_peft_config_for_transformers = usual
+
+
+def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
+    """Load a saved PEFT adapter onto the base model.
+
+    Raises:
+        SetupError: The folder does not hold a PEFT adapter for this model.
+    """
+    from peft import PeftModel
+
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
+    try:
+        with _names_as_they_are() if _has_names_of(model, folder) else nullcontext():
+            tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+    except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
+        raise SetupError(
+            f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
+        ) from error
+    return _adapter_in_fp32(tuned)
+
+
+def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    """Return name and parameter of everything that is trained, in a fixed order."""
+    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+
+
+def _adapter_in_fp32(model: Any) -> Any:
+    for _, value in trainable_parameters(model):
+        value.data = value.data.float()
+    return model

@@ -1,0 +1,148 @@
+"""Compare two runs: differences of their recipes and cards, and their outcomes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import EvaluationDone, Number, StepDone
+from burnish_engine.contract.run.state import ObservedStatus
+from burnish_engine.runs.compare.compare_cards import CardLine, compare_cards
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import read_recipe, summarize
+
+
+class _Compared(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+
+class ComparedRun(_Compared):
+    """Outcome of a run so far. None: not measured.
+
+    Attributes:
+        run: name of the run's folder.
+        standing: current status.
+        step: number of finished optimizer steps.
+        total_steps: number of steps of the whole run.
+        loss: training loss of the last step, nats per supervised token.
+        held_out_loss: newest held-out loss, nats per supervised token.
+        held_out_step: number of the step that it was measured after.
+        held_out_tokens: number of held-out tokens that it was measured on.
+        tokens_per_s: median over the steps.
+        memory_bytes: peak over the steps.
+        training_s: time spent in steps, without loading, evaluation and saving.
+    """
+
+    run: str
+    standing: ObservedStatus
+    step: int
+    total_steps: int
+    loss: Number | None = None
+    held_out_loss: Number | None = None
+    held_out_step: int | None = None
+    held_out_tokens: int | None = None
+    tokens_per_s: Number | None = None
+    memory_bytes: int | None = None
+    training_s: Number | None = None
+
+
+class RecipeDifference(_Compared):
+    """A recipe key whose values differ.
+
+    Attributes:
+        key: dotted key, such as train.learning_rate.
+        values: values of the first and of the second run.
+    """
+
+    key: str
+    values: tuple[Any, Any]
+
+
+class RunComparison(_Compared):
+    """Comparison of two runs.
+
+    Attributes:
+        recipe: differences of the recipes, in the recipe's order.
+        outcomes: outcome of the first and of the second run.
+        cards: differences of the cards in versions, device and contents of files.
+        notes: remarks on what makes the figures hard to compare.
+    """
+
+    recipe: list[RecipeDifference]
+    outcomes: tuple[ComparedRun, ComparedRun]
+    cards: list[CardLine]
+    notes: list[str]
+
+
+def compare(first: RunPaths, second: RunPaths) -> RunComparison:
+    """Compare two runs, finished or not.
+
+    Raises:
+        UsageError: The recipe or state of one cannot be read.
+    """
+    recipes = read_recipe(first), read_recipe(second)
+    outcomes = compared_run(first), compared_run(second)
+    return RunComparison(
+        recipe=list(_differences(*recipes)),
+        outcomes=outcomes,
+        cards=compare_cards(first, second),
+        notes=list(_notes(recipes, outcomes)),
+    )
+
+
+def compared_run(paths: RunPaths) -> ComparedRun:
+    """Read the outcome of a run so far; a step that was repeated after a crash counts once."""
+    summary = summarize(paths)
+    steps: dict[int, StepDone] = {}
+    evaluation: EvaluationDone | None = None
+    for event in read_events(paths.events):
+        if isinstance(event, StepDone):
+            steps[event.step] = event
+        elif isinstance(event, EvaluationDone):
+            evaluation = event
+    last = steps[max(steps)] if steps else None
+    return ComparedRun(
+        run=summary.state.run,
+        standing=summary.status,
+        step=last.step if last else summary.state.step,
+        total_steps=summary.state.total_steps,
+        loss=last.loss if last else None,
+        held_out_loss=evaluation.loss if evaluation else None,
+        held_out_step=evaluation.step if evaluation else None,
+        held_out_tokens=evaluation.tokens if evaluation else None,
+        tokens_per_s=statistics.median(step.tokens_per_s for step in steps.values()) if steps else None,
+        memory_bytes=max(step.memory_bytes for step in steps.values()) if steps else None,
+        training_s=sum(step.step_s for step in steps.values()) if steps else None,
+    )
+
+
+def _differences(first: Recipe, second: Recipe) -> Iterator[RecipeDifference]:
+    ours, theirs = _flat(first), _flat(second)
+    for key, value in ours.items():
+        if value != theirs[key]:
+            yield RecipeDifference(key=key, values=(value, theirs[key]))
+
+
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in recipe.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            found.update({f"{name}.{key}": entry for key, entry in value.items()})
+        else:
+            found[name] = value
+    return found
+
+
+def _notes(recipes: tuple[Recipe, Recipe], outcomes: tuple[ComparedRun, ComparedRun]) -> Iterator[str]:
+    measured = [outcome for outcome in outcomes if outcome.held_out_loss is not None]
+    if len(measured) == 2 and measured[0].held_out_tokens != measured[1].held_out_tokens:
+        yield "The held-out losses were measured on different rows; they do not say which run is better."
+    elif recipes[0].model.path != recipes[1].model.path:
+        yield "The models differ, and so may their tokens: losses per token are not quite the same measure."
+    if len({outcome.step for outcome in outcomes}) == 2:
+        yield "The runs made different numbers of steps."

@@ -1,0 +1,196 @@
+"""The protocol of training engines: Burnish's own decoder (fast) and transformers with PEFT (plain) implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from burnish_engine.contract.facts.coverage import Coverage
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
+from burnish_engine.models.generation.sampling import Reply
+
+TrainedKind = Literal["adapter", "model"]
+"""Kind of training: an adapter, or every weight of the model. It also names the folder that holds the result."""
+
+SMALLEST = "smallest"
+"""Name of the memory plan that takes the least memory; each engine has its own."""
+
+
+class HalfUpdatedError(Exception):
+    """Memory ran out in the middle of an update: the weights are neither the old nor the new ones."""
+
+
+@contextmanager
+def whole_update() -> Iterator[None]:
+    """Guard the code that changes trained weights: running out of memory within it becomes its own error.
+
+    Raises:
+        HalfUpdatedError: Memory ran out inside.
+    """
+    try:
+        yield
+    except MEMORY_ERRORS as error:
+        if is_out_of_memory(error):
+            raise HalfUpdatedError(str(error)) from error
+        raise
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Result of one optimizer step.
+
+    Attributes:
+        step: number of the step, from 1.
+        micro_batches: number of micro-batches in the step.
+        tokens: real tokens of all micro-batches.
+        supervised: tokens that the loss counts.
+        loss: mean cross entropy over the supervised tokens, nats.
+        grad_norm: global L2 norm of the gradient before clipping.
+        learning_rate: learning rate of the step.
+        taken: whether the weights were updated; False where the gradient was not finite.
+        loss_scale: factor on the loss (fp16), else 1.
+        seconds: time from the end of the step before to the end of this one.
+    """
+
+    step: int
+    micro_batches: int
+    tokens: int
+    supervised: int
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    taken: bool
+    loss_scale: float
+    seconds: float
+
+
+class Engine(Protocol):
+    """Trains one adapter, or a whole model.
+
+    Attributes:
+        notes: sentences that the user should read; the session removes each after showing it.
+    """
+
+    notes: list[str]
+
+    @property
+    def name(self) -> str:
+        """Which engine, "fast" or "plain"."""
+        ...
+
+    @property
+    def trains(self) -> TrainedKind:
+        """Kind of training: an adapter or the whole model."""
+        ...
+
+    @property
+    def coverage(self) -> Coverage:
+        """Share of each layer kind's weights that is trained or adapted, counted on the loaded model."""
+        ...
+
+    @property
+    def layout(self) -> str:
+        """Arrangement of rows in a pass, such as "packed" or "padded"."""
+        ...
+
+    @property
+    def memory_plan(self) -> str:
+        """Current memory plan as text that `make_engine` accepts; empty where the engine decides for itself."""
+        ...
+
+    @property
+    def locked_bytes(self) -> int:
+        """Bytes of page-locked host memory that hold offloaded activations."""
+        ...
+
+    def start(
+        self,
+        step: int,
+        total_steps: int,
+        total_micro_batches: int,
+        source: Sequence[MicroBatch] | None = None,
+    ) -> None:
+        """Prepare to continue after `step` optimizer steps; gradients and unfinished steps are dropped.
+
+        Args:
+            step: optimizer steps done so far.
+            total_steps: optimizer steps of the whole run.
+            total_micro_batches: micro-batches of the whole run.
+            source: micro-batches to train on instead of the run's own, as a dry run does.
+        """
+        ...
+
+    def queue_step(self) -> None:
+        """Run the next optimizer step, or queue it on the device.
+
+        Raises:
+            HalfUpdatedError: Memory ran out in the middle of the update. Any other error leaves the weights and all
+                random states as they were before the step.
+        """
+        ...
+
+    def shrink(self) -> str:
+        """Free memory and adopt the next smaller memory plan; the caller must call `start` next.
+
+        The call may run out of memory itself. Called again, it tries the plan after that.
+
+        Returns:
+            Half a sentence on the change; empty where no smaller plan exists.
+        """
+        ...
+
+    @property
+    def loading_plan(self) -> str:
+        """Plan that needs less than any plan of `shrink` and takes effect only on loading; empty where none exists."""
+        ...
+
+    @property
+    def state_bytes(self) -> int:
+        """Largest number of bytes of host memory that a snapshot takes."""
+        ...
+
+    def snapshot(self) -> Callable[[], None]:
+        """Copy everything that steps change to host memory, and return a function that restores it."""
+        ...
+
+    def results(self, *, wait: bool = False) -> Iterator[StepResult]:
+        """Yield the results that arrived since the last call, in order; with `wait`, those of all queued steps."""
+        ...
+
+    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+        """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens."""
+        ...
+
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+        """Generate greedy replies to prompts of token ids; the state of training stays as it was."""
+        ...
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the trained weights, exactly, into a folder that does not exist yet.
+
+        An adapter is written in PEFT's format, a whole model as transformers loads it, with its tokenizer.
+        """
+        ...
+
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the optimizer's state by name, on the CPU."""
+        ...
+
+    def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Restore saved optimizer state.
+
+        Raises:
+            KeyError: The tensors belong to another adapter.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop the engine's threads."""
+        ...

@@ -1,0 +1,119 @@
+"""Measure whether the documents of one pass see each other; layout choice and guard both use it.
+
+Each document's logits in the pass are compared with its logits alone, and with those in a pass in which another
+document was exchanged. Where gradients exist, `gradient_crosses` decides exactly, however small the leak is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from burnish_engine.data.tokens import pack
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.data.tokens.tokenize import Document
+
+ROWS, TOKENS = 4, 48
+"""Most rows that are measured, and most tokens of each."""
+_LOOKED_AT = 200  # first rows among which those are chosen
+TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2, "fp16": 3e-2}
+"""Share of the largest logit by which two computations of one logit may differ, by precision."""
+_EXCHANGED = 0.1  # share of the tolerance by which an exchange may move the others: same kernels, same shapes
+
+Ids = NDArray[np.integer]
+Logits = Callable[[MicroBatch, torch.Tensor], torch.Tensor]
+"""Function that computes the logits `[places, V]` in fp32 at some places of a pass, without dropout."""
+
+
+def choose_rows(documents: Sequence[Document]) -> list[Document]:
+    """Cut short pieces from the first rows, each around its first supervised token."""
+    found: list[Document] = []
+    for number in range(min(len(documents), _LOOKED_AT)):
+        document = documents[number]
+        places = np.flatnonzero(document.supervised)
+        if len(document) < 4 or not len(places):
+            continue
+        start = max(0, min(int(places[0]) - TOKENS // 3, len(document) - TOKENS))
+        ids, learned = document.input_ids[start : start + TOKENS], document.supervised[start : start + TOKENS].copy()
+        learned[0] = False
+        if learned.any() and not any(np.array_equal(ids, other.input_ids) for other in found):
+            found.append(Document(ids, learned, document.row, document.file, document.truncated))
+        if len(found) == ROWS:
+            break
+    return found
+
+
+def pass_of(rows: Sequence[Document]) -> MicroBatch:
+    """Build one micro-batch of these rows, in the way that training does."""
+    return pack.micro_batch(rows, range(len(rows)))
+
+
+def unlabeled_pass(documents: Sequence[Ids]) -> MicroBatch:
+    """Build a micro-batch of token ids without any supervised token."""
+    ids = np.concatenate(documents).astype(np.int64)
+    bounds = np.cumsum([0, *map(len, documents)]).astype(np.int32)
+    positions = np.concatenate([np.arange(len(one), dtype=np.int64) for one in documents])
+    return MicroBatch(ids, positions, np.full(len(ids), IGNORED, np.int64), bounds, tuple(range(len(documents))))
+
+
+def find_leak(logits: Logits, documents: Sequence[Ids], tolerance: float) -> str:
+    """Return the evidence that documents see each other in a pass; empty where there is none.
+
+    Logits are compared at the first two places of each document, which a short convolution reaches, and at its last.
+
+    Args:
+        logits: function that computes a pass.
+        documents: token ids of each document.
+        tolerance: share of the largest logit, see `TOLERANCE`.
+    """
+    if len(documents) < 2:
+        return ""
+    batch = unlabeled_pass(documents)
+    looked_at = [sorted({0, min(1, len(one) - 1), len(one) - 1}) for one in documents]
+    places = [start + place for start, inner in zip(batch.boundaries, looked_at, strict=False) for place in inner]
+    together = logits(batch, torch.tensor(places))
+    alone = torch.cat(
+        [logits(unlabeled_pass([one]), torch.tensor(inner)) for one, inner in zip(documents, looked_at, strict=True)]
+    )
+    scale = float(alone.abs().max())
+    far = float((together - alone).abs().max())
+    if not far <= tolerance * scale:
+        return f"logits in a pass are {far / scale:.1%} off those of each row alone"
+    others = len(looked_at[0])
+    exchanged = unlabeled_pass([documents[0][::-1], *documents[1:]])
+    moved = float((logits(exchanged, torch.tensor(places[others:])) - together[others:]).abs().max())
+    if not moved <= _EXCHANGED * tolerance * scale:
+        return f"exchanging one row moves the logits of the others by {moved / scale:.2%}"
+    return ""
+
+
+def gradient_crosses(model: Any, inputs: dict[str, Any], boundaries: Ids) -> bool:
+    """Check whether any gradient flows from the last document's logits to an earlier document's embedded tokens.
+
+    A mask makes that gradient exactly 0; a leak does not, however small its weights still are.
+
+    Args:
+        model: transformers model.
+        inputs: arguments of the model for one pass.
+        boundaries: first token of each document, then the number of tokens.
+    """
+    embedded: list[torch.Tensor] = []
+
+    def watch(_module: Any, _given: Any, found: torch.Tensor) -> torch.Tensor:
+        embedded.append(found.detach().requires_grad_())
+        return embedded[-1]
+
+    last = int(boundaries[-2])
+    handle = model.get_input_embeddings().register_forward_hook(watch)
+    try:
+        with torch.enable_grad():
+            logits = model(**inputs, use_cache=False).logits[0, last:].float()
+            weights = torch.rand(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits.device)
+            gradients = torch.autograd.grad((logits @ weights).sum(), embedded, allow_unused=True)
+    finally:
+        handle.remove()
+    return any(gradient is not None and bool(gradient[0, :last].any()) for gradient in gradients)

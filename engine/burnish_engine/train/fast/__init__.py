@@ -1,0 +1,1 @@
+"""The fast engine: it trains adapters with Burnish's own decoder and kernels."""

@@ -1,0 +1,292 @@
+"""The fast engine: Burnish's own decoder and kernels, packed micro-batches of static shape, captured steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
+from burnish_engine.contract.facts.coverage import Coverage, count_coverage
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel
+from burnish_engine.contract.recipe.recipe import Recipe, why_plain
+from burnish_engine.contract.recipe.recipe_train import optimizer_notes
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.hardware.host.host_memory import host_memory
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.decoder.decoder_load import load_decoder
+from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
+from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
+from burnish_engine.models.device.precision import DTYPES, exact_products
+from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.families.adapter_targets import check_spec_targets
+from burnish_engine.models.families.matrices import layer_matrices
+from burnish_engine.models.generation.decoder_generate import DecoderGenerator
+from burnish_engine.models.generation.generate import generate_replies
+from burnish_engine.models.generation.load_fast import declared_ends, device_problem
+from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.train.base.engine import Engine, StepResult, TrainedKind
+from burnish_engine.train.base.schedule import learning_rate
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.fast.fast_evaluate import held_out_loss
+from burnish_engine.train.fast.fast_model import make_trainable
+from burnish_engine.train.fast.fast_trainer import FastTrainer
+from burnish_engine.train.fast.memory_choice import choose_memory_plan, lockable_memory, pass_buckets
+from burnish_engine.train.fast.packed_batch import BucketLayout, buckets
+from burnish_engine.train.fast.prefetch import Prefetcher
+from burnish_engine.train.fast.smaller_plan import smaller_plan, what_changed
+from burnish_kernels.attention.op import tile_rows
+
+
+def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
+    """Count which matrices of the decoder's layers the adapter reaches."""
+    reached = {adapted.module.path for adapted in adapters.modules}
+    return count_coverage(
+        (matrix, f"model.layers.{number}.{matrix.name}" in reached)
+        for number, layer in enumerate(spec.layers)
+        for matrix in layer_matrices(spec, layer)
+    )
+
+
+def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
+    """Return why the fast engine cannot train this run, as the first half of a sentence; empty where it can."""
+    reason = why_not_fast(source.config, source.spec, nf4=True)
+    if reason:
+        return f"The model {reason}, which the fast engine does not do"
+    return why_plain(recipe) or device_problem(device)
+
+
+class FastEngine(Engine):
+    """Engine that trains an adapter with Burnish's own decoder and kernels.
+
+    Args:
+        source: base model, for which `why_not` returned nothing.
+        recipe: recipe of the run.
+        stream: micro-batches of the run.
+        tokenizer: tokenizer that decodes replies.
+        precision: "fp32", "bf16" or "fp16".
+        device: device to train on.
+        adapter: folder of the adapter to continue with; None starts a new one.
+        plan: memory plan; None chooses one by the free memory.
+
+    Attributes:
+        plan: memory plan in use.
+    """
+
+    name = "fast"
+    trains: TrainedKind = "adapter"
+    layout = "packed"
+
+    def __init__(
+        self,
+        source: ModelSource,
+        recipe: Recipe,
+        stream: BatchStream,
+        tokenizer: Any,
+        *,
+        precision: str,
+        device: torch.device,
+        adapter: Path | None = None,
+        plan: MemoryPlan | None = None,
+    ) -> None:
+        spec, known = source.spec, family(source.spec.family) if source.spec else None
+        assert spec is not None
+        assert known is not None
+        exact_products()
+        self.notes = optimizer_notes(recipe.train)
+        self._prefetcher: Prefetcher | None = None
+        self._trainers: list[FastTrainer] = []
+        self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, tokenizer, str(source.folder)
+        section = recipe.train
+        modules = known.modules(spec)
+        if not adapter:
+            self.notes += check_spec_targets(spec, recipe.adapter)
+        adapters = read_plan(adapter, modules) if adapter else plan_adapter(recipe.adapter, modules)
+        self._coverage = _coverage(spec, adapters)
+        if source.stored_quantized and recipe.model.quantize == "none":
+            self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
+        nf4 = is_nf4(recipe, source.config)
+        plan = plan or choose_memory_plan(recipe, spec, stream, device, precision=precision, nf4=nf4)
+        loaded = load_decoder(
+            source,
+            dtype=DTYPES[precision],
+            device=device,
+            positions=max(section.micro_batch_tokens, 64),
+            plan=adapters,
+            quantize=nf4,
+            embedding_on_host=plan.embedding_on_host,
+            head_on_host=plan.head_on_host,
+        )
+        self.model = make_trainable(loaded, recipe.masking, section.seed, section)
+        if adapter:
+            self.model.adapter.load(adapter)
+        else:
+            self.model.adapter.initialize(section.seed)
+        self.model.optimizer.write_compute_copies()
+        self.use_plan(plan)
+        self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
+
+    def use_plan(self, plan: MemoryPlan) -> None:
+        """Switch to a memory plan; the caller must call `start` again."""
+        self.close()
+        if self._trainers and self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)  # what an unfinished step queued
+        self._trainers.clear()  # its memory goes before the next one's is taken
+        decoder, device = self.model.loaded.decoder, self.model.device
+        self.plan = plan
+        decoder.chunk_feed_forward(plan.mlp_rows)
+        self._layouts = self._make_layouts(plan.head_rows)
+        keep = [SAVE_LEVELS[level] for level in plan.layers]
+        lockable = lockable_memory(device)
+        self._trainers.append(FastTrainer(self.model, self._recipe.train, self._layouts, keep, lockable=lockable))
+
+    @property
+    @override
+    def coverage(self) -> Coverage:
+        return self._coverage
+
+    @property
+    @override
+    def memory_plan(self) -> str:
+        return self.plan.model_dump_json()
+
+    @property
+    @override
+    def locked_bytes(self) -> int:
+        return sum(trainer.offloader.host_bytes for trainer in self._trainers if trainer.offloader)
+
+    @override
+    def shrink(self) -> str:
+        tokens, spec = max(layout.capacity for layout in self._layouts), self.model.loaded.decoder.spec
+        widths: dict[SaveLevel, int] = {
+            "host": spec.hidden_size + spec.num_heads * spec.head_dim,
+            "input": spec.hidden_size,
+        }
+        number, free = tokens * spec.num_layers * self.model.loaded.decoder.dtype.itemsize, host_memory()[1]
+        barred = [level for level, width in widths.items() if number * width >= free + self.locked_bytes]
+        old, new = self.plan, smaller_plan(self.plan, tokens, barred=barred)
+        if new is None:
+            return ""
+        self.use_plan(new)
+        return what_changed(old, new)
+
+    @property
+    @override
+    def loading_plan(self) -> str:
+        smaller = self.plan.model_copy(update={"embedding_on_host": True, "head_on_host": True})
+        return "" if smaller == self.plan or self.model.device.type == "cpu" else smaller.model_dump_json()
+
+    @property
+    @override
+    def state_bytes(self) -> int:
+        return 4 * self.model.optimizer.param.nbytes  # the weights, two moments, and of some the weights once more
+
+    @override
+    def snapshot(self) -> Callable[[], None]:
+        optimizer = self.model.optimizer
+        with self._on_stream():
+            weights = optimizer.param.to("cpu", copy=True)
+            state = {name: value.clone() for name, value in self.model.state().items()}  # on the CPU they are it
+
+        def put_back() -> None:
+            with self._on_stream():
+                optimizer.param.copy_(weights)
+                self.model.restore(state)
+                optimizer.write_compute_copies()
+
+        return put_back
+
+    @property
+    def _trainer(self) -> FastTrainer:
+        return self._trainers[0]
+
+    def _on_stream(self) -> AbstractContextManager[object]:
+        """Order the work inside after all queued steps; none are queued where memory did not suffice for a trainer."""
+        return self._trainer.on_stream() if self._trainers else nullcontext()
+
+    def _make_layouts(self, most_head_tokens: int) -> list[BucketLayout]:
+        decoder, section = self.model.loaded.decoder, self._recipe.train
+        height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
+        rope, cuda, pinned = decoder.rope, decoder.device.type == "cuda", bool(self._recipe.memory.head_rows)
+        return [
+            BucketLayout(
+                capacity,
+                height,
+                min(most_head_tokens, capacity if pinned else head_chunk_tokens(capacity, cuda=cuda)),
+                long_above=rope.long_above,
+                long_offset=rope.long_offset or 0,
+            )
+            for capacity in pass_buckets(section, self._stream)
+        ]
+
+    @override
+    def start(
+        self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
+    ) -> None:
+        section = self._recipe.train
+        self.close()
+        self._trainer.reset()
+        self._prefetcher = Prefetcher(
+            self._stream if source is None else source,
+            self._layouts,
+            first=step * section.accumulation,
+            total=total_micro_batches,
+            accumulation=section.accumulation,
+            learning_rate=lambda number: learning_rate(section, number, total_steps),
+            pinned=self.model.device.type == "cuda",
+        )
+
+    @override
+    def queue_step(self) -> None:
+        assert self._prefetcher is not None
+        self._trainer.step(self._prefetcher)
+        if self._trainer.problem:
+            self.notes.append(self._trainer.problem)
+            self._trainer.problem = ""
+
+    @override
+    def results(self, *, wait: bool = False) -> Iterator[StepResult]:
+        return self._trainer.results(wait=wait) if self._trainers else iter(())
+
+    @override
+    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+        layout = max(self._layouts, key=lambda one: one.capacity)
+        longest = max((len(document) for document in documents), default=0)
+        if longest > layout.capacity:  # training's passes may all be shorter than the budget
+            layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
+        with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
+            return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.capacity), layout)
+
+    @override
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+        with self._on_stream(), self.model.averaged():
+            return generate_replies(self._generator, self._tokenizer, list(prompts), max_new_tokens)
+
+    @override
+    def save_adapter(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        with self._on_stream(), self.model.averaged():
+            self.model.adapter.save(folder, self._base)
+
+    @override
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        with self._on_stream():
+            return self.model.state()
+
+    @override
+    def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.model.restore(tensors)
+
+    @override
+    def close(self) -> None:
+        if self._prefetcher:
+            self._prefetcher.close()
+            self._prefetcher = None

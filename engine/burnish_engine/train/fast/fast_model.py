@@ -1,0 +1,114 @@
+"""Our decoder together with the tensors that its training needs on the device: masters, gradients, moments."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
+from burnish_engine.models.decoder.decoder_load import LoadedDecoder
+from burnish_engine.models.decoder.lora_adapter import LoraAdapter
+from burnish_engine.train.optimizers.flat_step import control_of, flat_tensors, make_flat_step, mask, restore_flat
+from burnish_engine.train.optimizers.library_step import LibraryStep
+from burnish_kernels.adamw.op import FlatLayout, FlatOptimizer, StepSettings
+from burnish_kernels.lora_linear.op import Dropout
+
+FIRST_LOSS_SCALE = 2.0**14
+"""Initial loss scale in fp16. torch.amp starts at 2^16 and halves until gradients are finite; sums over 10,000 tokens
+seldom allow more than this."""
+GROWTH_INTERVAL = 2000  # fp16: good steps after which the loss scale doubles, as torch.amp.GradScaler
+_STREAMS_PER_STACK = 8  # random streams of a stack; it has at most three adapters
+
+
+@dataclass
+class TrainableDecoder:
+    """A decoder together with its adapter and optimizer.
+
+    Attributes:
+        loaded: decoder and its buffer for compute copies.
+        optimizer: flat buffers of masters and gradients, and the update.
+        adapter: the same masters by name.
+        dropout_seed: int64 [1] on the device; changed before every micro-batch where there is dropout.
+    """
+
+    loaded: LoadedDecoder
+    optimizer: FlatOptimizer
+    adapter: LoraAdapter
+    dropout_seed: torch.Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the decoder."""
+        return self.loaded.decoder.device
+
+    def control(self, section: TrainSection, learning_rate: float) -> StepSettings:
+        """Build the optimizer's settings for a step."""
+        growth_interval = GROWTH_INTERVAL if self.loaded.compute_buffer.dtype == torch.float16 else 0
+        norm = section.max_grad_norm
+        return control_of(section, learning_rate, max_grad_norm=norm, growth_interval=growth_interval)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the optimizer's whole state by name, on the CPU, as a resumed run needs it."""
+        return flat_tensors(self.optimizer, list(self.adapter.named()))
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Restore what `state` returned; in schedule-free training this sets the masters too.
+
+        Raises:
+            KeyError: The tensors belong to another adapter.
+        """
+        restore_flat(self.optimizer, list(self.adapter.named()), tensors)
+
+    def averaged(self) -> AbstractContextManager[bool | None]:
+        """Swap in the weights to evaluate and save, for masters and compute copies; see `Optimizers.averaged`."""
+        return self.optimizer.averaged() if isinstance(self.optimizer, LibraryStep) else nullcontext()
+
+
+def make_trainable(
+    loaded: LoadedDecoder,
+    masking: MaskingSection | None = None,
+    seed: int = 0,
+    section: TrainSection | None = None,
+) -> TrainableDecoder:
+    """Allocate the tensors of training and connect the stacks' gradients; the adapter is zero until it is filled.
+
+    Args:
+        loaded: decoder to train.
+        masking: recipe section that says which matrices skip steps; None: none.
+        seed: seed of the run.
+        section: recipe section that names the optimizer; None: AdamW.
+
+    Raises:
+        SetupError: The optimizer's library does not run here.
+    """
+    device = loaded.decoder.device
+    layout = FlatLayout(loaded.segments, device)
+    section, masking = section or TrainSection(), masking or MaskingSection()
+    # The segments are A and B of one module after the other.
+    rates = [1.0, section.lora_plus_ratio] * (len(layout.segments) // 2)
+    names = [name for adapted in loaded.plan.modules for name in adapted.names]
+    scale = FIRST_LOSS_SCALE if loaded.compute_buffer.dtype == torch.float16 else 1.0
+    masked = masking.is_active
+    optimizer = make_flat_step(section, layout, loaded.compute_buffer, names, rates, masked=masked, loss_scale=scale)
+    draws = [index // 2 if masking.share == "pair" else index for index in range(len(names))]
+    if masked:
+        mask(optimizer, masking, seed, draws)
+    adapter = LoraAdapter(loaded.plan, layout.views(optimizer.param))
+    dropout_seed = torch.zeros(1, dtype=torch.int64, device=device)
+    gradients = layout.views(optimizer.grad)
+    places = {adapted.module: index for index, adapted in enumerate(loaded.plan.modules)}
+    stacks: dict[tuple[int, str], Any] = {}
+    for layer in loaded.decoder.layers:
+        for name, stack in zip(("qkv", "o", "gate_up", "down"), layer.stacks, strict=True):
+            stacks[layer.shape.index, name] = stack
+            if loaded.plan.dropout:
+                stream = _STREAMS_PER_STACK * (4 * layer.shape.index + layer.stacks.index(stack))
+                stack.drop = Dropout(loaded.plan.dropout, dropout_seed, stream)
+    for module, index in sorted(places.items(), key=lambda item: item[0].first_row):
+        stack = stacks[module.layer, module.stack]
+        stack.gradients.a.append(gradients[2 * index])
+        stack.gradients.b.append(gradients[2 * index + 1])
+    return TrainableDecoder(loaded, optimizer, adapter, dropout_seed)

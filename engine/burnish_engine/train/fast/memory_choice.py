@@ -1,0 +1,153 @@
+"""Choose the memory plan that a run of the fast engine starts with: the recipe's pins, and what fits for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.advise.facts.engine_choice import EngineChoice
+from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, PlannedRun
+from burnish_engine.advise.facts.shape import GIB
+from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.plan.memory_solver import peak_bytes, smallest_memory_plan, solve_memory_plan
+from burnish_engine.advise.plan.planned_memory import choose_memory
+from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES, split_plan
+from burnish_engine.advise.predict.fast_speed import FastSpeed
+from burnish_engine.contract.errors import DoesNotFitError
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.contract.units import memory_size
+from burnish_engine.hardware.host.host_memory import host_memory, lockable_bytes
+from burnish_engine.hardware.probe import probe
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE, buckets
+
+
+def choose_memory_plan(
+    recipe: Recipe, spec: DecoderSpec, stream: BatchStream, device: torch.device, *, precision: str, nf4: bool
+) -> MemoryPlan:
+    """Choose the memory plan before anything is loaded; the smallest plan where none is predicted to fit.
+
+    Args:
+        recipe: recipe of the run; settings that its `memory` section pins stay.
+        spec: shape of the model.
+        stream: micro-batches of the run.
+        device: device to train on.
+        precision: "fp32", "bf16" or "fp16".
+        nf4: whether the frozen weights are held in 4 bits.
+    """
+    cuda, machine = device.type == "cuda", probe()
+    target = PlannedDevice(cuda, device.index or 0, precision)
+    run = PlannedRun(recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4), None)
+    return choose_memory(run, largest_pass(recipe.train, stream), _free_bytes(device)).plan
+
+
+@dataclass(frozen=True)
+class BudgetPlan:
+    """The fastest memory plan within a budget.
+
+    Attributes:
+        plan: memory plan.
+        peak_bytes: predicted peak of the process's device memory.
+        seconds: predicted time of a pass.
+    """
+
+    plan: MemoryPlan
+    peak_bytes: int
+    seconds: float
+
+
+def plan_within(
+    budget_bytes: float,
+    recipe: Recipe,
+    spec: DecoderSpec,
+    lengths: Sequence[int],
+    device: torch.device,
+    *,
+    tokens: int,
+    precision: str,
+    nf4: bool,
+    or_least: bool = False,
+) -> BudgetPlan:
+    """Choose the fastest plan within a budget for passes in which every token is supervised; no evaluation is planned.
+
+    Args:
+        budget_bytes: device memory that the process may hold.
+        recipe: recipe whose adapter, optimizer and masking sections count.
+        spec: shape of the model.
+        lengths: tokens of each document in a pass.
+        device: device to train on.
+        tokens: tokens of a pass.
+        precision: "fp32", "bf16" or "fp16".
+        nf4: whether the frozen weights are held in 4 bits.
+        or_least: whether to return the smallest plan where none fits, as a run does, instead of raising.
+
+    Raises:
+        DoesNotFitError: No plan fits the budget.
+    """
+    largest = MicroBatchSize(
+        tokens=tokens,
+        supervised_tokens=tokens,
+        bucket=-(-tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE,
+        longest=max(lengths),
+        span=sum(length * length for length in lengths) / sum(lengths),
+    )
+    cuda, machine = device.type == "cuda", probe()
+    run = FastRun(
+        recipe=recipe,
+        spec=spec,
+        largest=largest,
+        cuda=cuda,
+        precision=precision,
+        nf4=nf4,
+        gpu=PlannedDevice(cuda, device.index or 0, precision).gpu(machine),
+        cpu_cores=machine.cpu_cores,
+    )
+    host = lockable_memory(device)
+    plan = solve_memory_plan(run, budget_bytes=budget_bytes, host_budget_bytes=host)
+    if plan is None:
+        plan = smallest_memory_plan(run, host_budget_bytes=host)
+        least = peak_bytes(run, plan) / GIB
+        if not or_least:
+            remedy = f"Give at least {least:.3f} GiB."
+            raise DoesNotFitError(f"No plan takes {memory_size(budget_bytes)} or less.", remedy)
+    seconds = float(FastSpeed(run, largest).seconds([split_plan(plan)])[0])
+    return BudgetPlan(plan, peak_bytes(run, plan), seconds)
+
+
+def largest_pass(section: TrainSection, stream: BatchStream) -> MicroBatchSize:
+    """Describe the run's largest pass."""
+    rows = pass_buckets(section, stream)[-1]
+    return MicroBatchSize(
+        tokens=min(stream.most_tokens, rows),
+        supervised_tokens=min(stream.most_supervised, rows),
+        bucket=rows,
+        longest=stream.longest_document,
+        span=stream.span,
+    )
+
+
+def pass_buckets(section: TrainSection, stream: BatchStream) -> tuple[int, ...]:
+    """List the capacities, in tokens, of the buckets that a run's passes fall into."""
+    return buckets(section.micro_batch_tokens, section.pack, stream.most_tokens)
+
+
+def lockable_memory(device: torch.device) -> int:
+    """Return how many bytes of host memory may be page-locked for offloaded activations; 0 on the CPU."""
+    if device.type != "cuda":
+        return 0
+    return lockable_bytes(integrated=bool(torch.cuda.get_device_properties(device).is_integrated))
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Add up the memory that this process may use: the free memory and what it already holds."""
+    if device.type != "cuda":
+        import psutil
+
+        return host_memory()[1] + int(psutil.Process().memory_info().rss)
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) + torch.cuda.memory_reserved(device) + CONTEXT_BYTES  # the plan counts the context too

@@ -1,0 +1,163 @@
+"""Forward, head and backward of one bucket, over buffers at fixed addresses; captured as CUDA graphs where possible.
+
+A micro-batch runs in three phases, because the number of supervised tokens changes from one to the next while a graph
+does not: forward; one chunk of the head (logits, loss, gradient), repeated for each chunk; backward. A counter on the
+device holds the number of the chunk. All buckets share one memory pool: only one micro-batch runs at a time, and it
+always runs its phases in the order of their capture.
+
+The eager form runs the same functions, so it computes the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.models.decoder.decoder import ForwardPass
+from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_engine.models.decoder.save_policy import SavePolicy
+from burnish_engine.models.host_memory.offloader import Offloader
+from burnish_engine.train.fast.fast_model import TrainableDecoder
+from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
+from burnish_kernels.attention.documents import Documents
+from burnish_kernels.cross_entropy import op as cross_entropy
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """Variants of the loss.
+
+    Attributes:
+        label_smoothing: share of the target that is spread over the vocabulary.
+        z_loss: weight of the squared log-partition.
+    """
+
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+
+
+class MicroBatchStep:
+    """Runs the three phases of a micro-batch in one bucket.
+
+    Args:
+        model: decoder, adapter and optimizer.
+        layout: layout of the bucket.
+        inputs: int32 on the device, at least `layout.size` elements; upload a micro-batch there, then `run`.
+        policies: for each layer, the activations that its forward pass saves.
+        loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer.
+        options: variants of the loss.
+        offloader: host memory of offloaded activations; None: one of this bucket's own, if a layer offloads.
+    """
+
+    def __init__(
+        self,
+        model: TrainableDecoder,
+        layout: BucketLayout,
+        inputs: torch.Tensor,
+        policies: Sequence[SavePolicy],
+        loss_sum: torch.Tensor,
+        options: LossOptions | None = None,
+        offloader: Offloader | None = None,
+    ) -> None:
+        self.layout = layout
+        if offloader is None and any(policy.host for policy in policies):
+            offloader = Offloader(inputs.device, layout.capacity)
+        self._offloader = offloader
+        self._model, self._policies, self._loss_sum = model, policies, loss_sum
+        self._options = options or LossOptions()
+        self._fields = layout.views(inputs)
+        fields = self._fields
+        documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
+        self.metadata = SequenceMetadata(fields.rope_row_T, documents)
+        self._chunk = torch.zeros(1, dtype=torch.int64, device=inputs.device)
+        self._done: ForwardPass | None = None
+        self._gradient_TE: torch.Tensor | None = None
+        self._graphs: tuple[torch.cuda.CUDAGraph, ...] = ()
+
+    @property
+    def captured(self) -> bool:
+        """Whether `run` replays graphs."""
+        return bool(self._graphs)
+
+    def run(self, counts: BatchCounts) -> None:
+        """Accumulate the loss and the adapters' gradients of the uploaded micro-batch.
+
+        Args:
+            counts: counts of that micro-batch; without supervised tokens nothing is done.
+        """
+        if not counts.head_chunks:
+            return
+        forward, head_chunk, backward = self._phases()
+        forward()
+        for _ in range(counts.head_chunks):
+            head_chunk()
+        backward()
+
+    def capture(self, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
+        """Record the phases as graphs; nothing is computed. The kernels must have run once before.
+
+        Args:
+            pool: handle from `torch.cuda.graph_pool_handle`, the same for all buckets.
+            stream: stream that all buckets are captured on.
+        """
+        graphs = []
+        try:
+            for phase in (self._forward, self._head_chunk, self._backward):
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool, stream=stream):
+                    try:
+                        phase()
+                    except BaseException:  # else the capture could not be ended, and its memory not be given back
+                        self._abandon_copies()
+                        raise
+                graphs.append(graph)
+        finally:
+            self._done = self._gradient_TE = None  # of a capture that failed half-way
+        self._graphs = tuple(graphs)
+
+    def _abandon_copies(self) -> None:
+        if self._offloader is not None:
+            self._offloader.reset()
+        self._model.loaded.decoder.reset_copies()
+
+    def _phases(self) -> tuple[Callable[[], None], ...]:
+        if self._graphs:
+            return tuple(graph.replay for graph in self._graphs)
+        return self._forward, self._head_chunk, self._backward
+
+    def _forward(self) -> None:
+        decoder = self._model.loaded.decoder
+        ids_T = self._fields.ids_T
+        self._done = decoder.forward(ids_T, self.metadata, policies=self._policies, offloader=self._offloader)
+        self._gradient_TE = decoder.new_gradient(self._done)
+        self._chunk.zero_()
+
+    def _head_chunk(self) -> None:
+        done, gradient_TE = self._done, self._gradient_TE
+        assert done is not None
+        assert gradient_TE is not None
+        fields, decoder = self._fields, self._model.loaded.decoder
+        rows = fields.head_position_R.view(-1, self.layout.head_chunk_tokens).index_select(0, self._chunk).view(-1)
+        targets = fields.head_target_R.view(-1, self.layout.head_chunk_tokens).index_select(0, self._chunk).view(-1)
+        loss = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
+        logits = decoder.raw_logits(done.hidden_TH.index_select(0, rows))
+        cross_entropy.loss_and_gradient_(
+            logits,
+            targets,
+            loss,
+            fields.normalizer * self._model.optimizer.loss_scale,
+            softcap=decoder.spec.logit_softcap,
+            label_smoothing=self._options.label_smoothing,
+            z_loss=self._options.z_loss,
+        )
+        gradient_TE[:, : decoder.spec.hidden_size].index_copy_(0, rows.long(), decoder.head_gradient(logits))
+        self._loss_sum.add_(loss.sum() * fields.normalizer)
+        self._chunk.add_(1)
+
+    def _backward(self) -> None:
+        assert self._done is not None
+        assert self._gradient_TE is not None
+        self._model.loaded.decoder.backward(self._done, self._gradient_TE, self.metadata)
+        self._done = self._gradient_TE = None

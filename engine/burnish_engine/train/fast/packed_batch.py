@@ -1,0 +1,272 @@
+"""Lay a micro-batch out in one integer buffer of static size: computed once on the host, uploaded once.
+
+Otherwise each kernel would find out for itself, per layer and with a wait for the device, where documents begin and
+end. Here NumPy computes it while the device is busy; the decoder's graphs read it at fixed addresses.
+
+Forms of one batch, in the order in which it takes them:
+
+| form | type | content |
+|---|---|---|
+| micro-batch | `data.tokens.pack.MicroBatch` | documents of one forward and backward: NumPy arrays of real length |
+| bucket layout | `BucketLayout` | capacity of a bucket, and the place of each field in its buffer |
+| host batch | `prefetch.HostBatch` | a micro-batch written into a page-locked buffer of the layout; `BatchCounts` |
+| device batch | `BatchFields` | views of the uploaded buffer on the device (or of the host's, for writing) |
+| sequence metadata | `layer_types.SequenceMetadata` | the fields that every decoder layer reads: rope rows, documents |
+
+Shapes:
+
+- T: capacity of the bucket in tokens, at least the tokens of the micro-batch.
+- G: attention's tiles, see `burnish_kernels.attention.tiles`.
+- C: tokens of one chunk of the language-model head; R: tokens of all chunks, T rounded up to a multiple of C.
+
+Positions past the last token form documents of their own, short so that attention spends next to nothing on them: no
+position is uninitialized (one NaN would spoil every adapter's gradient), and none is supervised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_kernels.attention.tiles import document_tiles, tile_capacity
+
+if TYPE_CHECKING:
+    import torch
+
+Int32s = npt.NDArray[np.int32]
+
+PADDING_DOCUMENT_TOKENS = 16
+"""Number of tokens of a padding document. A rope table needs at least as many rows."""
+
+BUCKET_MULTIPLE = 64
+"""Buckets are multiples of this: matrix products and attention work on blocks of 64 or 128 rows."""
+
+SMALLEST_BUCKET = 256
+"""Capacity in tokens below which a micro-batch takes no less time: it waits for weights to be read."""
+
+_ALIGNMENT = 32  # elements: each field begins on a cache line, and every pointer is a multiple of 16 bytes
+_SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
+
+
+@dataclass(frozen=True)
+class StepScalars:
+    """Scalars of one optimizer step, the same for all its micro-batches.
+
+    Attributes:
+        normalizer: 1 / supervised tokens of the whole step; each micro-batch's summed loss is multiplied by it.
+        learning_rate: learning rate of the step.
+    """
+
+    normalizer: float
+    learning_rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class BatchFields:
+    """Views of a batch buffer, all int32 but the two scalars; NumPy arrays on the host, tensors on the device.
+
+    Attributes:
+        normalizer: [1] fp32, see `StepScalars`. Both scalars are at the same place in every layout.
+        learning_rate: [1] fp32.
+        ids_T: token ids; 0 in padding.
+        rope_row_T: each token's row of the rope table: its position, moved to the long part in long documents.
+        start_T: first position of each token's document.
+        end_T: one past the last position of each token's document.
+        tiles_G4: attention's tiles, see `document_tiles`.
+        head_position_R: positions of supervised tokens, ascending; then T - 1 repeated. That position ends a document,
+            so it is never supervised: scattering the padding's zero gradients there meets no other gradient.
+        head_target_R: token to predict from each of these positions; -100 in the padding.
+    """
+
+    normalizer: Any
+    learning_rate: Any
+    ids_T: Any
+    rope_row_T: Any
+    start_T: Any
+    end_T: Any
+    tiles_G4: Any
+    head_position_R: Any
+    head_target_R: Any
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """Counts of a micro-batch that the host needs.
+
+    Attributes:
+        tokens: number of real tokens.
+        supervised: number of tokens that the loss counts.
+        documents: number of real documents.
+        head_chunks: number of head chunks that hold supervised tokens; 0 where there is none.
+    """
+
+    tokens: int
+    supervised: int
+    documents: int
+    head_chunks: int
+
+
+@dataclass(frozen=True)
+class BucketLayout:
+    """Place of each field in the buffer of one bucket.
+
+    Attributes:
+        capacity: T, the tokens that a bucket holds.
+        tile_rows: tokens of an attention tile.
+        head_chunk_tokens: C, the tokens of one chunk of the head.
+        long_above: length above which documents use the long part of the rope table; None: there is none.
+        long_offset: row of the rope table at which the long part begins.
+    """
+
+    capacity: int
+    tile_rows: int
+    head_chunk_tokens: int
+    long_above: int | None = None
+    long_offset: int = 0
+
+    @property
+    def head_capacity(self) -> int:
+        """R, the tokens of all head chunks."""
+        return -(-self.capacity // self.head_chunk_tokens) * self.head_chunk_tokens
+
+    @property
+    def tiles(self) -> int:
+        """G, the number of attention tiles."""
+        return tile_capacity(self.capacity, self.tile_rows)
+
+    @cached_property
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """First element and length of each field, by its name."""
+        lengths = {
+            "normalizer": 1,
+            "learning_rate": 1,
+            "ids_T": self.capacity,
+            "rope_row_T": self.capacity,
+            "start_T": self.capacity,
+            "end_T": self.capacity,
+            "tiles_G4": 4 * self.tiles,
+            "head_position_R": self.head_capacity,
+            "head_target_R": self.head_capacity,
+        }
+        spans, at = {}, 0
+        for name, length in lengths.items():
+            spans[name] = (at, length)
+            at = _round_up(at + length, _SCALAR_STRIDE if length == 1 else _ALIGNMENT)
+            if name == "learning_rate":
+                at = _round_up(at, _ALIGNMENT)
+        return spans
+
+    @cached_property
+    def size(self) -> int:
+        """Number of elements of the buffer, 4 bytes each."""
+        first, length = self.spans["head_target_R"]
+        return _round_up(first + length, _ALIGNMENT)
+
+    def views(self, buffer: torch.Tensor) -> BatchFields:
+        """Return views of the fields in an int32 tensor of at least `size` elements."""
+        import torch
+
+        return self._views(buffer, torch.float32)
+
+    def arrays(self, buffer: Int32s) -> BatchFields:
+        """Return views of the fields in an int32 array of at least `size` elements."""
+        return self._views(buffer, np.float32)
+
+    def _views(self, buffer: Any, float_type: Any) -> BatchFields:
+        fields = {name: buffer[first : first + length] for name, (first, length) in self.spans.items()}
+        for name in ("normalizer", "learning_rate"):
+            fields[name] = fields[name].view(float_type)
+        fields["tiles_G4"] = fields["tiles_G4"].reshape(self.tiles, 4)
+        return BatchFields(**fields)
+
+
+def fill_buffer(batch: MicroBatch, layout: BucketLayout, buffer: Int32s) -> BatchCounts:
+    """Write all fields of a micro-batch but the scalars.
+
+    Args:
+        batch: documents of one micro-batch.
+        layout: layout with a capacity of at least the batch's tokens.
+        buffer: [layout.size] int32, overwritten.
+
+    Raises:
+        ValueError: The batch exceeds the capacity.
+    """
+    tokens, capacity = batch.tokens, layout.capacity
+    if tokens > capacity:
+        raise ValueError(f"a pass of {tokens} tokens does not fit a bucket of {capacity}")
+    fields = layout.arrays(buffer)
+    boundaries = np.concatenate([batch.boundaries, _padding_ends(tokens, capacity)]).astype(np.int32)
+    lengths = np.diff(boundaries)
+    fields.ids_T[:tokens] = batch.input_ids
+    fields.ids_T[tokens:] = 0
+    fields.start_T[:] = np.repeat(boundaries[:-1], lengths)
+    fields.end_T[:] = np.repeat(boundaries[1:], lengths)
+    np.subtract(np.arange(capacity, dtype=np.int32), fields.start_T, out=fields.rope_row_T)
+    if layout.long_above is not None:
+        long = np.repeat(lengths > layout.long_above, lengths)
+        fields.rope_row_T[long] += layout.long_offset
+    fields.tiles_G4[:] = document_tiles(boundaries, layout.tile_rows, capacity)
+    positions = np.flatnonzero(batch.labels != IGNORED)
+    supervised = len(positions)
+    fields.head_position_R[:supervised] = positions
+    fields.head_position_R[supervised:] = capacity - 1
+    fields.head_target_R[:supervised] = batch.labels[positions]
+    fields.head_target_R[supervised:] = IGNORED
+    return BatchCounts(tokens, supervised, len(batch.rows), -(-supervised // layout.head_chunk_tokens))
+
+
+def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) -> None:
+    """Write the scalars, which `fill_buffer` leaves alone."""
+    fields = layout.arrays(buffer)
+    fields.normalizer[0] = scalars.normalizer
+    fields.learning_rate[0] = scalars.learning_rate
+
+
+def buckets(budget: int, packed: bool, most: int | None = None) -> tuple[int, ...]:
+    """Choose the capacities of the buckets, ascending; each costs a capture, so there are few.
+
+    Packed micro-batches fill their budget to a few percent, except for the last one of every packing window: one size
+    for the budget and one for half of it. Without packing a micro-batch is one document of any length: halves of the
+    budget down to 256, so that on average a quarter of the capacity is padding.
+
+    Args:
+        budget: largest number of tokens of a micro-batch.
+        packed: whether micro-batches hold several documents.
+        most: largest number of tokens that a micro-batch can have with this data, where known to be less: the sum of
+            all documents when packed, else the longest document.
+    """
+    size = _round_up(max(min(budget, most or budget), 1), BUCKET_MULTIPLE)
+    sizes = [size]
+    while (half := _round_up(sizes[-1] // 2, BUCKET_MULTIPLE)) >= SMALLEST_BUCKET and half < sizes[-1]:
+        sizes.append(half)
+        if packed:
+            break
+    return tuple(reversed(sizes))
+
+
+def layout_for(tokens: int, layouts: Sequence[BucketLayout]) -> BucketLayout:
+    """Return the smallest layout that holds a number of tokens.
+
+    Raises:
+        ValueError: No layout holds them.
+    """
+    fitting = [layout for layout in layouts if layout.capacity >= tokens]
+    if not fitting:
+        raise ValueError(f"no bucket holds a pass of {tokens} tokens")
+    return min(fitting, key=lambda layout: layout.capacity)
+
+
+def _padding_ends(tokens: int, capacity: int) -> Int32s:
+    """List the ends of the padding documents; the last one may be shorter than the others."""
+    ends = np.arange(tokens + PADDING_DOCUMENT_TOKENS, capacity, PADDING_DOCUMENT_TOKENS, dtype=np.int32)
+    return np.append(ends, np.int32(capacity)) if tokens < capacity else ends
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

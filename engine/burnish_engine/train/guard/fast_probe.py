@@ -1,0 +1,159 @@
+"""The guard's probe of the fast engine: it uses the engine's own prefetcher, micro-batch step and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
+from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, StackedLinear
+from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE, BatchCounts, BucketLayout
+from burnish_engine.train.fast.prefetch import Prefetcher
+from burnish_engine.train.guard.engine_probe import Audit, EngineProbe, TensorAudit
+from burnish_kernels.attention.documents import Documents
+
+
+class FastProbe(EngineProbe):
+    """Probe of the fast engine.
+
+    Args:
+        engine: loaded engine; it may be in the middle of training, between two steps.
+    """
+
+    def __init__(self, engine: FastEngine) -> None:
+        self._engine = engine
+        self._model = engine.model
+        self._decoder = engine.model.loaded.decoder
+
+    @override
+    def audit(self, batch: MicroBatch) -> Audit:
+        trainer, optimizer = self._engine._trainer, self._model.optimizer
+        layout, host, counts, counted = self._laid_out(batch)
+        policies = [SAVE_LEVELS[level] for level in self._engine.plan.layers]
+        try:
+            with trainer.on_stream(), trainer.idle_memory():
+                device = self._decoder.device
+                loss = torch.zeros(1, dtype=torch.float32, device=device)
+                step = MicroBatchStep(self._model, layout, host.to(device), policies, loss, None, trainer.offloader)
+                step.run(counts)
+                scale = optimizer.loss_scale
+                gradients = optimizer.layout.views(optimizer.grad)
+                norms = torch.stack([view.norm() for view in gradients]) / scale
+                zero = torch.stack([(matrix == 0).all() for matrix in self._model.adapter.matrices])
+                found = torch.cat([loss, norms, zero.to(loss.dtype)]).tolist()
+        finally:
+            with trainer.on_stream():
+                optimizer.grad.zero_()
+        names = list(self._model.adapter.named())
+        groups = [adapted.module.path for adapted in self._model.adapter.plan.modules for _ in range(2)]
+        parts = {
+            name: TensorAudit(group, norm, bool(empty))
+            for name, group, norm, empty in zip(
+                names, groups, found[1 : 1 + len(names)], found[1 + len(names) :], strict=True
+            )
+        }
+        return Audit(found[0], counted, parts)
+
+    @override
+    @torch.no_grad()
+    def logits(self, batch: MicroBatch, rows: torch.Tensor) -> torch.Tensor:
+        layout, host, _, _ = self._laid_out(batch)
+        trainer, decoder = self._engine._trainer, self._decoder
+        with trainer.on_stream(), trainer.idle_memory(), self._without_dropout():
+            fields = layout.views(host.to(decoder.device))
+            documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
+            done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, documents))
+            logits = decoder.logits(done.hidden_TH.index_select(0, rows.to(decoder.device))).cpu()
+            del done
+        return logits
+
+    @override
+    def trained(self) -> Mapping[str, torch.Tensor]:
+        self._wait()
+        return self._model.adapter.named()
+
+    @override
+    def frozen(self) -> Mapping[str, torch.Tensor]:
+        self._wait()
+        decoder = self._decoder
+        found = {"embedding": decoder.embedding_VH, "final norm": decoder.final_norm_H}
+        if decoder.head_VH is not decoder.embedding_VH:
+            found["head"] = decoder.head_VH
+        for layer in decoder.layers:
+            weights, index = layer.weights, layer.shape.index
+            for name in ("attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "q_norm", "k_norm"):
+                vector = getattr(weights, name)
+                if vector is not None:
+                    found[f"layer {index} {name}"] = vector
+            for name in ("qkv", "o", "gate_up", "down"):
+                found |= _frozen_of(f"layer {index} {name}", getattr(weights, name))
+        return found
+
+    @override
+    @contextmanager
+    def without_adapter(self) -> Iterator[bool]:
+        trainer, optimizer = self._engine._trainer, self._model.optimizer
+        with trainer.on_stream():
+            # The compute copies of the Bs: without them the As do nothing.
+            compute_copies = optimizer.layout.compute_copies(optimizer.compute_buffer)[1::2]
+            kept = [compute_copy.clone() for compute_copy in compute_copies]
+            for compute_copy in compute_copies:
+                compute_copy.zero_()
+        try:
+            yield True
+        finally:
+            with trainer.on_stream():
+                for compute_copy, value in zip(compute_copies, kept, strict=True):
+                    compute_copy.copy_(value)
+
+    def _laid_out(self, batch: MicroBatch) -> tuple[BucketLayout, torch.Tensor, BatchCounts, int]:
+        """Lay a micro-batch out in a bucket of its size; return layout, buffer, counts and the number of targets."""
+        usual = self._engine._layouts[0]
+        capacity = max(-(-batch.tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, BUCKET_MULTIPLE)
+        layout = replace(usual, capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity))
+        with Prefetcher(
+            [batch], [layout], first=0, total=1, accumulation=1, learning_rate=lambda _step: 0.0
+        ) as prefetcher:  # fmt: skip
+            host = prefetcher.next()
+            buffer = host.buffer.clone()
+        targets = layout.arrays(buffer.numpy()).head_target_R
+        return layout, buffer, host.counts, int((targets != IGNORED).sum())
+
+    @contextmanager
+    def _without_dropout(self) -> Iterator[None]:
+        drops = [(stack, stack.drop) for layer in self._decoder.layers for stack in layer.stacks]
+        for stack, _ in drops:
+            stack.drop = None
+        try:
+            yield
+        finally:
+            for stack, drop in drops:
+                stack.drop = drop
+
+    def _wait(self) -> None:
+        """Wait until all queued steps are done, because the tensors are read on another stream next."""
+        if self._decoder.device.type == "cuda":
+            torch.cuda.synchronize(self._decoder.device)
+
+
+def _frozen_of(name: str, stack: StackedLinear) -> dict[str, torch.Tensor]:
+    found = {} if stack.bias_N is None else {f"{name} bias": stack.bias_N}
+    frozen = stack.frozen
+    if not isinstance(frozen, QuantizedWeight):
+        return found | {name: frozen.buffer()[: stack.outputs, : stack.inputs]}
+    for number, part in enumerate(frozen.parts):
+        tensors = {"": part} if isinstance(part, torch.Tensor) else vars(part)
+        found |= {
+            f"{name} part {number} {key}".rstrip(): value
+            for key, value in tensors.items()
+            if isinstance(value, torch.Tensor)
+        }
+    return found

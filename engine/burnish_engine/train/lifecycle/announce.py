@@ -1,0 +1,68 @@
+"""The events that a run emits when it begins or resumes."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from burnish_engine.contract.run.events import DataReady, RunStarted
+from burnish_engine.contract.version import burnish_version
+from burnish_engine.data.prepare import PreparedDataset
+from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
+from burnish_engine.models.device.device import describe
+from burnish_engine.runs.process import own_identity
+from burnish_engine.train.base.stream import Budget
+from burnish_engine.train.lifecycle.checkpoint import Position
+
+
+def run_started(
+    run: str, device: torch.device, precision: str, engine: str, position: Position | None, total_steps: int
+) -> RunStarted:
+    """Build the event that says that this process carries the run out.
+
+    Args:
+        run: name of the run's folder.
+        device: device to train on.
+        precision: precision of the base weights.
+        engine: name of the engine.
+        position: position of the checkpoint that the run resumes from; None at the start.
+        total_steps: optimizer steps of the run.
+    """
+    pid, created = own_identity()
+    return RunStarted(
+        run=run,
+        pid=pid,
+        process_created=created,
+        device=describe(device),
+        precision=precision,
+        engine=engine,
+        resumed_from_step=position.step if position else None,
+        total_steps=total_steps,
+        versions=_versions(),
+    )
+
+
+def data_ready(data: PreparedDataset, budget: Budget) -> DataReady:
+    """Build the event that sums up the training data."""
+    facts = data.facts
+    return DataReady(
+        train_rows=facts.train_rows,
+        validation_rows=facts.validation_rows,
+        dropped_rows=sum(facts.dropped.values()),
+        truncated_rows=facts.truncated_rows,
+        train_tokens=int(lengths_of(data.train).sum()),
+        supervised_tokens=int(supervised_tokens_of(data.train).sum()),
+        micro_batches_per_epoch=budget.per_epoch,
+        fill=facts.fill,
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "burnish": burnish_version()}
+    for package in ("torch", "transformers", "peft"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

@@ -1,0 +1,134 @@
+"""The inbox for commands and signals, which a run handles between optimizer steps."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from burnish_engine.contract.run.commands import Command
+from burnish_engine.contract.run.events import CommandDone, PhaseChanged
+from burnish_engine.runs.control import ControlReader
+from burnish_engine.runs.recorder import Recorder
+
+Ending = Literal["stop", "stop_now", "suspend"]
+_PAUSE_POLL_S = 0.2
+
+
+@dataclass
+class CommandInbox:
+    """Carries out the commands of the user between steps.
+
+    Attributes:
+        reader: reader of the run's control file.
+        recorder: recorder that receives acknowledgements.
+        checkpoint: function that saves a checkpoint now.
+        sample: function that answers the fixed prompts now.
+        stopping: function called at once, on a thread of its own, when a signal asks to stop.
+    """
+
+    reader: ControlReader
+    recorder: Recorder
+    checkpoint: Callable[[], None]
+    sample: Callable[[], None]
+    stopping: Callable[[], None] | None = None
+    _signalled: threading.Event = field(default_factory=threading.Event)
+
+    def poll(self) -> Ending | None:
+        """Carry out waiting commands; return how the run shall end, or None to continue. Block while paused."""
+        paused = False
+        while True:
+            for command in self.reader.poll():
+                ending, paused = self._carry_out(command, paused)
+                if ending:
+                    return ending
+            if self._signalled.is_set():
+                return "stop"
+            if not paused:
+                return None
+            time.sleep(_PAUSE_POLL_S)
+
+    def _carry_out(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
+        accepted, detail = True, ""
+        if command.name == "pause":
+            accepted, detail = not paused, "already paused" if paused else ""
+            if not paused:
+                self.recorder.update(status="paused", phase="paused")
+                self.recorder.emit(PhaseChanged(phase="paused"))
+            paused = True
+        elif command.name == "resume":
+            accepted, detail = paused, "" if paused else "not paused"
+            if paused:
+                self.recorder.update(status="running", phase="training")
+                self.recorder.emit(PhaseChanged(phase="training"))
+            paused = False
+        elif command.name == "checkpoint":
+            self.checkpoint()
+        elif command.name == "sample":
+            self.sample()
+        self.recorder.emit(CommandDone(id=command.id, name=command.name, accepted=accepted, detail=detail))
+        if command.name in ("stop", "stop_now", "suspend"):
+            return command.name, paused
+        return None, paused
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Handle signals inside: a first interrupt or termination stops and saves, a second interrupt ends at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def request(number: int, _frame: object) -> None:
+            if self._signalled.is_set() and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self._signalled.set()
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        numbers += [getattr(signal, name) for name in ("SIGBREAK", "SIGHUP") if hasattr(signal, name)]
+        numbers = [
+            number for number in numbers if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT
+        ]
+        before = {number: signal.signal(number, request) for number in numbers}
+        try:
+            with _notify_at_once(self.stopping, numbers):
+                yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _notify_at_once(notify: Callable[[], None] | None, numbers: Collection[int]) -> Iterator[None]:
+    """Call `notify` at once when the first of these signals arrives inside.
+
+    Python runs a signal's handler only between two of its own instructions, and one backward pass is a single
+    instruction of many seconds. The number of the signal is written to the wake-up socket at once, and a thread reads
+    it there.
+    """
+    if notify is None:
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def watch() -> None:
+        while number := reader.recv(1):
+            if number[0] in numbers:
+                notify()
+                return
+
+    watcher = threading.Thread(target=watch, name="signals", daemon=True)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        writer.close()
+        watcher.join()
+        reader.close()

@@ -1,0 +1,72 @@
+"""The inputs of a run beside the engine: model files, tokenizer, tokenized rows and their micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.data.prepare import PreparedDataset, prepare
+from burnish_engine.data.templates.library import TEMPLATES
+from burnish_engine.data.tokens.pack import DATA_ORDER
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.models.checkpoint.source import ModelSource, open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.runs.held_out import MOST_ROWS, save_held_out
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.runs.store import with_own_template
+from burnish_engine.train.base.stream import BatchStream, Budget
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """The inputs of a run.
+
+    Attributes:
+        source: files of the base model.
+        tokenizer: tokenizer of the model.
+        data: tokenized rows.
+        stream: micro-batches of the rows.
+        budget: number of steps and micro-batches of the run.
+        held_out: rows that evaluations use.
+    """
+
+    source: ModelSource
+    tokenizer: Any
+    data: PreparedDataset
+    stream: BatchStream
+    budget: Budget
+    held_out: Sequence[Document]
+
+    @classmethod
+    def load(cls, paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool, order: int = DATA_ORDER) -> Self:
+        """Open the model and read the data.
+
+        Args:
+            paths: run folder.
+            recipe: recipe of the run.
+            recorder: recorder of phases and of warnings about the data.
+            fresh: whether the run begins; its held-out rows are then saved in the run folder, for use after training.
+            order: version of the data order that the run began with.
+
+        Raises:
+            BurnishError: The model or the data cannot be used.
+        """
+        recorder.phase("loading", recipe.model.path)
+        source = open_model(recipe.model.path)
+        tokenizer = load_tokenizer(source)
+        recorder.phase("preparing")
+        data = prepare(with_own_template(paths, recipe), tokenizer, order=order)
+        for message in data.facts.warnings:
+            recorder.warn("data", message)
+        if fresh:
+            documents = [document.input_ids.tolist() for document in data.validation[:MOST_ROWS]]
+            save_held_out(paths, documents, data.validation_conversations)
+            if recipe.data.template not in ("auto", *TEMPLATES):
+                write_atomic(paths.template, data.template.source)
+        stream = BatchStream(data.train, recipe.train, order=order)
+        held_out = data.validation[: recipe.evaluation.max_rows or None]
+        return cls(source, tokenizer, data, stream, stream.budget(), held_out)

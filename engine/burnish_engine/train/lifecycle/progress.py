@@ -1,0 +1,80 @@
+"""Record finished steps: an event for each, the state file now and then, and the measurements of the run."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+import torch
+
+from burnish_engine.contract.run.events import StepDone
+from burnish_engine.models.device.device import memory_bytes
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.engine import StepResult
+from burnish_engine.train.lifecycle.inputs import RunInputs
+from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.lifecycle.spill_watch import SpillWatch
+
+_ETA_STEPS = 20  # the step time is averaged over this many steps to predict the end
+_STATE_EVERY_S = 0.5
+
+
+class Progress:
+    """Records finished steps.
+
+    Args:
+        recorder: recorder of events and state.
+        inputs: inputs of the run.
+        measure: measurements of the run.
+        device: device to train on.
+    """
+
+    def __init__(self, recorder: Recorder, inputs: RunInputs, measure: Measure, device: torch.device) -> None:
+        self._recorder, self._inputs, self._measure, self._device = recorder, inputs, measure, device
+        self._state_written = 0.0
+        self._step_seconds: deque[float] = deque(maxlen=_ETA_STEPS)
+
+    def follow(self, name: str, locked: Callable[[], int]) -> None:
+        """Switch to the steps of another engine. No reference to it is kept, since it may have to free its memory.
+
+        Args:
+            name: name of the engine.
+            locked: function that returns the engine's bytes of page-locked host memory.
+        """
+        self._measure.engine = name
+        self._spill = SpillWatch(self._device, locked=locked)
+
+    def step(self, result: StepResult, micro_batches: int) -> None:
+        """Record a step.
+
+        Args:
+            result: result of the step.
+            micro_batches: micro-batches of the run up to the end of the step.
+        """
+        seconds, total = result.seconds, self._inputs.budget.steps
+        self._measure.step(result.tokens, seconds)
+        if spilled := self._spill.step(seconds, result.tokens):
+            self._recorder.warn("spill", spilled)
+        self._step_seconds.append(seconds)
+        mean_seconds = sum(self._step_seconds) / len(self._step_seconds)
+        self._recorder.emit(
+            StepDone(
+                step=result.step,
+                epoch=self._inputs.stream.epoch_of(micro_batches),
+                loss=result.loss,
+                learning_rate=result.learning_rate,
+                grad_norm=result.grad_norm,
+                tokens=result.tokens,
+                supervised_tokens=result.supervised,
+                tokens_per_s=result.tokens / seconds,
+                supervised_tokens_per_s=result.supervised / seconds,
+                step_s=seconds,
+                memory_bytes=memory_bytes(self._device),
+                process_bytes=self._measure.process_bytes,
+                eta_s=mean_seconds * (total - result.step),
+            )
+        )
+        if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:
+            self._recorder.update(step=result.step, loss=result.loss)
+            self._state_written = time.monotonic()

@@ -1,0 +1,59 @@
+"""The periodic evaluation of a run: the loss of held-out rows, and replies to fixed prompts."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import EvaluationDone, SampleDone
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.lifecycle.inputs import RunInputs
+
+
+class Validator:
+    """Evaluates the model during training.
+
+    Args:
+        recipe: recipe of the run.
+        inputs: inputs of the run.
+        recorder: recorder that receives losses and replies.
+    """
+
+    def __init__(self, recipe: Recipe, inputs: RunInputs, recorder: Recorder) -> None:
+        self._recipe, self._inputs, self._recorder = recipe, inputs, recorder
+
+    def is_due(self, step: int) -> bool:
+        """Return whether the recipe asks for an evaluation after this step."""
+        every = self._recipe.evaluation.every
+        return bool(every) and step % every == 0
+
+    def held_out_loss(self, engine: Engine, step: int) -> float | None:
+        """Compute the mean loss of the held-out rows, nats per supervised token; None where there are none."""
+        if not self._inputs.held_out:
+            return None
+        began = time.perf_counter()
+        loss, count = engine.held_out_loss(self._inputs.held_out, self._recipe.train.micro_batch_tokens)
+        seconds = time.perf_counter() - began
+        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds))
+        self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)
+        return loss
+
+    def samples(self, engine: Engine, step: int) -> None:
+        """Let the model answer the recipe's prompts."""
+        section = self._recipe.evaluation
+        if not section.prompts:
+            return
+        system = self._recipe.data.system_prompt
+        start = [{"role": "system", "content": system}] if system else []
+        prompts = [self._prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts]
+        replies = engine.replies(prompts, section.sample_tokens)
+        for prompt, reply in zip(section.prompts, replies, strict=True):
+            self._recorder.emit(SampleDone(step=step, prompt=prompt, reply=reply.text, stopped=reply.stopped))
+
+    def _prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
+        """Render a prompt with the training data's template, and return its token ids."""
+        text = self._inputs.data.template.render(messages, add_generation_prompt=True)
+        ids: list[int] = self._inputs.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids

@@ -1,0 +1,1 @@
+"""The optimizers that a recipe can name, behind one interface for both engines."""

@@ -1,0 +1,1 @@
+"""The plain engine: it trains with transformers and PEFT."""

@@ -1,0 +1,177 @@
+"""Choose the layout of passes on the plain engine by measurements on the loaded model, not from a list of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.models.device.device import is_out_of_memory
+from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.models.transformers_path.packed_masks import document_masks
+from burnish_engine.train.base.leaks import TOLERANCE, Ids, find_leak, gradient_crosses, unlabeled_pass
+from burnish_engine.train.base.random_state import snapshot_random_state
+from burnish_engine.train.plain.plain_step import PlainLayout
+
+PROBE_LENGTHS = (5, 9, 7)
+DOCUMENTS_LENGTHS = (5, 150, 9, 70)
+"""Lengths of the random documents in tokens; `DOCUMENTS_LENGTHS` exceeds a tile of our kernels."""
+_SMALL_WINDOW = 4  # tokens; windows of real models are longer than the probe's documents
+_WINDOWS = ("sliding_window", "attention_chunk_size")
+_PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def choose_layout(
+    model: Any, vocab_size: int, device: torch.device, pack: bool, before: str | None = None, rows: Sequence[Ids] = ()
+) -> tuple[PlainLayout, str]:
+    """Choose the fastest layout in which the model provably keeps documents apart, and set up its attention for it.
+
+    Args:
+        model: transformers model without adapter.
+        vocab_size: number of token ids; valid ids are below it.
+        device: device of the model.
+        pack: whether rows may be packed.
+        before: layout of the run so far, which is kept where it can be; None: the run begins.
+        rows: token ids of some of the run's rows, the ones that the guard measures too; random ones come on top.
+
+    Returns:
+        The layout, and a sentence for the user where it is not the usual one; else empty.
+    """
+    if not pack or before == "padded":
+        return "padded", ""
+    kept: dict[str | None, PlainLayout] = {"packed": "packed", "masked": "masked"}
+    if before in kept:
+        return kept[before], ""
+    note = ""
+    if packed_attention.can_attend(model, device):
+        reason = _why_not_documents(model, vocab_size, device, rows)
+        if not reason:
+            return "documents", ""
+        note = f"Attention stays transformers' own: {reason}."
+    elif before == "documents":
+        note = "The run began on a GPU with Burnish's attention; it goes on with transformers' own."
+    packed = why_not(model, vocab_size, device, "packed", rows)
+    if not packed:
+        return "packed", note
+    masked = why_not(model, vocab_size, device, "masked", rows)
+    if not masked:
+        return "masked", _joined(note, f"Rows are packed under explicit masks: without them, {packed}")
+    too = ", with explicit masks too" if masked == packed else ""
+    return "padded", _joined(note, f"Rows are padded: when they share a pass, {packed}{too}")
+
+
+def why_not(model: Any, vocab_size: int, device: torch.device, layout: PlainLayout, rows: Sequence[Ids] = ()) -> str:
+    """Return why a layout does not keep this model's documents apart, as half a sentence; empty where it does.
+
+    Args:
+        model: transformers model without adapter; it attends as the layout asks.
+        vocab_size: number of token ids; valid ids are below it.
+        device: device of the model.
+        layout: layout to try: "packed", "masked" or "documents".
+        rows: token ids of some of the run's rows, see `choose_layout`.
+    """
+    documents = [*_probe(vocab_size, layout), *rows]
+    was_training, put_back = model.training, snapshot_random_state(device)
+    model.eval()
+    try:
+        with _small_windows(model, layout):
+            return _measured(model, device, layout, documents)
+    # any architecture of transformers: what it does not like ends in errors of any kind, and the reason is reported
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return _in_short(error)
+    finally:
+        model.train(was_training)
+        put_back()
+
+
+def _measured(model: Any, device: torch.device, layout: PlainLayout, documents: Sequence[Ids]) -> str:
+    batch = unlabeled_pass(documents)
+    with packed_attention.within(batch.boundaries if layout == "documents" else None):
+        crosses = gradient_crosses(model, _inputs(model, batch, device, layout), batch.boundaries)
+    if crosses:
+        return "tokens of one row reach the next one"
+
+    @torch.no_grad()
+    def logits(batch: MicroBatch, places: torch.Tensor) -> torch.Tensor:
+        alone = len(batch.rows) == 1
+        with packed_attention.within(batch.boundaries if layout == "documents" and not alone else None):
+            found = model(**_inputs(model, batch, device, "packed" if alone else layout), use_cache=False).logits[0]
+        return found[places.to(found.device)].float()
+
+    return find_leak(logits, documents, TOLERANCE[_PRECISIONS[next(model.parameters()).dtype]])
+
+
+def _inputs(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> dict[str, Any]:
+    ids, positions = (torch.from_numpy(array)[None].to(device) for array in (batch.input_ids, batch.positions))
+    inputs = {"input_ids": ids, "position_ids": positions}
+    return inputs | ({"attention_mask": document_masks(model, positions)} if layout == "masked" else {})
+
+
+def _why_not_documents(model: Any, vocab_size: int, device: torch.device, rows: Sequence[Ids]) -> str:
+    """Switch the model to our attention kernels and try it; where that fails, switch back and return why."""
+    put_back, was_training = snapshot_random_state(device), model.training
+    try:
+        packed_attention.switch_over(model)
+        _try_backward(model, vocab_size, device)
+        reason = why_not(model, vocab_size, device, "documents", rows)
+        if not reason:
+            return ""
+        reason = f"with Burnish's, documents are not kept apart ({reason})"
+    except Exception as error:  # as in `why_not`
+        if is_out_of_memory(error):
+            raise
+        reason = _in_short(error)
+    finally:
+        model.train(was_training)
+        put_back()
+    packed_attention.switch_back(model)
+    return reason
+
+
+def _try_backward(model: Any, vocab_size: int, device: torch.device) -> None:
+    """Run a pass in training mode, which reveals dropout in attention, and back to the embedded tokens."""
+    batch = unlabeled_pass(_probe(vocab_size, "documents"))
+    inputs = _inputs(model, batch, device, "documents")
+    with packed_attention.within(batch.boundaries) as seen:
+        embedded = model.get_input_embeddings()(inputs.pop("input_ids")).detach().requires_grad_()
+        logits = model.train()(inputs_embeds=embedded, **inputs, use_cache=False).logits
+        torch.autograd.grad(logits[..., :1].float().sum(), embedded)
+        if not seen or not seen.calls:
+            raise packed_attention.CannotAttendError(f"{type(model).__name__} attends in a way of its own")
+
+
+def _probe(vocab_size: int, layout: PlainLayout) -> list[Ids]:
+    """Draw the token ids of random documents."""
+    generator = np.random.default_rng(0)
+    lengths = DOCUMENTS_LENGTHS if layout == "documents" else PROBE_LENGTHS
+    return [generator.integers(0, vocab_size, length) for length in lengths]
+
+
+@contextmanager
+def _small_windows(model: Any, layout: PlainLayout) -> Iterator[None]:
+    """Shorten attention windows inside, so that the probe reaches beyond them; our kernels need no such change."""
+    config = getattr(model, "config", None)
+    config = config.get_text_config() if config is not None and layout != "documents" else None
+    before = {key: value for key in _WINDOWS if (value := getattr(config, key, None))}
+    try:
+        for key in before:
+            setattr(config, key, _SMALL_WINDOW)
+        yield
+    finally:
+        for key, value in before.items():
+            setattr(config, key, value)
+
+
+def _in_short(error: Exception) -> str:
+    kind = "" if isinstance(error, packed_attention.CannotAttendError) else f"{type(error).__name__}: "
+    return f"{kind}{error}".splitlines()[0][:200]
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(f"{sentence.removesuffix('.')}." for sentence in sentences if sentence)

@@ -1,0 +1,318 @@
+"""The plain engine: transformers for the model, PEFT for an adapter, one waiting step after another.
+
+With `adapter.method = "full"` there is no adapter: every weight is trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.contract.facts.coverage import Coverage
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import optimizer_notes, unused_settings_note
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.models.checkpoint.source import ModelSource, open_model
+from burnish_engine.models.device.precision import exact_products
+from burnish_engine.models.families.adapter_targets import check_targets
+from burnish_engine.models.generation.generate import generate_replies
+from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.transformers_path import plain
+from burnish_engine.models.transformers_path.model_shape import (
+    PlacedMatrix,
+    inside_and_outside,
+    measured_coverage,
+    placed_matrices,
+)
+from burnish_engine.train.base.engine import SMALLEST, Engine, StepResult, TrainedKind, whole_update
+from burnish_engine.train.base.leaks import choose_rows
+from burnish_engine.train.base.random_state import snapshot_random_state
+from burnish_engine.train.base.schedule import learning_rate
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.optimizers.optimizer import Optimizers, make_optimizer
+from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, restore_optimizer
+from burnish_engine.train.plain.evaluate import held_out_loss
+from burnish_engine.train.plain.layout_choice import choose_layout
+from burnish_engine.train.plain.masked_step import MaskedStep
+from burnish_engine.train.plain.plain_step import documents_apart, passes_of, summed_loss
+from burnish_engine.train.plain.whole_model import WholeModel
+
+_RECOMPUTE = "recompute"
+"""Name of the one smaller plan: activation checkpointing, which recomputes activations in the backward pass."""
+
+
+class PlainEngine(Engine):
+    """Engine that trains an adapter or a whole model with transformers and PEFT.
+
+    Args:
+        source: base model.
+        recipe: recipe of the run.
+        stream: micro-batches of the run.
+        tokenizer: tokenizer that decodes replies.
+        precision: "fp32" or "bf16".
+        device: device to train on.
+        adapter: folder of the weights trained so far (adapter or whole model); None starts anew.
+        layout: layout of a resumed run, kept where possible; None measures which one fits.
+        plan: memory plan as text; empty follows the recipe.
+    """
+
+    name = "plain"
+
+    def __init__(
+        self,
+        source: ModelSource,
+        recipe: Recipe,
+        stream: BatchStream,
+        tokenizer: Any,
+        *,
+        precision: str,
+        device: torch.device,
+        adapter: Path | None = None,
+        layout: str | None = None,
+        plan: str = "",
+    ) -> None:
+        self._recipe, self._stream, self._tokenizer, self._device = recipe, stream, tokenizer, device
+        exact_products()
+        self.notes = optimizer_notes(recipe.train)
+        self._whole: WholeModel | None = None
+        if recipe.adapter.method == "full":
+            # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.
+            self._whole = WholeModel(open_model(str(adapter)) if adapter else source, precision, device)
+            base = self._whole.model
+        else:
+            base = plain.load_base(source, precision, device)
+        placed = placed_matrices(base)
+        self._note_idle_settings(placed, recipe, fresh=adapter is None)
+        rows = [row.input_ids for row in choose_rows(stream.documents)]
+        self._layout, note = choose_layout(
+            base, len(base.get_input_embeddings().weight), device, recipe.train.pack, layout, rows
+        )
+        self.notes += [note] if note else []
+        if self._whole:
+            self.model = base
+        elif adapter:
+            self.model = plain.load_adapter(base, adapter, trainable=True)
+        else:
+            self.model = plain.attach_adapter(base, recipe.adapter, recipe.train.seed)
+        self._coverage = measured_coverage(placed, self.model)
+        self._plan = ""
+        if recipe.train.recompute or plan in (_RECOMPUTE, SMALLEST):
+            self.shrink()
+        self.model.train()
+        self._parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)
+        self._optimizer = self._new_optimizer(recipe)
+        self._results: list[StepResult] = []
+
+    @property
+    @override
+    def trains(self) -> TrainedKind:
+        return "model" if self._whole else "adapter"
+
+    @property
+    @override
+    def coverage(self) -> Coverage:
+        return self._coverage
+
+    @property
+    @override
+    def memory_plan(self) -> str:
+        return self._plan
+
+    @property
+    @override
+    def layout(self) -> str:
+        return self._layout
+
+    @property
+    @override
+    def locked_bytes(self) -> int:
+        return 0
+
+    @override
+    def start(
+        self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
+    ) -> None:
+        self._step, self._total_steps, self._total = step, total_steps, total_micro_batches
+        self._source = self._stream if source is None else source
+        self._drop_gradients()
+        self._results.clear()
+
+    @override
+    def queue_step(self) -> None:
+        put_back = snapshot_random_state(self._device)
+        try:
+            self._do_step()
+        except BaseException:
+            self._drop_gradients()
+            put_back()
+            raise
+
+    @override
+    def shrink(self) -> str:
+        if self._plan == _RECOMPUTE:
+            return ""
+        self._plan = _RECOMPUTE
+        self.model.enable_input_require_grads()
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return "activations are computed again in the backward pass, slower by about a third"
+
+    loading_plan = ""
+
+    @property
+    @override
+    def state_bytes(self) -> int:
+        copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
+        copies += self._recipe.masking.is_active  # a mean for the masks, where the optimizer has none
+        return copies * sum(value.nbytes for _, value in self._parameters)
+
+    @override
+    def snapshot(self) -> Callable[[], None]:
+        values = [value.detach().to("cpu", copy=True) for _, value in self._parameters]
+        moments = self._moments(copy=True)
+
+        @torch.no_grad()
+        def put_back() -> None:
+            for (_, value), before in zip(self._parameters, values, strict=True):
+                value.copy_(before)
+            if self._whole:
+                self._whole.sync_copies()
+            self.restore_optimizer(moments)
+
+        return put_back
+
+    def _do_step(self) -> None:
+        began = time.perf_counter()
+        section = self._recipe.train
+        first = self._step * section.accumulation
+        batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
+        supervised = sum(batch.supervised_tokens for batch in batches)
+        total = 0.0
+        passes = [part for batch in batches for part in passes_of(batch, self._layout, section.micro_batch_tokens)]
+        for batch in passes:
+            if not batch.supervised_tokens:
+                continue
+            # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
+            with documents_apart(batch, self._layout):
+                loss = summed_loss(self.model, batch, self._device, self._layout) / max(supervised, 1)
+                loss.backward()
+            total += float(loss.detach())
+        rate = learning_rate(section, self._step + 1, self._total_steps)
+        norm = self._clip(section.max_grad_norm) if supervised else 0.0
+        taken = torch.isfinite(torch.tensor([total, norm])).all().item()
+        if supervised and taken:
+            self._optimizer.set_rate(rate)
+            with whole_update():
+                self._optimizer.step()
+                if self._whole:
+                    self._whole.sync_copies()
+        self._drop_gradients()
+        self._step += 1
+        self._results.append(
+            StepResult(
+                step=self._step,
+                micro_batches=len(batches),
+                tokens=sum(batch.tokens for batch in batches),
+                supervised=supervised,
+                loss=total,
+                grad_norm=norm,
+                learning_rate=rate,
+                taken=bool(taken),
+                loss_scale=1.0,
+                seconds=time.perf_counter() - began,
+            )
+        )
+
+    @override
+    def results(self, *, wait: bool = False) -> Iterator[StepResult]:
+        found, self._results = self._results, []
+        return iter(found)
+
+    @override
+    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+        with self._averaged():
+            return held_out_loss(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+
+    @override
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+        with self._averaged():
+            return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens=max_new_tokens)
+
+    @override
+    def save_adapter(self, folder: Path) -> None:
+        with self._averaged():
+            if self._whole:
+                self._whole.save(folder)
+                return
+            self.model.create_or_update_model_card = lambda _folder: None  # an empty form, slower than the weights
+            self.model.save_pretrained(str(folder), safe_serialization=True)
+
+    @override
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        return self._moments()
+
+    @override
+    def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
+        if isinstance(self._optimizer, MaskedStep):
+            self._optimizer.restore(tensors)
+        else:
+            restore_optimizer(self._optimizer, self._parameters, tensors)
+        if self._whole:
+            self._whole.sync_copies()  # schedule-free training brings its weights with it
+
+    @override
+    def close(self) -> None:
+        """Do nothing: this engine has no thread."""
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Swap in the weights to evaluate and save, in the model too; see `Optimizers.averaged`."""
+        others = False
+        try:
+            with self._optimizer.averaged() as others:
+                if others and self._whole:
+                    self._whole.sync_copies()
+                yield
+        finally:
+            if others and self._whole:
+                self._whole.sync_copies()
+
+    def _new_optimizer(self, recipe: Recipe) -> Optimizers | MaskedStep:
+        tables = _tables(self.model)
+        if recipe.masking.is_active:
+            return MaskedStep(recipe.train, recipe.masking, self._parameters, tables)
+        return make_optimizer(recipe.train, self._parameters, whole=self._whole is not None, tables=tables)
+
+    def _moments(self, *, copy: bool = False) -> dict[str, torch.Tensor]:
+        if isinstance(self._optimizer, MaskedStep):
+            return self._optimizer.tensors()
+        return optimizer_tensors(self._optimizer, self._parameters, copy=copy)
+
+    def _note_idle_settings(self, placed: list[PlacedMatrix], recipe: Recipe, *, fresh: bool) -> None:
+        """Note the settings that have no effect in this run; refuse targets that miss parts of the model."""
+        if self._whole:
+            self.notes += [note] if (note := unused_settings_note(recipe.adapter)) else []
+        elif fresh:
+            self.notes += check_targets(*inside_and_outside(placed), recipe.adapter)
+
+    def _drop_gradients(self) -> None:
+        if self._whole:
+            self._whole.drop_gradients()
+        self._optimizer.zero_grad()
+
+    def _clip(self, max_norm: float) -> float:
+        values = [value for _, value in self._parameters if value.grad is not None]
+        return float(torch.nn.utils.clip_grad_norm_(values, max_norm or float("inf")))
+
+
+def _tables(model: Any) -> set[str]:
+    """List the names of embeddings and head among the model's parameters."""
+    modules = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    weights = {id(module.weight) for module in (*modules, model.get_output_embeddings()) if module is not None}
+    return {name for name, value in model.named_parameters() if id(value) in weights}

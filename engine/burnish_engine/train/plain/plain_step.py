@@ -1,0 +1,128 @@
+"""Forward pass of the plain engine: the sum of cross entropy over the supervised tokens of one micro-batch.
+
+Rows of a micro-batch must not see each other. Four layouts ensure that:
+
+- documents: one row of T tokens whose positions restart at each document, and attention by our kernels, which see one
+  document at a time. On GPUs.
+- packed: the same row; transformers then masks across documents.
+- masked: the same row, with masks of ours, for models of transformers that make none from positions.
+- padded: one row a document, padded at the end. It is right for every causal model, whatever state its layers carry.
+
+Packed wastes nothing, but an architecture may ignore the positions (short convolutions, recurrent state) and leak from
+one document into the next. `train.plain.layout_choice` therefore measures on the loaded model which one is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.models.transformers_path.packed_masks import document_masks
+
+PlainLayout = Literal["documents", "packed", "masked", "padded"]
+
+
+def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> torch.Tensor:
+    """Compute the sum of cross entropy (nats, fp32) over the micro-batch's supervised tokens; a scalar with gradient.
+
+    The caller must call and differentiate it inside `documents_apart`.
+
+    Args:
+        model: transformers model, with or without PEFT adapter.
+        batch: packed documents with shifted labels.
+        device: device of the model.
+        layout: one of the module's four layouts.
+    """
+    inputs, labels = model_inputs(model, batch, device, layout)
+    supervised = labels != IGNORED
+    if layout != "padded" and takes_logits_to_keep(model):
+        # The head's product with the vocabulary is the largest of all: only rows that the loss counts need it.
+        rows = supervised[0].nonzero().squeeze(1)
+        logits = model(**inputs, logits_to_keep=rows, use_cache=False).logits[0]
+    else:
+        logits = model(**inputs, use_cache=False).logits[supervised]
+    return functional.cross_entropy(logits.float(), labels[supervised], reduction="sum")
+
+
+def passes_of(batch: MicroBatch, layout: PlainLayout, most_tokens: int) -> list[MicroBatch]:
+    """Split a micro-batch into passes: several where padding would exceed the budget.
+
+    Args:
+        batch: micro-batch to split.
+        layout: one of the module's four layouts; only padded rows are split, by length.
+        most_tokens: largest number of tokens of a pass, padding included; a longer row gets a pass of its own.
+    """
+    if layout != "padded":
+        return [batch]
+    lengths = np.diff(batch.boundaries)
+    groups: list[list[int]] = []
+    for row in np.argsort(-lengths, kind="stable").tolist():
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= most_tokens:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return [batch] if len(groups) == 1 else [_rows_of(batch, sorted(group)) for group in groups]
+
+
+def _rows_of(batch: MicroBatch, rows: list[int]) -> MicroBatch:
+    """Build a micro-batch of some rows of another."""
+    places = np.concatenate([np.arange(batch.boundaries[row], batch.boundaries[row + 1]) for row in rows])
+    ends = np.cumsum([0, *(batch.boundaries[row + 1] - batch.boundaries[row] for row in rows)])
+    return MicroBatch(
+        input_ids=batch.input_ids[places],
+        positions=batch.positions[places],
+        labels=batch.labels[places],
+        boundaries=ends.astype(batch.boundaries.dtype),
+        rows=tuple(batch.rows[row] for row in rows),
+    )
+
+
+def documents_apart(batch: MicroBatch, layout: PlainLayout) -> AbstractContextManager[object]:
+    """Pass the boundaries of a micro-batch's documents to our attention inside, where the layout uses it."""
+    return packed_attention.within(batch.boundaries if layout == "documents" else None)
+
+
+def model_inputs(
+    model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout
+) -> tuple[dict[str, Any], torch.Tensor]:
+    """Build model inputs and labels in a layout."""
+    if layout == "padded":
+        return padded_inputs(batch, device)
+    inputs, labels = packed_inputs(batch, device)
+    if layout == "masked":
+        return {**inputs, "attention_mask": document_masks(model, inputs["position_ids"])}, labels
+    return {**inputs}, labels
+
+
+def packed_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Build model inputs and labels `[1, T]` in the packed layout."""
+    tensors = [torch.from_numpy(array)[None].to(device) for array in (batch.input_ids, batch.positions, batch.labels)]
+    return {"input_ids": tensors[0], "position_ids": tensors[1]}, tensors[2]
+
+
+def padded_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Build model inputs and labels `[documents, longest]` in the padded layout; the padding is masked."""
+    starts, ends = batch.boundaries[:-1], batch.boundaries[1:]
+    longest = int((ends - starts).max())
+    shape = (len(starts), longest)
+    ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    labels = np.full(shape, IGNORED, np.int64)
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        ids[row, : end - start] = batch.input_ids[start:end]
+        labels[row, : end - start] = batch.labels[start:end]
+        mask[row, : end - start] = 1
+    inputs = {"input_ids": torch.from_numpy(ids).to(device), "attention_mask": torch.from_numpy(mask).to(device)}
+    return inputs, torch.from_numpy(labels).to(device)
+
+
+def takes_logits_to_keep(model: Any) -> bool:
+    """Return whether the model can compute logits for chosen positions only."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(base.forward).parameters

@@ -1,0 +1,228 @@
+import pytest
+from app import page_facts as facts
+from app.pages.test_hardware import words
+from app.pages.test_try_out import run  # noqa: F401 a fixture
+from app.scenes import summary
+from PySide6.QtGui import QGuiApplication
+
+from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
+
+from support.cards import make_card
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def show(answers, window, run):  # noqa: F811
+    """Let the engine report a state of the run's export, and show the page."""
+
+    def report(job):
+        state = summary("finished", 600, folder=str(run), model="Qwen/Qwen3-0.6B")
+        answers.result("runs", runs=[state.model_copy(update={"export": job})])
+        answers.result("model", model=facts.model_facts())
+        if window.shown_key != "export":
+            window.go_to("export")
+        page = window.page("export")
+        page.refresh_runs.emit()
+        return page
+
+    return report
+
+
+def test_without_a_run_it_leads_to_training(window):
+    window.go_to("export")
+    page = window.page("export")
+    assert "nothing trained to export yet" in words(page)
+    assert not page.primary.isEnabled()
+
+
+def test_sizes_and_the_recommendation_come_from_the_run_s_model(qtbot, show):
+    page = show(None)
+    qtbot.waitUntil(lambda: page.choices.types._sizes["Q8_0"].text() == "0.64 GB")
+    assert "recommended" in page.choices.types._descriptions["Q4_K_M"].text()
+    assert page.status == "ready"
+
+
+def test_the_chosen_types_are_exported(qtbot, answers, show, run):  # noqa: F811
+    page = show(None)
+    page.choices.types.choose(["Q4_K_M", "IQ4_NL"])
+    page.choices.name.setText("helper")
+    answers.result("export", run=str(run))
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("export")) == 1)
+    request = answers.asked("export")[0]
+    assert (request["run"], request["to"], request["name"]) == (str(run), "gguf", "helper")
+    assert request["quants"] == ["Q4_K_M", "IQ4_NL"]
+    qtbot.waitUntil(lambda: page.primary.text() == "Export")
+    page.choices.types.choose([])
+    assert not page.primary.isEnabled()
+    page.choices.kinds.button(4).setChecked(True)  # an adapter has no types
+    assert page.primary.isEnabled()
+    assert not page.choices.types.isVisible()
+
+
+def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):  # noqa: F811
+    page = show(None)
+    adapter = page.choices.kinds.button(4)
+    adapter.setChecked(True)
+    assert adapter.isVisible()
+    assert not page.choices.no_adapter_hint.isVisible()
+    assert page.choices.kinds.button(5).isVisible()
+    (run / "adapter" / "adapter_model.safetensors").unlink()
+    (run / "model").mkdir()
+    (run / "model" / "model.safetensors").write_bytes(b"x")
+    page.shown()
+    assert not adapter.isVisible()
+    assert "there is no adapter" in words(page)
+    assert page.kind == "safetensors"
+    assert page.primary.isEnabled()
+
+
+def test_exports_that_do_not_work_say_why_and_cannot_be_chosen(show, run):  # noqa: F811
+    refused = [ExportChoice(kind=kind, works=False, reason="No such family.") for kind in GGUF_KINDS]
+    (run / "card.json").write_text(make_card(exports=refused).model_dump_json())
+    page = show(None)
+    page.shown()
+    assert page.kind == "safetensors"
+    assert "No such family." in words(page)
+    assert [page.choices.kinds.button(number).isEnabled() for number in range(5)] == [False] * 3 + [True] * 2
+
+
+def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):
+    page = show(facts.job())
+    qtbot.waitUntil(lambda: "Checking Q8_0 against the trained model  42 %" in words(page))
+    assert page.status == "busy"
+    assert not page.primary.isEnabled()
+    page.progress.cancel.emit()
+    qtbot.waitUntil(lambda: len(answers.asked("cancel_export")) == 1)
+    show(facts.job("canceled"))
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "The export was stopped."
+    assert page.status == "ready"
+
+
+def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):  # noqa: F811
+    (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
+    page = show(facts.job("finished", report=facts.report()))
+    qtbot.waitUntil(lambda: page.status == "done")
+    qtbot.waitUntil(lambda: "same most likely token in 99.1 % of 4,812 positions" in words(page))
+    assert "Q8_0 and Q4_K_M are proven" in words(page)
+    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy for burnish")
+    button.click()
+    assert QGuiApplication.clipboard().text() == f'burnish chat "{run / "export" / "support-desk-Q8_0.gguf"}"'
+
+
+def test_a_refused_file_is_told_apart(qtbot, show):
+    page = show(facts.job("failed", message="IQ4_XS was refused.", report=facts.report(refused=True)))
+    qtbot.waitUntil(lambda: page.status == "attention")
+    qtbot.waitUntil(lambda: "IQ4_XS was refused. Its mean KL divergence" in words(page))
+    assert "proven" in words(page)
+
+
+def test_an_export_that_made_nothing_says_why(qtbot, show):
+    page = show(facts.job("failed", message="The disk is full: 2 GiB are needed."))
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "The disk is full: 2 GiB are needed."
+    assert not page.fidelity.isVisible()
+
+
+def test_a_refused_start_is_told_in_place(qtbot, answers, show):
+    page = show(None)
+    answers.failure("export", "An export of this run is going on.", "Wait for it.", 2)
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "An export of this run is going on."
+    assert page.primary.isEnabled()
+
+
+def recipe(run, text):  # noqa: F811
+    (run / "recipe.toml").write_text(text, encoding="utf-8")
+
+
+def test_the_choices_begin_as_the_run_s_own_recipe_says(qtbot, answers, window, show, run):  # noqa: F811
+    recipe(run, '[export]\nquants = ["IQ4_NL"]\nimportance = false\nsize_limit_mb = 400.0\n')
+    window.bench.set_run("")
+    window.bench.set_run(str(run))
+    page = show(None)
+    choices = page.choices
+    assert choices.types.chosen() == ["IQ4_NL"]
+    assert not choices.importance.isChecked()
+    assert choices.limit.text() == "400 MB"
+    assert not choices.merge.isVisible(), "only a run on 4-bit weights has that choice"
+    choices.importance.setChecked(True)
+    choices.limit.setValue(0)
+    assert choices.limit.text() == "as the target allows"
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("export")) == 1)
+    request = answers.asked("export")[0]
+    assert (request["importance"], request["size_limit_mb"], request["merge_onto"]) == (True, 0.0, None)
+
+
+def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers, window, show, run):  # noqa: F811
+    recipe(run, '[model]\nquantize = "nf4"\n[export]\nmerge_onto = "dequantized"\n')
+    window.bench.set_run("")
+    window.bench.set_run(str(run))
+    page = show(None)
+    qtbot.waitUntil(page.choices.merge.isVisible)
+    assert page.choices.merge.currentText() == "the 4-bit weights it trained on"
+    page.choices.merge.setCurrentIndex(0)
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("export")) == 1)
+    assert answers.asked("export")[0]["merge_onto"] == "base"
+
+
+def test_what_it_takes_is_told_before(qtbot, answers, show, run):  # noqa: F811
+    answers.result("forecast", forecast=facts.forecast())
+    page = show(None)
+    qtbot.waitUntil(lambda: "Takes 2.15 GB of disk (442.38 GB free), 1.5 GiB of memory" in words(page))
+    assert "about 12 min" in words(page)
+    assert page.choices.types._sizes["Q8_0"].toolTip() == "639,446,688 bytes"
+    answers.result("forecast", forecast=facts.forecast(disk_free_bytes=2**20))
+    page.choices.types.boxes["Q4_0"].setChecked(True)
+    qtbot.waitUntil(lambda: "too little disk space" in words(page))
+    assert answers.asked("forecast")[-1]["quants"] == page.choices.types.chosen()
+    asked = len(answers.asked("forecast"))
+    page.choices.kinds.button(3).setChecked(True)
+    assert "Takes" not in words(page), "it is of GGUF files"
+    qtbot.wait(700)
+    assert len(answers.asked("forecast")) == asked
+
+
+def test_types_below_four_bits_come_with_a_warning(show):
+    page = show(None)
+    page.choices.types.choose(["Q2_K"])
+    assert "Below four bits much is lost" in words(page)
+    page.choices.types.choose(["Q8_0"])
+    assert "Below four bits" not in words(page)
+
+
+def test_the_stages_show_where_it_is(qtbot, show):
+    page = show(facts.job(what="Making Q4_K_M", share=0.7))
+    qtbot.waitUntil(lambda: "▸\nMaking Q4_K_M" in words(page))
+    shown = words(page)
+    assert "✓\nChecking Q8_0" in shown
+    assert "✓\nWeighing what the training rows use" in shown
+    assert "·\nChecking Q4_K_M" in shown
+
+
+def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):  # noqa: F811
+    why = "Best for a laptop with 16 GiB: support-desk-Q4_K_M.gguf. Q4_K_M keeps 96% of the gain at 0.40 GB."
+    page = show(facts.job("finished", report=facts.report(), suggested="support-desk-Q4_K_M.gguf", why=why))
+    qtbot.waitUntil(lambda: "Q4_K_M keeps 96 % of the gain at 0.40 GB." in words(page))
+    shown = words(page)
+    assert "Best for a laptop with 16 GiB: support-desk-Q4_K_M.gguf.\n" in shown
+    assert "lowered the held-out loss from 2.610 to 1.186" in shown
+    assert "importance matrix of 16,384 tokens" in shown
+
+
+def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
+    (run / "export" / "ollama-Q8_0").mkdir()
+    (run / "export" / "ollama-Q8_0" / "Modelfile").write_text("FROM x", encoding="utf-8")
+    (run / "export" / "lmstudio").mkdir()
+    page = show(facts.job("finished", to="ollama", report=facts.report()))
+    qtbot.waitUntil(lambda: "LM Studio's models folder" in words(page))
+    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy for Ollama")
+    button.click()
+    copied = QGuiApplication.clipboard().text()
+    assert copied.startswith("ollama create ")
+    assert str(run / "export" / "ollama-Q8_0" / "Modelfile") in copied

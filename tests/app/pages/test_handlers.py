@@ -1,0 +1,56 @@
+"""No handler of the pages holds up the window: filling each with large but real answers stays within the budget."""
+
+from importlib import import_module
+
+import pytest
+from app import machine_facts as machines
+from app import page_facts as facts
+from app.handler_budget import assert_within_budget
+
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
+from burnish_app.window import PAGES, Window
+
+pytestmark = pytest.mark.gui
+
+VISITED = ("hardware", "model", "data", "recipe", "try_out", "export")
+
+
+@pytest.fixture
+def large(answers):
+    """The engine's answers, large ones."""
+    answers.result("machine", machine=machines.pair())
+    answers.result("doctor", checkup=machines.checkup(machines.pair()))
+    answers.result("what_fits", what_fits=machines.what_fits())
+    answers.result("model", model=facts.model_facts())
+    answers.result("models", models=facts.catalog() * 6)
+    long_row = [("word " * 4000, False), ("learned " * 4000, True)]
+    answers.result("inspect", dataset=facts.dataset(example=long_row))
+    answers.result("suggest", suggestion=facts.suggestion())
+    answers.result("estimate", plan=facts.plan())
+    answers.result("runs", runs=[])
+
+
+def test_pages_stay_within_the_budget(qtbot, qapp, large, make_client, theme, burnish_home):
+    for entry in PAGES:  # measured by the start-up and end-to-end tests
+        import_module(entry.module)
+
+    def visit_all(_attempt):
+        bench = Workbench()
+        window = Window(make_client(), bench, Preferences(), theme)
+        qtbot.addWidget(window)
+        window.show()
+        window.begin()
+        bench.set_data_files(["/data/a.jsonl"])
+        for key in VISITED:
+            window.go_to(key)
+            qtbot.wait(400)
+        form = window.page("recipe").form
+        window.go_to("recipe")
+        for button in (fold._button for fold in form._folds.values()):
+            button.click()
+            qtbot.wait(60)
+        assert bench.dataset is not None
+        window.close()
+
+    assert_within_budget(qapp, visit_all)

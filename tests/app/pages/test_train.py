@@ -1,0 +1,233 @@
+"""The Train page: follows a run folder, tells its standing, steers it."""
+
+import time
+
+import pytest
+from app.handler_budget import assert_within_budget
+from app.scenes import FAILED, TRAIN_SCENES, a_step, events, summary, write_run
+
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.runs.charts import Chart
+from burnish_app.window import Window
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.events import CommandDone, RunStarted
+from burnish_engine.contract.run.state import RunStateFile
+
+
+@pytest.fixture
+def page(window):
+    window.go_to("train")
+    window._runs_poller.stop()
+    return window.page("train")
+
+
+@pytest.fixture
+def follow(qtbot, window, page, tmp_path):
+    """Show a run with these events; returns its summary."""
+
+    def show(run, lines):
+        run = write_run(tmp_path / "run", run, lines)
+        window.bench.set_run(run.folder)
+        page.runs_changed([run])
+        qtbot.waitUntil(lambda: page.events.seq == len(lines) - 1)
+        page.runs_changed([run])
+        return run
+
+    return show
+
+
+def buttons(page):
+    return {action for action, button in page._buttons.items() if button.isVisible()}
+
+
+def append(run, *lines):
+    with RunPaths(run_folder(run)).events.open("a", encoding="utf-8") as file:
+        file.writelines(event.model_dump_json() + "\n" for event in lines)
+
+
+def run_folder(run):
+    from pathlib import Path
+
+    return Path(run.folder)
+
+
+def test_nothing_to_show_leads_to_the_recipe(window, page, qtbot):
+    page.runs_changed([])
+    assert page.nothing.isVisible()
+    assert not page.figures.isVisible()
+    assert page.status == "empty"
+    with qtbot.waitSignal(page.go_to):
+        page.nothing.findChild(type(page.primary)).click()
+
+
+def test_a_run_of_somebody_else_that_goes_on_is_shown(page, tmp_path):
+    run = write_run(tmp_path / "run", summary("running"), [])
+    page.runs_changed([summary("finished", folder="/x/old"), run])
+    assert page.bench.run == run.folder
+
+
+def test_a_training_run_shows_its_figures_and_charts(qtbot, page, follow):
+    follow(*TRAIN_SCENES["training"])
+    qtbot.waitUntil(lambda: page.figures.step.text == "240")
+    assert page.figures.headline.text() == "Training"
+    assert page.figures.held_out.text == "1.407"
+    assert page.figures.left.text == "40 s"
+    assert page.charts.isVisible()
+    assert page.charts.loss.legend_text("held_out") == "held out 1.407"
+    assert page.status == "busy"
+    assert buttons(page) == {"pause", "checkpoint", "suspend", "stop"}
+
+
+def test_new_steps_appear_while_it_is_shown(qtbot, page, follow):
+    import random
+
+    run = follow(*TRAIN_SCENES["training"])
+    append(run, a_step(241, 600, random.Random(1)).model_copy(update={"seq": 1000, "loss": 0.5}))
+    qtbot.waitUntil(lambda: page.figures.step.text == "241")
+    assert page.charts.loss.legend_text("raw") == "each step 0.500"
+
+
+def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
+    run = follow(*TRAIN_SCENES["training"])
+    for action in ("pause", "checkpoint", "suspend", "stop"):
+        qtbot.waitUntil(page._buttons[action].isEnabled)
+        page._buttons[action].click()
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 4)
+    asked = answers.asked("command")
+    assert [request["command"] for request in asked] == ["pause", "checkpoint", "suspend", "stop"]
+    assert {request["run"] for request in asked} == {run.folder}
+
+
+def test_a_refused_command_is_said_in_place(qtbot, page, follow, answers):
+    answers.failure("command", "The run has ended.", "Start another.")
+    follow(*TRAIN_SCENES["training"])
+    page._buttons["pause"].click()
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "The run has ended."
+    assert page._buttons["pause"].isEnabled()
+
+
+def test_a_command_the_run_itself_refuses_is_said(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["training"])
+    append(run, CommandDone(id="1", name="sample", accepted=False, detail="There are no prompts.", seq=1000))
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert "There are no prompts." in page.shown_banner.what
+
+
+def test_an_interrupted_run_is_resumed_by_the_primary_action(qtbot, page, follow, answers):
+    run = follow(*TRAIN_SCENES["interrupted"])
+    assert "Step 200 is safe" in page.figures.detail.text()
+    assert page.status == "attention"
+    assert (page.primary.text(), buttons(page)) == ("Resume", set())
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
+    assert answers.asked("resume")[0]["run"] == run.folder
+    again = RunStarted(
+        run="r", pid=1, process_created=1, device="CPU", precision="fp32", engine="plain", resumed_from_step=200,
+        total_steps=600, seq=1000,
+    )  # fmt: skip
+    append(run, again)
+    page.runs_changed([run.model_copy(update={"standing": "running"})])
+    qtbot.waitUntil(lambda: page.figures.step.text == "200")
+    assert page.status == "busy"
+
+
+def test_a_reason_of_one_sentence_is_said_as_it_is(page, follow):
+    run, lines = TRAIN_SCENES["failed"]
+    message = "The disk is full."
+    follow(run.model_copy(update={"state": run.state.model_copy(update={"message": message})}), lines)
+    assert page.shown_banner.what == message
+
+
+def test_a_failed_run_says_why_and_stops_saying_it_once_it_goes_on(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["failed"])
+    assert page.shown_banner.kind == "error"
+    assert page.shown_banner.what == FAILED.message.partition(". ")[0] + "."
+    page.runs_changed([run.model_copy(update={"standing": "running"})])
+    assert page.shown_banner is None
+
+
+def test_a_loss_that_is_no_number_is_shown_as_such(qtbot, page, follow):
+    follow(*TRAIN_SCENES["bad_loss"])
+    qtbot.waitUntil(lambda: page.figures.loss.text == "not a number")
+
+
+def test_the_verdict_is_one_calm_line_with_its_checks(qtbot, page, follow):
+    follow(*TRAIN_SCENES["training"])
+    qtbot.waitUntil(page.verdict.isVisible)
+    assert page.verdict.sentence.text() == "It is training: 8 checks found nothing wrong."
+    assert not page.verdict.cause.isVisible()
+    assert not page.verdict.checked.isVisible()
+    page.verdict._more.click()
+    assert "✓  Every label is the next token" in page.verdict.checked.text()
+    assert page.verdict.checked.isVisible()
+
+
+def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
+    follow(*TRAIN_SCENES["troubled"])
+    qtbot.waitUntil(lambda: "held-out loss rises" in page.verdict.sentence.text())
+    assert "by heart" in page.verdict.cause.text()
+    assert "evaluation.patience" in page.verdict.remedy.text()
+    notes = page.verdict._notes
+    assert "went back to step 100" in notes.itemAt(0).widget().text()
+    chart = page.charts.loss
+    qtbot.waitUntil(lambda: chart._plot is not None)
+    assert chart._marks_legend.text() == "✕ bad step   ┆ went back to here"
+    assert list(chart._plot._bad.getData()[0]) == [130, 131, 132]
+    assert [line.value() for line in chart._plot._backs if line.isVisible()] == [100]
+
+
+def test_what_the_guard_ended_the_run_for_is_said_once(qtbot, page, follow):
+    follow(*TRAIN_SCENES["not_training"])
+    assert page.shown_banner.what.startswith("The labels are shifted by one")
+    qtbot.waitUntil(lambda: not page._dirty)
+    assert not page.verdict.isVisible()
+
+
+def test_a_finished_run_leads_on(qtbot, window, page, follow):
+    follow(*TRAIN_SCENES["finished"])
+    assert page.primary.text() == "Try it"
+    page.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "try_out")
+
+
+def test_a_run_outside_the_usual_folder_is_shown_from_its_own_summary(qtbot, window, page, tmp_path):
+    state = RunStateFile(run="far", name="far away", status="finished", step=3, total_steps=3, heartbeat=time.time())
+    run = write_run(tmp_path / "far", summary("finished").model_copy(update={"state": state}), events(3))
+    window.bench.set_run(run.folder)
+    qtbot.waitUntil(lambda: page.summary is not None)
+    assert page.figures.headline.text() == "Finished"
+
+
+def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
+    import shutil
+
+    run = follow(*TRAIN_SCENES["finished"])
+    shutil.rmtree(run.folder)
+    qtbot.waitUntil(lambda: page.bench.run == "")
+    assert "deleted" in page.shown_banner.what
+    assert page.nothing.isVisible()
+
+
+def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme, burnish_home, tmp_path):
+    """Attaching to 20,000 steps and drawing them: no handler takes longer than people would notice."""
+    lines = events(20_000, total=20_000)
+
+    def attach(attempt):
+        run = write_run(tmp_path / f"run{attempt}", summary("running"), lines)
+        window = Window(make_client(), Workbench(), Preferences(), theme)
+        qtbot.addWidget(window)
+        window.show()
+        window.begin()
+        window._runs_poller.stop()
+        window.go_to("train")
+        page = window.page("train")
+        window.bench.set_run(run.folder)
+        page.runs_changed([run])
+        qtbot.waitUntil(lambda: page.figures.step.text == "20,000")
+        qtbot.waitUntil(lambda: all(chart._plot is not None for chart in page.charts.findChildren(Chart)))
+        qtbot.wait(100)  # they are drawn
+        window.close()
+
+    assert_within_budget(qapp, attach)

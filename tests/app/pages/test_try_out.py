@@ -1,0 +1,161 @@
+from pathlib import Path
+
+import pytest
+from app.pages.test_hardware import words
+from PySide6.QtCore import Qt
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def run(tmp_path, bench):
+    folder = tmp_path / "runs" / "support-desk"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"x")
+    (folder / "export").mkdir()
+    bench.set_run(str(folder))
+    return folder
+
+
+def page_of(window):
+    window.go_to("try_out")
+    return window.page("try_out")
+
+
+def ask(page, text="Hi"):
+    page.prompt.setPlainText(text)
+    page.primary.click()
+
+
+def reply(text):
+    return {"type": "result", "reply": {"text": text, "stopped": True, "tokens": 8, "seconds": 2.0, "name": "SmolLM2"}}
+
+
+def test_both_answer_the_same_question(qtbot, answers, window, run):
+    answers.set("chat", {"type": "piece", "text": "Hel"}, {"type": "piece", "text": "lo"}, reply("Hello"))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "Hello")
+    asked = answers.asked("chat")
+    assert [request["variant"] for request in asked] == ["base", "tuned"]
+    assert {request["target"] for request in asked} == {str(run)}
+    assert page.right.text.toPlainText().endswith("Hello")
+    assert page.right.state.text() == "SmolLM2  ·  4.0 tokens/s"
+    ask(page, "And then?")
+    qtbot.waitUntil(lambda: len(page.right.messages) == 4)
+    contents = [message["content"] for message in answers.asked("chat")[-1]["messages"]]
+    assert contents == ["Hi", "Hello", "And then?"]
+
+
+def test_the_keyboard_sends(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    window.activateWindow()
+    page.prompt.setFocus()
+    qtbot.keyClicks(page.prompt, "Hi")
+    qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    assert answers.asked("chat")[0]["messages"][-1]["content"] == "Hi"
+
+
+def test_options_and_the_system_prompt_are_sent(qtbot, answers, window, run):
+    answers.set("chat", reply("ok"))
+    page = page_of(window)
+    page.system.setPlainText("Be brief.")
+    page.temperature.setValue(0.7)
+    page.longest.setValue(64)
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    request = answers.asked("chat")[0]
+    assert request["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (request["options"]["temperature"], request["options"]["max_tokens"]) == (0.7, 64)
+
+
+def test_stop_keeps_what_came(qtbot, answers, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    assert page.primary.text() == "Stop"
+    assert page.status == "busy"
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.primary.text() == "Send")
+    assert page.right.messages[-1].content == "Half a "
+    assert page.right.state.text() == "stopped"
+
+
+def test_a_failure_stands_under_the_side_it_belongs_to(qtbot, answers, window, run):
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: page.left.state.text() == "It did not fit. Free memory.")
+    qtbot.waitUntil(lambda: page.primary.text() == "Send")
+    assert page.left.messages == []
+
+
+def test_without_a_run_only_the_base_model_answers(qtbot, answers, window, bench):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert "There is no run yet" in words(page)
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.left.messages) == 2)
+    assert [(request["target"], request["variant"]) for request in answers.asked("chat")] == [("embedded", "base")]
+    assert page.right.messages == []
+
+
+def test_a_run_without_an_adapter_says_so(window, run):
+    (run / "adapter" / "adapter_model.safetensors").unlink()
+    page = page_of(window)
+    assert "nothing trained to talk to yet" in words(page)
+    assert not page.right.who.model().item(1).isEnabled()
+
+
+def test_an_exported_file_can_be_chosen_once_there_is_one(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert not page.left.who.model().item(2).isEnabled()
+    (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
+    page.shown()
+    page.left.choose("exported")
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    assert answers.asked("chat")[0]["variant"] == "exported"
+
+
+def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
+    page = page_of(window)
+    page.left.choose("tuned")
+    ask(page)
+    assert "Neither" in page.shown_banner.what
+    assert page.prompt.toPlainText() == "Hi"
+    assert page.left.text.placeholderText() == "It cannot answer yet."
+    page.left.choose("base")
+    assert page.left.text.placeholderText() == "Answers appear here."
+
+
+def test_nothing_of_a_conversation_that_was_given_up_comes_later(qtbot, answers, answered, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    page._begin_anew()
+    answered()
+    for pane in (page.left, page.right):
+        assert (pane.text.toPlainText(), pane.state.text(), pane.messages) == ("", "", [])
+
+
+def test_another_run_begins_a_new_conversation(qtbot, answers, window, run, bench):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.right.messages) == 2)
+    bench.set_run("")
+    assert page.right.messages == []
+    assert Path(run).exists()
+
+
+def test_memory_is_freed_on_request(qtbot, answers, window, run):
+    page = page_of(window)
+    page._free()
+    qtbot.waitUntil(lambda: len(answers.asked("free")) == 1)
+    qtbot.waitUntil(lambda: "free" in page._foot_note.text())

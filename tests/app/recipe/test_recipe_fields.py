@@ -1,0 +1,80 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish_app.recipe.recipe_fields import BASIC, ELSEWHERE, advanced_sections, basic_fields, recipe_fields
+from burnish_app.recipe.suggested import with_suggestion
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.contract.recipe.recipe import Recipe, sections
+
+FIELDS = {field.key: field for field in recipe_fields()}
+
+
+def test_every_field_of_the_schema_is_shown_once_or_belongs_to_another_page():
+    of_schema = {f"{name}.{key}" for name, section in sections().items() for key in section.model_fields}
+    of_schema |= {key for key in Recipe.model_fields if key not in sections()}
+    shown = [field.key for field in basic_fields()] + [f.key for _, fields in advanced_sections() for f in fields]
+    assert len(shown) == len(set(shown))
+    assert set(shown) | ELSEWHERE == of_schema
+    assert set(BASIC) <= set(shown)
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_defaults_survive_the_form(key):
+    field = FIELDS[key]
+    value = field.read(Recipe().model_dump())
+    if field.kind not in ("switch", "choice"):
+        assert field.from_text(field.as_text(value)) == value
+    assert "In the recipe" in field.help
+
+
+def test_the_help_of_the_layers_knows_every_level():
+    words = set(re.findall(r"[a-z]+", FIELDS["memory.layers"].help.partition("smallest:")[2]))
+    assert words >= set(LEVEL_NAMES)
+
+
+@given(st.floats(min_value=1e-6, max_value=1.0, exclude_min=True))
+def test_any_learning_rate_survives_the_form(rate):
+    field = FIELDS["train.learning_rate"]
+    assert field.from_text(field.as_text(rate)) == rate
+
+
+def test_what_is_no_number_stays_as_typed_for_the_schema_to_refuse():
+    assert FIELDS["train.epochs"].from_text("two") == "two"
+    assert FIELDS["devices.gpus"].from_text("0, x") == [0, "x"]
+    assert FIELDS["evaluation.prompts"].from_text("Hello, you\n\n Why? ") == ["Hello, you", "Why?"]
+    assert FIELDS["data.system_prompt"].from_text("Be brief.\nBe kind.") == "Be brief.\nBe kind."
+
+
+def recipe(**sections_):
+    return Recipe.model_validate(sections_)
+
+
+def test_a_first_suggestion_is_taken_but_not_over_what_was_changed():
+    current = recipe(model={"path": "m"}, data={"files": ["a.jsonl"]}, train={"epochs": 9.0})
+    suggestion = recipe(model={"path": "other"}, train={"epochs": 3.0, "learning_rate": 1e-4})
+    merged = with_suggestion(current, None, suggestion)
+    assert (merged.train.epochs, merged.train.learning_rate) == (9.0, 1e-4)
+    assert (merged.model.path, merged.data.files) == ("m", ["a.jsonl"])
+
+
+def test_a_second_suggestion_replaces_the_first_one_s_values():
+    first, second = recipe(train={"epochs": 3.0, "seed": 1}), recipe(train={"epochs": 1.0, "seed": 2})
+    current = recipe(train={"epochs": 3.0, "seed": 7})
+    merged = with_suggestion(current, first, second)
+    assert (merged.train.epochs, merged.train.seed) == (1.0, 7)
+    assert with_suggestion(current, first, second, take_all=True).train.seed == 2
+
+
+def test_values_that_do_not_go_together_give_way():
+    current = recipe(data={"max_length": 2048}, train={"micro_batch_tokens": 2048})
+    suggestion = recipe(data={"max_length": 512}, train={"micro_batch_tokens": 1024})
+    assert with_suggestion(current, None, suggestion).data.max_length == 512
+
+
+def test_the_target_stays_the_person_s_and_its_file_type_the_suggestion_s():
+    current = recipe(target={"kind": "phone", "ram_gib": 6.0})
+    merged = with_suggestion(current, None, recipe(target={"kind": "laptop", "ram_gib": 16.0, "quant": "IQ4_NL"}))
+    assert (merged.target.kind, merged.target.ram_gib, merged.target.quant) == ("phone", 6.0, "IQ4_NL")

@@ -1,0 +1,163 @@
+"""Folding events: series, resumes, repeats, bad numbers, and that old states keep showing what they showed."""
+
+import math
+
+import pytest
+from app.scenes import fold_all
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnish_app.state.run_state import GrowingColumn, RunState, fold
+from burnish_engine.contract.run.events import (
+    CheckpointSaved,
+    CommandDone,
+    EvaluationDone,
+    PhaseChanged,
+    RolledBack,
+    RunEnded,
+    RunStarted,
+    SampleDone,
+    StepDone,
+    Warned,
+)
+
+
+def numbered(*events, start=0):
+    return [event.model_copy(update={"seq": start + n}) for n, event in enumerate(events)]
+
+
+def started(resumed=None):
+    return RunStarted(
+        run="r", pid=1, process_created=1.0, device="CPU", precision="fp32", engine="plain",
+        resumed_from_step=resumed, total_steps=20,
+    )  # fmt: skip
+
+
+def step(number, loss=2.0):
+    return StepDone(
+        step=number, epoch=0.1, loss=loss, learning_rate=1e-4, grad_norm=1.0, tokens=100, supervised_tokens=50,
+        tokens_per_s=10.0 * number, supervised_tokens_per_s=5, step_s=1, memory_bytes=2**20, eta_s=5,
+    )  # fmt: skip
+
+
+def evaluation(number, loss):
+    return EvaluationDone(step=number, loss=loss, tokens=10, seconds=1)
+
+
+def sample(number):
+    return SampleDone(step=number, prompt="p", reply=f"at {number}", stopped=True)
+
+
+def run(*events):
+    return fold_all(RunState(), numbered(*events))
+
+
+def test_steps_become_aligned_columns():
+    state = run(started(), step(1, 3.0), step(2, 2.5))
+    assert list(state.steps.step.values()) == [1, 2]
+    assert list(state.steps.loss.values()) == [3.0, 2.5]
+    assert list(state.steps.tokens_per_s.values()) == [10.0, 20.0]
+    assert (state.step, state.total_steps, state.last_step.loss) == (2, 20, 2.5)
+
+
+def test_an_event_read_twice_counts_once():
+    events = numbered(started(), step(1), step(2))
+    state = fold_all(RunState(), events)
+    assert fold_all(state, events) is state
+
+
+def test_steps_lost_with_a_process_are_cut_when_the_run_goes_on():
+    before = run(
+        started(), evaluation(0, 3.0), sample(0), *[step(n) for n in range(1, 4)],
+        CheckpointSaved(step=3, path="c", seconds=1),
+        step(4, 9.0), step(5, 9.0), evaluation(5, 8.0), sample(5),
+    )  # fmt: skip
+    assert before.saved_step == 3
+    after = fold(before, started(resumed=3).model_copy(update={"seq": 100}))
+    assert list(after.steps.step.values()) == [1, 2, 3]
+    assert list(after.evaluation_steps.values()) == [0]
+    assert [item.step for item in after.samples.items()] == [0]
+    assert (after.step, after.saved_step, after.starts) == (3, 3, 2)
+    again = fold(after, step(4, 1.0).model_copy(update={"seq": 101}))
+    assert list(again.steps.loss.values()) == [2.0, 2.0, 2.0, 1.0]
+    assert list(before.steps.loss.values()) == [2.0, 2.0, 2.0, 9.0, 9.0], "the former state still shows what it showed"
+
+
+def test_a_run_that_starts_from_nothing_again_shows_nothing_of_before():
+    state = run(started(), evaluation(0, 3.0), sample(0), step(1), step(2), started(), evaluation(0, 2.9), sample(0))
+    assert len(state.steps.step) == 0
+    assert list(state.evaluation_losses.values()) == [2.9]
+    assert len(state.samples) == 1
+    assert state.last_step is None
+    assert state.saved_step is None
+
+
+def test_a_repeated_step_replaces_the_former():
+    state = run(started(), step(1, 3.0), step(2, 9.0), step(2, 2.0), step(3, 1.0))
+    assert list(state.steps.loss.values()) == [3.0, 2.0, 1.0]
+
+
+def test_bad_numbers_are_kept_and_counted():
+    state = run(started(), step(1), step(2, math.nan), step(3, math.inf))
+    losses = state.steps.loss.values()
+    assert math.isnan(losses[1])
+    assert math.isinf(losses[2])
+    assert state.bad_steps == (2, 3)
+    assert fold_all(state, numbered(step(2), start=9)).bad_steps == (2, 3), "what happened stays marked"
+    assert fold(state, started(2).model_copy(update={"seq": 9})).bad_steps == (2,)
+
+
+def test_a_loss_scale_that_is_being_found_is_no_bad_step():
+    skipped = step(1).model_copy(update={"grad_norm": math.inf})
+    assert run(started(), skipped).bad_steps == (1,)
+    assert run(started().model_copy(update={"precision": "fp16"}), skipped).bad_steps == ()
+
+
+def test_a_run_that_went_back_shows_what_counts_and_where():
+    back = RolledBack(step=3, to_step=1, factor=0.5, reason="Step 3 was bad.")
+    state = run(started(), step(1, 3.0), evaluation(1, 3.0), step(2, 2.5), evaluation(2, 9.0), step(3, math.nan), back)
+    assert list(state.steps.step.values()) == [1]
+    assert list(state.evaluation_steps.values()) == [1]
+    assert (state.rollbacks, state.bad_steps) == ((back.model_copy(update={"seq": 6}),), (3,))
+    again = fold(state, started(1).model_copy(update={"seq": 50}))
+    assert again.rollbacks == state.rollbacks, "it is still so after a restart"
+
+
+def test_phases_and_ends():
+    ended = RunEnded(outcome="failed", exit_code=13, step=4, message="It diverged.")
+    state = run(started(), PhaseChanged(phase="training"), step(1), ended)
+    assert (state.phase, state.ended.message) == ("", "It diverged.")
+    loading = fold(state, PhaseChanged(phase="loading", seq=50))
+    assert loading.ended is None, "a phase after the end comes from a new process"
+    assert fold(loading, started(1).model_copy(update={"seq": 51})).phase == "loading"
+
+
+def test_warnings_and_refused_commands():
+    refused = CommandDone(id="1", name="pause", accepted=False, detail="It is paused already.")
+    state = run(Warned(code="data", message="One."), Warned(code="x", message="Two."), refused)
+    assert [warning.message for warning in state.warnings.items()] == ["One.", "Two."]
+    assert state.refused.detail == "It is paused already."
+    assert fold(state, CommandDone(id="2", name="pause", accepted=True, seq=9)).refused is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(allow_nan=False))))
+@settings(max_examples=60, deadline=None)
+def test_a_column_behaves_as_an_unshared_list(moves):
+    """Whatever was appended to or cut from whichever view, every view shows its own numbers."""
+    views = [(GrowingColumn(), [])]
+    for which, value in moves:
+        column, plain = views[which % len(views)]
+        views.append((column.append(value), [*plain, value]) if which < 4 else (column.cut(1), plain[:1]))
+    for column, plain in views:
+        assert list(column.values()) == plain
+        assert len(column) == len(plain)
+
+
+@pytest.mark.parametrize("size", [1000, 64_000])
+def test_folding_a_step_costs_the_same_in_a_long_run(size):
+    import sys
+
+    state = run(started(), *[step(n) for n in range(1, size)])
+    longer = fold(state, step(size).model_copy(update={"seq": size + 1}))
+    assert longer.steps.loss._data is state.steps.loss._data, "nothing was copied"
+    assert sys.getsizeof(longer) < 1000

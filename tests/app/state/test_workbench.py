@@ -1,0 +1,102 @@
+"""The workbench: one truth, what a change makes stale, and that nothing is lost by closing."""
+
+import pytest
+
+from burnish_app.state.workbench import Workbench
+from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+
+MODEL = ModelFacts(path="/m", name="m", folder="/m", family="llama")
+DATA = DatasetFacts(
+    files=["/d.jsonl"], format="jsonl", shape="messages", columns=[], rows=3, train_rows=3, validation_rows=0
+)
+PLAN = RunPlan(
+    device="CPU", memory=[], memory_bytes=1, memory_free_bytes=2, memory_total_bytes=3, disk_bytes=1, disk_free_bytes=2,
+    fits=True, trainable_parameters=1, tokens_per_s=1.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def full(bench):
+    bench.set_model_path("/m")
+    bench.set_data_files(["/d.jsonl"])
+    bench.set_model(MODEL)
+    bench.set_dataset(DATA)
+    bench.set_plan(PLAN)
+    return bench
+
+
+def heard(bench):
+    names = []
+    bench.changed.connect(names.append)
+    return names
+
+
+def test_choices_are_views_into_the_recipe(bench):
+    bench.set_data_files(["/a.csv"])
+    bench.set_validation_files(["/b.csv"])
+    bench.set_target(TargetSection(kind="phone", ram_gib=6.0))
+    bench.set_model_path("/models/x")
+    assert bench.recipe.data.files == ["/a.csv"]
+    assert bench.recipe.data.validation_files == ["/b.csv"]
+    assert bench.recipe.target.kind == "phone"
+    assert (bench.recipe.model.path, bench.model_path) == ("/models/x", "/models/x")
+
+
+def test_another_model_makes_all_facts_stale(full):
+    names = heard(full)
+    full.set_model_path("embedded")
+    assert (full.model, full.dataset, full.plan) == (None, None, None)
+    assert {"model_path", "model", "dataset", "plan", "recipe"} <= set(names)
+    assert "data_files" not in names
+
+
+def test_other_data_keeps_the_model(full):
+    full.set_data_files(["/other.jsonl"])
+    assert full.model == MODEL
+    assert full.dataset is None
+
+
+def test_another_setting_makes_only_the_plan_stale(full):
+    names = heard(full)
+    train = full.recipe.train.model_copy(update={"epochs": 5.0})
+    full.set_recipe(full.recipe.model_copy(update={"train": train}))
+    assert (full.model, full.dataset, full.plan) == (MODEL, DATA, None)
+    assert set(names) == {"plan", "recipe"}
+
+
+def test_the_same_choice_again_changes_nothing(full):
+    names = heard(full)
+    full.set_model_path("/m")
+    full.set_recipe(full.recipe)
+    assert not names
+    assert full.plan == PLAN
+
+
+def test_everything_but_the_plan_survives_a_restart(full, tmp_path):
+    full.set_run(str(tmp_path))
+    full.save()
+    again = Workbench()
+    assert again.recipe == full.recipe
+    assert (again.model, again.dataset, again.run) == (MODEL, DATA, str(tmp_path))
+    assert again.plan is None
+
+
+def test_a_change_is_saved_without_asking(qtbot, bench):
+    bench.set_model_path("/somewhere")
+    qtbot.waitUntil(lambda: Workbench().model_path == "/somewhere")
+
+
+def test_a_run_that_is_gone_is_not_restored(bench, tmp_path):
+    bench.set_run(str(tmp_path / "gone"))
+    bench.save()
+    assert Workbench().run == ""
+
+
+@pytest.mark.parametrize("content", ["", "not json", '{"recipe": "version = 99"}', '{"recipe": 3}', "\x00"])
+def test_a_damaged_file_starts_empty(qapp, tmp_path, content):
+    file = tmp_path / "workbench.json"
+    file.write_text(content, encoding="utf-8")
+    assert Workbench(file).recipe == Recipe()

@@ -1,0 +1,302 @@
+"""The widgets of the pages on their own."""
+
+import pytest
+from app import page_facts as facts
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QHelpEvent, QTextCursor
+from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip
+
+from burnish_app.item_models.ranked_models import RankedModelsTableModel
+from burnish_app.widgets.data.example_view import ExampleView
+from burnish_app.widgets.data.histogram import LengthHistogram
+from burnish_app.widgets.export.type_choices import TypeChoices
+from burnish_app.widgets.model.target_selector import TargetSelector
+from burnish_app.widgets.recipe.fit_card import FitCard, fit_verdict, plan_line
+from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
+from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.try_out.chat_pane import ChatPane
+from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.serve.protocol import Reply
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def form(qtbot, theme):
+    made = RecipeForm()
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def type_into(qtbot, row, text):
+    row._editor.selectAll()
+    qtbot.keyClicks(row._editor, text)
+
+
+def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):
+    with qtbot.waitSignal(form.edited):
+        type_into(qtbot, form.row("adapter.rank"), "999")
+    assert form.recipe() is None
+    assert "less than or equal to 256" in form.problems()["adapter.rank"]
+    assert "less than or equal to 256" in form.row("adapter.rank")._beside.text()
+    type_into(qtbot, form.row("adapter.rank"), "64")
+    assert form.recipe().adapter.rank == 64
+    assert form.row("adapter.rank")._beside.text() == ""
+
+
+def test_a_problem_between_fields_is_said_at_the_top(qtbot, form):
+    type_into(qtbot, form.row("data.max_length"), "4096")
+    assert form.recipe() is None
+    assert "a row has to fit into one pass" in form._whole.text()
+    assert form._whole.isVisible()
+
+
+def test_a_problem_of_a_section_is_said_at_the_field_it_is_about(qtbot, form):
+    patience = form.row("evaluation.patience")
+    type_into(qtbot, patience, "3")
+    assert form.recipe() is None
+    assert "every = 0 makes none on the way" in patience._beside.text()
+    assert not form._whole.isVisible()
+    type_into(qtbot, form.row("evaluation.every"), "50")
+    assert form.recipe().evaluation.patience == 3
+
+
+def test_a_folded_section_opens_with_the_current_values(qtbot, form):
+    assert "train.seed" not in form._rows
+    form.show_recipe(Recipe.model_validate({"train": {"seed": 41}}))
+    type_into(qtbot, form.row("train.seed"), "42")
+    assert form.recipe().train.seed == 42
+
+
+def test_an_edited_value_is_marked_and_leads_back(qtbot, form):
+    suggested = Recipe.model_validate({"train": {"epochs": 3.0}})
+    form.show_recipe(suggested)
+    form.show_suggestion(suggested, {"train.epochs": "A thousand rows take three passes."})
+    row = form.row("train.epochs")
+    qtbot.waitUntil(row.isVisible)
+    assert row._beside.text() == "A thousand rows take three passes."
+    assert not row._reset.isVisible()
+    type_into(qtbot, row, "7")
+    assert row._reset.isVisible()
+    assert row._reset.text() == "Suggested: 3"
+    qtbot.mouseClick(row._reset, Qt.MouseButton.LeftButton)
+    assert form.recipe().train.epochs == 3.0
+    assert not row._reset.isVisible()
+
+
+def test_choices_and_lists_edit_the_recipe(qtbot, form):
+    form.row("data.learn")._editor.setCurrentText("everything")
+    type_into(qtbot, form.row("export.quants"), "Q4_K_M, IQ4_NL")
+    form.row("evaluation.prompts")._editor.setPlainText("One, two?\nThree?")
+    recipe = form.recipe()
+    assert recipe.data.learn == "everything"
+    assert recipe.export.quants == ["Q4_K_M", "IQ4_NL"]
+    assert recipe.evaluation.prompts == ["One, two?", "Three?"]
+
+
+def hover(widget, x, y):
+    widget.event(QHelpEvent(QEvent.Type.ToolTip, QPoint(x, y), widget.mapToGlobal(QPoint(x, y))))
+    return QToolTip.text()
+
+
+def test_the_memory_bar_names_each_part_on_hover(qtbot, theme):
+    bar = MemoryBar()
+    qtbot.addWidget(bar)
+    bar.resize(400, 80)
+    bar.show()
+    bar.show_parts(
+        [MemorySegment("Weights", 3 * 2**30, "in bf16"), MemorySegment("Nothing", 0), MemorySegment("Logits", 2**30)],
+        8 * 2**30,
+    )
+    assert hover(bar, 20, 30) == "Weights: 3.0 GiB\nin bf16"
+    assert hover(bar, 170, 30) == "Logits: 1.0 GiB"
+    assert bar.accessibleDescription() == "4.0 GiB needed, 8.0 GiB free"
+
+
+def test_the_cut_line_stands_where_rows_are_cut(qtbot, theme):
+    chart = LengthHistogram()
+    qtbot.addWidget(chart)
+    lengths = facts.dataset().lengths.model_copy(update={"histogram": [(100, 5), (200, 5), (400, 1)]})
+    chart.show_lengths(lengths, 300)
+    assert chart.cut_position() == pytest.approx((2 + 0.5) / 3)
+    chart.show_lengths(lengths, 400)
+    assert chart.cut_position() is None
+    chart.show_lengths(None, 100)
+    assert chart.cut_position() is None
+
+
+def underlined(view):
+    cursor, found = QTextCursor(view.document()), ""
+    while not cursor.atEnd():
+        cursor.movePosition(QTextCursor.MoveOperation.NextCharacter, QTextCursor.MoveMode.KeepAnchor)
+        found += cursor.selectedText() if cursor.charFormat().fontUnderline() else ""
+        cursor.clearSelection()
+    return found
+
+
+def test_what_is_learned_is_underlined(qtbot, theme):
+    view = ExampleView()
+    qtbot.addWidget(view)
+    view.show_pieces([("<user>Hi", False), ("Hello.", True), ("<end>", False)])
+    assert view.toPlainText() == "<user>HiHello.<end>"
+    assert underlined(view) == "Hello."
+
+
+def test_a_very_long_row_is_shown_in_part(qtbot, theme):
+    view = ExampleView()
+    qtbot.addWidget(view)
+    view.show_pieces([("a" * 12_000, False), ("b" * 5000, True)])
+    assert view.toPlainText().endswith("... and 5,000 more")
+
+
+def test_the_catalog_table_says_what_people_ask(qtbot, qtmodeltester, theme):
+    table = RankedModelsTableModel()
+    table.show(facts.catalog())
+    qtmodeltester.check(table)
+    texts = [table.index(2, column).data() for column in range(table.columnCount())]
+    assert texts == ["Llama 3.2 1B", "1.24 B", "Good fit", "1.32 GB", "Llama 3.2", "sign-in"]
+    assert "RTX 4090" in table.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
+    assert table.row_of("Qwen/Qwen3-32B") == 7
+    assert table.row_of("nobody/nothing") == -1
+
+
+def test_the_target_selector_offers_the_usual_memory_of_each_kind(qtbot, theme):
+    selector = TargetSelector()
+    qtbot.addWidget(selector)
+    selector.show_target(TargetSection(kind="laptop", ram_gib=20.0))
+    assert selector.memory.currentText() == "20 GiB"
+    with qtbot.waitSignal(selector.chosen) as chosen:
+        selector.kind.setCurrentText("phone")
+        selector.kind.activated.emit(0)
+    assert (chosen.args[0].kind, chosen.args[0].ram_gib) == ("phone", 6.0)
+
+
+def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
+    card = FitCard()
+    qtbot.addWidget(card)
+    card.show_plan(facts.plan())
+    assert card.fit_verdict.text() == "It fits."
+    card.show_plan(facts.plan(fits=False))
+    assert card.fit_verdict.text() == "It does not fit."
+    free = facts.plan().memory_bytes * 100 // 95
+    assert fit_verdict(facts.plan(memory_free_bytes=free)) == "It fits, barely."
+    assert plan_line(facts.plan()) == "It fits. 4.0 GiB of 21.9 GiB free, about 31 s."
+
+
+def test_the_fit_card_says_what_the_adapter_reaches(qtbot, theme):
+    card = FitCard()
+    qtbot.addWidget(card)
+    kinds = (
+        KindCoverage(kind="attention", weights=100, reached=100),
+        KindCoverage(kind="experts", weights=100, reached=0),
+    )
+    card.show_plan(facts.plan(coverage=Coverage(kinds=kinds)))
+    shown = " ".join(label.text() for label in card.findChildren(QLabel))
+    assert "50.0 %" in shown
+    assert "experts 0 %" in shown
+
+
+def test_the_fit_card_speaks_of_the_adapter_only_where_there_is_one(qtbot, theme):
+    card = FitCard()
+    qtbot.addWidget(card)
+    card.show_plan(facts.plan(), full_fine_tuning=True)
+    hints = [value.toolTip() for value in (card.steps, card.disk, card.trained)]
+    assert "Every weight" in hints[2]
+    assert not any("adapter" in hint for hint in hints[:2])
+    card.show_plan(facts.plan())
+    assert "adapter" in card.trained.toolTip()
+
+
+def test_fields_of_adapters_are_idle_while_every_weight_is_trained(qtbot, form):
+    rank, method = form.row("adapter.rank"), form.row("adapter.method")
+    reasons = {"adapter.rank": "Enough for the data.", "train.learning_rate": "Usual for a LoRA."}
+    form.show_suggestion(Recipe(), reasons)
+    rate = form.row("train.learning_rate")
+    assert rate._beside.text() == "Usual for a LoRA."
+    method._editor.setCurrentText("full")
+    assert form.recipe().adapter.method == "full"
+    for key in ("adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"):
+        assert not form.row(key)._editor.isEnabled()
+        assert "every weight is trained" in form.row(key)._beside.text()
+    assert "ten times lower" in rate._beside.text()
+    method._editor.setCurrentText("lora")
+    assert rank._editor.isEnabled()
+    assert rank._beside.text() == "Enough for the data."
+
+
+def test_an_optimizer_shows_its_own_settings_and_what_to_know(qtbot, form):
+    optimizer, beta2, momentum = (form.row(f"train.{name}") for name in ("optimizer", "beta2", "momentum"))
+    assert not beta2.isHidden()
+    assert momentum.isHidden()
+    optimizer._editor.setCurrentText("Lion")
+    assert form.recipe().train.optimizer == "lion"
+    assert beta2.isHidden()
+    assert not momentum.isHidden()
+    assert "lower" in optimizer._beside.text()
+    form.show_recipe(Recipe.model_validate({"train": {"optimizer": "schedule_free"}}))
+    assert optimizer._editor.currentText() == "AdamW, schedule-free"
+    assert 'schedule = "constant"' in optimizer._beside.text()
+    form.show_suggestion(Recipe(), {})
+    assert optimizer._reset.text() == "Suggested: AdamW"
+
+
+@pytest.fixture
+def pane(qtbot, theme):
+    made = ChatPane("Tuned", [("Tuned", "tuned"), ("Exported", "exported")])
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def reply(text="Hello there", **changes):
+    return Reply(**{"text": text, "stopped": True, "tokens": 10, "seconds": 2.0, "name": "Model", **changes})
+
+
+def test_a_streamed_reply_becomes_part_of_the_conversation(qtbot, pane):
+    pane.say("Hi")
+    for piece in ("Hello", " there"):
+        pane.stream(piece)
+    pane.finish(reply())
+    assert pane.text.toPlainText() == "You\nHi\nTuned\nHello there"
+    assert [(message.role, message.content) for message in pane.messages] == [
+        ("user", "Hi"),
+        ("assistant", "Hello there"),
+    ]
+    assert pane.state.text() == "Model  ·  5.0 tokens/s"
+
+
+def test_a_stopped_reply_keeps_what_came_and_a_failed_one_leaves_no_half_turn(pane):
+    pane.say("Hi")
+    pane.stream("Hel")
+    pane.stop("stopped")
+    assert pane.messages[-1].content == "Hel"
+    pane.say("Again")
+    pane.stop("It failed.")
+    assert [message.role for message in pane.messages] == ["user", "assistant"]
+    assert pane.state.text() == "It failed."
+    pane.clear()
+    assert (pane.messages, pane.text.toPlainText()) == ([], "")
+
+
+def test_only_those_who_can_answer_may_be_chosen(pane):
+    pane.offer(lambda variant: variant == "tuned")
+    assert pane.who.model().item(0).isEnabled()
+    assert not pane.who.model().item(1).isEnabled()
+
+
+def test_unusual_types_are_folded_until_wanted(qtbot, theme):
+    types = TypeChoices()
+    qtbot.addWidget(types)
+    types.show()
+    assert types.boxes["Q8_0"].isVisible()
+    assert "Q5_0" not in {box.text() for box in types.findChildren(QCheckBox) if box.isVisible()}
+    types.choose(["Q5_0", "Q8_0"])
+    assert types.boxes["Q5_0"].isVisible()
+    assert types.chosen() == ["Q8_0", "Q5_0"]
+    types.show_sizes({"Q8_0": 639 * 2**20, "Q5_0": 430 * 2**20}, "Q8_0")
+    assert types._sizes["Q5_0"].text() == "0.45 GB"
+    assert types._sizes["Q8_0"].text() == "0.67 GB"
+    assert "recommended" in types._descriptions["Q8_0"].text()

@@ -1,0 +1,102 @@
+"""What is found in a dataset, in words; and that the app knows the engine's shapes, meanings and templates."""
+
+from app import page_facts as facts
+
+from burnish_app.wording.data_text import (
+    ACTIONS,
+    MEANINGS,
+    SHAPES,
+    TEMPLATES,
+    cut_text,
+    data_changes,
+    further_warnings,
+    meanings_of,
+    named_settings,
+    rows_text,
+    template_checks,
+    template_extras,
+    template_name,
+)
+from burnish_engine.contract.facts.data_report import TemplateFacts
+from burnish_engine.contract.recipe.recipe_data import COLUMN_MEANINGS, DataSection
+
+
+def test_the_app_knows_what_the_engine_knows():
+    from burnish_engine.data.rows.shapes import MEANINGS as NEEDS
+    from burnish_engine.data.rows.shapes import OPTIONAL_MEANINGS
+    from burnish_engine.data.templates.library import TEMPLATES as LIBRARY
+
+    assert set(SHAPES) == set(NEEDS)
+    assert set(MEANINGS) == {*OPTIONAL_MEANINGS, *(one for ways in NEEDS.values() for way in ways for one in way)}
+    assert set(MEANINGS) == set(COLUMN_MEANINGS)
+    for shape, ways in NEEDS.items():
+        for needed in ways:
+            offered = meanings_of(shape, needed)
+            assert len(offered) == len(set(offered))
+            assert set(offered) - set(needed) <= set(OPTIONAL_MEANINGS)
+    assert {*TEMPLATES} == {"auto", *LIBRARY}
+
+
+def test_every_action_is_a_value_that_the_recipe_takes():
+    for field, value in ACTIONS:
+        assert getattr(DataSection.model_validate({field: value}), field) == value
+
+
+def test_rows_are_named_by_line_and_file():
+    one = facts.dataset()
+    assert rows_text(facts.places(7), 1, one) == "Line 7 of support.jsonl"
+    assert rows_text(facts.places(*range(1, 20)), 19, one) == "Lines 1, 2, 3, 4, 5, 6, 7, 8 ... of support.jsonl"
+    assert rows_text([], 3, one) == ""
+    two = facts.places(7, 1200, file="/x/a.jsonl") + facts.places(3, file="/x/held.jsonl")
+    assert rows_text(two, 3, one) == "Lines 7, 1,200 of a.jsonl; 3 of held.jsonl"
+    assert rows_text(two, 9, one) == "Lines 7, 1,200 of a.jsonl; 3 of held.jsonl ..."
+    columnar = facts.dataset(format="jsonl, parquet")
+    assert rows_text(facts.places(7, 9, file="b.parquet"), 2, columnar) == "Rows 7, 9 of b.parquet"
+
+
+def test_a_message_s_settings_become_buttons_once_each():
+    found = named_settings('Set data.broken_rows = "drop", or data.broken_rows = "drop"; data.shape = "text" is none.')
+    assert [(one.key, one.value) for one in found] == [("data.broken_rows", "drop")]
+
+
+def test_what_findings_say_is_not_said_twice():
+    dataset = facts.dataset(
+        warnings=[
+            '38 rows are the same as an earlier row (rows 44, 45). data.duplicates = "drop" keeps the first.',
+            'One row (0.1%) are cut to 1024 tokens. data.overlong = "drop" leaves them out.',
+            "No rows are held out.",
+        ]
+    )
+    assert further_warnings(dataset) == ["No rows are held out."]
+    assert len(further_warnings(dataset.model_copy(update={"report": None}))) == 3
+
+
+def test_changes_lead_back_to_what_is_usual():
+    assert data_changes(DataSection()) == []
+    found = data_changes(DataSection(duplicates="drop_near", encoding="cp1252"))
+    assert [(one.field, one.default) for one in found] == [("duplicates", "keep"), ("encoding", "utf-8")]
+    assert "cp1252" in found[1].text
+
+
+def test_a_template_s_checks_are_told_good_and_bad():
+    bad = TemplateFacts(
+        name="auto", takes_system=False, takes_two_users=False, has_prompt=False, prompt_fits=False, turn_end="",
+        ends_with_eos=False, writes_calls=False, writes_tools=False, writes_thoughts=False,
+    )  # fmt: skip
+    assert not any(check.good for check in template_checks(bad))
+    assert template_extras(bad) == "It writes plain turns only."
+    good = facts.dataset_report().template.model_copy(update={"takes_two_users": True})
+    assert all(check.good for check in template_checks(good))
+    assert template_extras(good) == "It also writes calls of tools and lists of tools."
+    assert [template_name(name) for name in ("auto", "zephyr", "/a/mine.jinja")] == [
+        "the model's own",
+        "zephyr",
+        "mine.jinja",
+    ]
+
+
+def test_what_a_cut_costs():
+    dataset = facts.dataset()
+    lines = dataset.report.cut_lines
+    assert cut_text(lines[0], dataset) == "cuts 49 rows (4.2 %), 6.4 % of the tokens"
+    assert cut_text(lines[2], dataset) == "cuts nothing"

@@ -1,0 +1,86 @@
+import pytest
+from app.page_facts import quant, report
+
+from burnish_app.widgets.export.type_choices import TYPES
+from burnish_app.wording.fidelity_text import (
+    TYPE_TEXT,
+    closeness,
+    file_text,
+    gain_text,
+    recommended_type,
+    report_text,
+    suggestion_text,
+    training_text,
+)
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+
+
+def test_the_words_follow_the_measured_distances():
+    # Measured on SmolLM2 with 2k tokens: Q8_0, Q6_K, Q4_K_M and Q4_0.
+    words = [closeness(kl) for kl in (0.001, 0.0102, 0.0641, 0.2996, 1.0)]
+    assert [word.split(" ")[0] for word in words] == ["practically", "very", "close", "noticeably", "far"]
+
+
+def test_a_good_file_reads_as_a_sentence():
+    assert file_text(quant()) == (
+        "Q8_0 is practically identical to the trained model: same most likely token in 99.1 % of 4,812 positions."
+    )
+
+
+def test_a_refused_file_says_why():
+    assert file_text(quant("Q4_0", passed=False, problems=["It is far off."])) == "Q4_0 was refused. It is far off."
+    assert "does not do what the trained model does" in file_text(quant(passed=False, problems=[]))
+
+
+def test_the_report_concludes():
+    assert report_text(report()).startswith("Q8_0 and Q4_K_M are proven")
+    assert report_text(report(refused=True)).endswith("IQ4_XS was refused.")
+    assert "Do not ship" in report_text(report().model_copy(update={"token_mismatches": 2}))
+    nothing = report().model_copy(update={"files": [quant(passed=False)]})
+    assert "Nothing here should be shipped" in report_text(nothing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "fills", "wanted"),
+    [
+        ("phone", 135_000_000, False, "Q8_0"),
+        ("phone", 1_200_000_000, True, "IQ4_NL"),
+        ("laptop", 4_000_000_000, True, "Q4_K_M"),
+        ("laptop", 4_000_000_000, False, "IQ4_NL"),
+        ("server", 4_000_000_000, True, "Q8_0"),
+    ],
+)
+def test_recommended_types(kind, parameters, fills, wanted):
+    assert recommended_type(TargetSection(kind=kind), parameters, fills) == wanted
+
+
+def test_every_type_has_words():
+    assert set(TYPE_TEXT) == set(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        (0.963, "Q8_0 keeps 96 % of the gain at 0.64 GB."),
+        (0.999, "Q8_0 keeps 99 % of the gain at 0.64 GB."),
+        (1.02, "Q8_0 keeps all of the gain at 0.64 GB."),
+        (-0.1, "Q8_0 keeps nothing of the gain at 0.64 GB: it is no better than the base model."),
+        (None, ""),
+    ],
+)
+def test_the_gain_kept_is_told_in_plain_words(kept, words):
+    assert gain_text(quant(gain_kept=kept)) == words
+    assert gain_text(quant(gain_kept=kept, passed=False)) == ""
+
+
+def test_what_training_gained_is_told_as_it_is():
+    assert "from 2.610 to 1.186" in training_text(report())
+    worse = report().model_copy(update={"tuned_loss": 3.0, "importance_tokens": 0})
+    assert training_text(worse) == "Training gained nothing on held-out rows, so there is no gain to keep."
+    assert training_text(worse.model_copy(update={"base_loss": None})) == ""
+
+
+def test_the_suggestion_leaves_its_figures_to_the_table():
+    why = "Best for 400 MB: a-Q4_K_M.gguf. Q4_K_M keeps 96% of the gain at 0.40 GB."
+    assert suggestion_text("a-Q4_K_M.gguf", why) == "Best for 400 MB: a-Q4_K_M.gguf."
+    assert suggestion_text("", "None of the files fits the target.") == "None of the files fits the target."

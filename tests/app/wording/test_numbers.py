@@ -1,0 +1,51 @@
+import math
+
+import pytest
+
+from burnish_app.wording.numbers import (
+    as_sentence,
+    count_text,
+    duration_text,
+    percent,
+    plural,
+    sentence_list,
+    speed_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0"), (999, "999"), (1000, "1.00 k"), (999_950, "1.00 M"), (596_049_920, "596 M"), (1_720_000_000, "1.72 B")],
+)
+def test_counts(count, words):
+    assert count_text(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (31, "31 s"), (100, "2 min"), (3600, "60 min"), (5400, "1 h 30 min"), (7200, "2 h"), (198_000, "2 days 7 h"),
+        (math.inf, "unknown"), (math.nan, "unknown"), (-1, "unknown"),
+    ],
+)  # fmt: skip
+def test_times(seconds, words):
+    assert duration_text(seconds) == words
+
+
+def test_what_is_not_all_is_never_called_a_hundred_percent():
+    assert percent(0.9999) == "99 %"
+    assert percent(0.99996, 1) == "99.9 %"
+    assert percent(1.0) == "100 %"
+
+
+def test_rates_counts_and_lists_read_as_words():
+    assert speed_text(18_400) == "18.4 k tokens/s"
+    assert speed_text(3.2) == "3.2 tokens/s"
+    assert speed_text(math.nan) == "unknown"
+    assert (plural(1, "row"), plural(1200, "row"), plural(2, "row is", "rows are")) == (
+        "1 row",
+        "1,200 rows",
+        "2 rows are",
+    )
+    assert (as_sentence("it runs"), as_sentence("Done!"), as_sentence("")) == ("It runs.", "Done!", "")
+    assert (sentence_list([]), sentence_list(["a"]), sentence_list(["a", "b", "c"])) == ("", "a", "a, b and c")

@@ -1,0 +1,80 @@
+"""What is said about a run in each status, and what can be done with it."""
+
+from typing import get_args
+
+import pytest
+from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, fold_all, summary
+
+from burnish_app.state.run_state import RunState
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, plan_text
+from burnish_engine.contract.run.events import RunMeasurement
+from burnish_engine.contract.run.state import ObservedStatus
+
+
+def words(status, folded=(), **changes):
+    return describe_run(summary(status, **changes), fold_all(RunState(), list(folded)))
+
+
+@pytest.mark.parametrize("status", get_args(ObservedStatus))
+def test_every_status_has_a_text(status):
+    told = words(status, events(5))
+    assert told.headline
+    assert RUN_STATUS_TEXT[status]
+
+
+def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
+    told = words("interrupted", events(240))
+    assert told.headline == "Interrupted"
+    assert "The process is gone. Step 200 is safe. 40 later steps would be repeated." in told.detail
+    assert told.actions == ("resume",)
+    assert told.status == "attention"
+
+
+def test_what_was_predicted_stands_beside_what_was_measured():
+    before, during, after = (events(steps, ended=end) for steps, end in ((0, None), (240, None), (600, FINISHED)))
+    assert plan_text(RunState()) == ""
+    assert plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time: predicted 65 s"
+    assert "predicted 5.9 GiB, measured 6.1 GiB" in plan_text(fold_all(RunState(), during))
+    assert "Time: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
+
+
+def test_the_whole_process_is_what_counts_as_measured():
+    """The context and the kernels were predicted too; torch's tensors alone would look better than it was."""
+    held = [
+        event.model_copy(update={"process_bytes": 7 * 2**30}) if event.type == "step" else event for event in events(9)
+    ]
+    assert "predicted 5.9 GiB, measured 7.0 GiB" in plan_text(fold_all(RunState(), held))
+    end = FINISHED.model_copy(update={"measured": RunMeasurement(process_bytes=8 * 2**30)})
+    assert "measured 8.0 GiB" in plan_text(fold_all(RunState(), events(600, ended=end)))
+
+
+def test_an_interrupted_run_without_a_checkpoint_does_not_claim_a_safe_step():
+    assert "No step was saved" in words("interrupted", events(20)).detail
+
+
+def test_finished_and_interrupted_are_told_apart_from_not_responding():
+    told = {status: words(status, events(240)) for status in ("finished", "interrupted", "not responding")}
+    assert len({(item.headline, item.actions) for item in told.values()}) == 3
+    assert "resume" not in told["not responding"].actions, "two processes must not own one run"
+
+
+def test_a_finished_run_says_whether_it_learned():
+    assert "fell from 2.610 to 1.186" in words("finished", events(600, ended=FINISHED)).detail
+    later = [event.model_copy(update={"loss": 3.0}) for event in events(100) if event.type == "evaluation"]
+    worse = [*events(0), later[-1]]
+    assert "rose" in words("finished", worse).detail
+
+
+def test_a_failed_run_says_why():
+    told = words("failed", events(131, ended=FAILED), message="")
+    assert "learning_rate" in told.problem
+    assert "Step 100 is safe" in told.detail
+    assert words("failed").problem, "even where it left no word"
+
+
+def test_a_queued_run_says_for_whom_it_waits():
+    assert words("queued", waits_for="/a/b/other-run").headline == "Waiting for other-run"
+
+
+def test_scenes_cover_what_the_train_page_shows():
+    assert {run.standing for run, _ in TRAIN_SCENES.values()} >= set(get_args(ObservedStatus)) - {"created", "stopped"}

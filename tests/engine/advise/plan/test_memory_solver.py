@@ -1,0 +1,207 @@
+"""Memory plans that are chosen: within the budget, near the fastest there is, and as the recipe says."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.plan.memory_solver import (
+    peak_bytes,
+    smallest_memory_plan,
+    smallest_plan_bytes,
+    solve_memory_plan,
+    usable_bytes,
+)
+from burnish_engine.advise.predict.fast_memory import PlanOptions, host_bytes, memory_of
+from burnish_engine.advise.predict.fast_parts import memory_parts
+from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
+from burnish_engine.advise.predict.fast_speed import FastSpeed, fast_seconds
+from burnish_engine.bench.shapes import shape
+from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, parse_save_levels
+from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+
+GIB = 2**30
+H100 = GpuFacts(
+    index=0, name="NVIDIA H100 80GB HBM3", pcie=PcieFacts(to_gpu_gb_s=54.0, from_gpu_gb_s=54.0)
+)  # fmt: skip
+RTX_4060 = GpuFacts(index=0, name="NVIDIA GeForce RTX 4060", vram_total_bytes=8 * GIB)
+
+
+def run(name="qwen3-4b", tokens=8192, *, layers=0, learned=0, gpu=H100, memory=None, **options):
+    spec = shape(name)
+    if layers:
+        spec = spec.model_copy(update={"layers": spec.layers[:layers]})
+    train = TrainSection(recompute=options.pop("recompute", False))
+    recipe = Recipe(memory=MemorySection(**(memory or {})), train=train)
+    values = {"cuda": True, "precision": "bf16", "nf4": True} | options
+    largest = MicroBatchSize(tokens, learned or tokens, bucket=tokens, longest=2048, span=660.0)
+    return FastRun(recipe, spec, largest, gpu=gpu if values["cuda"] else None, **values)
+
+
+def time_of(planned, plan):
+    return fast_seconds(planned, planned.largest, plan)
+
+
+def best_of_all(planned, budget, host_budget, *, tiles, heads, tables):
+    """Time of the fastest plan of all there are."""
+    levels = [LEVEL_NAMES.index(level) for level in LEVEL_NAMES if level != "all"]
+    every = np.array(list(itertools.product(levels, repeat=planned.spec.num_layers)), dtype=np.int8)
+    memory, speed, best = memory_of(planned), FastSpeed(planned, planned.largest), np.inf
+    for tile, head, away in itertools.product(tiles, heads, tables):
+        pieces = PlanOptions(tile, head, *away)
+        fits = (memory.totals(every, pieces) <= budget) & (memory.host_bytes(every, pieces) <= host_budget)
+        if fits.any():
+            best = min(best, float(speed.seconds([(every[fits], pieces)]).min()))
+    return best
+
+
+@pytest.mark.parametrize("gpu", [H100, RTX_4060], ids=["H100", "4060"])
+@pytest.mark.parametrize(("name", "host_gib"), [("qwen3-4b", 8), ("qwen3-4b", 0.3), ("llama-3.1-8b", 8)])
+def test_the_plan_is_near_the_best_of_all_of_a_small_model(gpu, name, host_gib):
+    planned = run(name, layers=4, learned=3000, gpu=gpu)
+    least, most = smallest_plan_bytes(planned, host_budget_bytes=host_gib * GIB), 4.5 * GIB
+    tables = [(False, False), (True, True)] + ([(True, False)] if name.startswith("llama") else [])
+    for budget in np.linspace(least + 1, max(most, 1.8 * least), 12):
+        plan = solve_memory_plan(planned, budget_bytes=budget, host_budget_bytes=host_gib * GIB)
+        best = best_of_all(
+            planned, budget, host_gib * GIB, tiles=(0, 1024, 2048, 4096), heads=(3072, 1536, 768, 512), tables=tables
+        )
+        assert peak_bytes(planned, plan) <= budget
+        assert host_bytes(planned, plan) <= host_gib * GIB
+        assert time_of(planned, plan) <= 1.03 * best
+
+
+@pytest.mark.parametrize(("name", "tokens", "host_gib", "nf4"), [
+    ("qwen3-4b", 16384, 64, True), ("llama-3.1-8b", 8192, 12, True), ("qwen3-0.6b", 4096, 0, False),
+    ("gemma-3-1b", 4096, 4, False), ("qwen3-14b", 2048, 24, True),
+])  # fmt: skip
+def test_every_plan_fits_and_more_memory_is_never_slower(name, tokens, host_gib, nf4):
+    planned = run(name, tokens, nf4=nf4)
+    least = smallest_plan_bytes(planned, host_budget_bytes=host_gib * GIB)
+    before = np.inf
+    for budget in np.geomspace(least, 8 * least, 25):
+        plan = solve_memory_plan(planned, budget_bytes=budget + 1, host_budget_bytes=host_gib * GIB)
+        assert peak_bytes(planned, plan) <= budget + 1
+        assert host_bytes(planned, plan) <= host_gib * GIB
+        assert time_of(planned, plan) <= 1.01 * before
+        before = min(before, time_of(planned, plan))
+    assert solve_memory_plan(planned, budget_bytes=least - 2**20, host_budget_bytes=host_gib * GIB) is None
+
+
+def test_with_plenty_nothing_is_computed_again_or_moved():
+    plan = solve_memory_plan(run(tokens=4096), budget_bytes=75 * GIB, host_budget_bytes=64 * GIB)
+    assert set(plan.layers) == {"rotated"}
+    assert plan.mlp_rows == 0
+    assert not plan.embedding_on_host
+    assert plan.head_rows == head_chunk_tokens(4096, cuda=True)
+    llama = solve_memory_plan(run("llama-3.2-1b", 4096), budget_bytes=75 * GIB)
+    assert set(llama.layers) == {"products"}
+
+
+def test_a_link_that_keeps_up_is_used_and_a_slow_one_is_not():
+    budget, host = 26 * GIB, 64 * GIB
+    fast = solve_memory_plan(run(tokens=16384), budget_bytes=budget, host_budget_bytes=host)
+    slow_gpu = H100.model_copy(update={"pcie": PcieFacts(to_gpu_gb_s=1.0, from_gpu_gb_s=1.0)})
+    slow = solve_memory_plan(run(tokens=16384, gpu=slow_gpu), budget_bytes=budget, host_budget_bytes=host)
+    assert {"offloaded", "host", "input"} & set(fast.layers)
+    assert len([level for level in slow.layers if level in {"offloaded", "host", "input"}]) <= 4
+    without = solve_memory_plan(run(tokens=16384), budget_bytes=budget)
+    assert not {"offloaded", "host", "input"} & set(without.layers)
+    assert time_of(run(tokens=16384), fast) < 0.98 * time_of(run(tokens=16384), without)
+
+
+def test_unsloths_memory_is_enough_for_a_4b():
+    """Its offloaded peak is 4.94 GiB allocated with 16,384 tokens of Qwen3-4B in NF4."""
+    planned = run(tokens=16384)
+    plan = solve_memory_plan(planned, budget_bytes=5.75 * GIB, host_budget_bytes=64 * GIB)
+    outside = {"CUDA context", "graph pools", "fragmentation"}
+    allocated = sum(part.bytes for part in memory_parts(planned, plan) if part.name not in outside)
+    assert allocated <= 4.94 * GIB
+
+
+def test_pinned_levels_and_pieces_stay():
+    text = "host:10,offloaded+narrow:10,all:3,products"
+    pinned = run(memory={"layers": text, "mlp_rows": 2048, "head_rows": 512})
+    plan = solve_memory_plan(pinned, budget_bytes=60 * GIB)
+    assert plan.layers == parse_save_levels(text, 36)
+    assert (plan.mlp_rows, plan.head_rows) == (2048, 512)
+    assert smallest_memory_plan(pinned) == plan.model_copy(update={"embedding_on_host": plan.embedding_on_host})
+    assert solve_memory_plan(pinned, budget_bytes=6 * GIB) is None
+    levels_only = run(memory={"layers": "attention"}, tokens=32768)
+    tight = solve_memory_plan(levels_only, budget_bytes=smallest_plan_bytes(levels_only) + 2**20)
+    assert set(tight.layers) == {"attention"}
+    assert 0 < tight.mlp_rows <= 8192
+
+
+def test_pinned_pieces_leave_the_levels_to_choose():
+    tiled = solve_memory_plan(run(memory={"mlp_rows": 2048}), budget_bytes=12 * GIB)
+    assert tiled.mlp_rows == 2048
+    assert len(set(tiled.layers)) > 1
+
+
+def test_recompute_allows_nothing_above_attention():
+    planned = run(recompute=True)
+    assert set(solve_memory_plan(planned, budget_bytes=75 * GIB).layers) == {"attention"}
+    small = solve_memory_plan(planned, budget_bytes=6 * GIB, host_budget_bytes=64 * GIB)
+    assert set(small.layers) <= {"attention", "host", "input"}
+    assert {"host", "input"} & set(small.layers)
+
+
+def test_a_processor_moves_nothing_and_recomputes_only_if_it_must():
+    planned = run("smollm2-135m", 2048, cuda=False, nf4=False, precision="fp32", cpu_cores=8)
+    assert set(solve_memory_plan(planned, budget_bytes=24 * GIB).layers) == {"products"}
+    least = smallest_plan_bytes(planned)
+    tight = solve_memory_plan(planned, budget_bytes=1.05 * least)
+    assert set(tight.layers) <= {"products", "narrow", "attention"}
+    assert "attention" in tight.layers
+    assert not tight.embedding_on_host
+    assert host_bytes(planned, tight) == 0
+    assert solve_memory_plan(planned, budget_bytes=0.95 * least) is None
+
+
+def test_below_the_least_there_is_no_plan_and_the_least_is_told():
+    planned = run("llama-3.1-8b", 4096)
+    for host in (0, 3 * GIB, 64 * GIB):
+        least = smallest_plan_bytes(planned, host_budget_bytes=host)
+        assert solve_memory_plan(planned, budget_bytes=least - 1, host_budget_bytes=host) is None
+        found = solve_memory_plan(planned, budget_bytes=least, host_budget_bytes=host)
+        assert peak_bytes(planned, found) <= least
+        assert host_bytes(planned, found) <= host
+    without, some, much = (smallest_plan_bytes(planned, host_budget_bytes=host) for host in (0, GIB, 64 * GIB))
+    assert much < some < without
+
+
+def test_the_same_question_has_the_same_answer():
+    answers = [solve_memory_plan(run(), budget_bytes=9 * GIB, host_budget_bytes=8 * GIB) for _ in range(3)]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_few_plans_of_eighty_layers_are_walked_through(monkeypatch):
+    spec = shape("llama-3.1-8b")
+    deep = FastRun(
+        Recipe(),
+        spec.model_copy(update={"layers": [spec.layers[0]] * 80, "hidden_size": 8192, "intermediate_size": 28672}),
+        MicroBatchSize(8192, 8192, longest=2048, span=660.0),
+        cuda=True, precision="bf16", nf4=True, gpu=H100,
+    )  # fmt: skip
+    real, walked = FastSpeed.seconds, []
+
+    def seconds(self, plans):
+        walked.append(sum(len(levels) for levels, _ in plans))
+        return real(self, plans)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FastSpeed, "seconds", seconds)
+        plan = solve_memory_plan(deep, budget_bytes=59 * GIB, host_budget_bytes=64 * GIB)
+    assert 0 < sum(walked) < 500
+    quick = solve_memory_plan(deep, budget_bytes=59 * GIB, host_budget_bytes=64 * GIB, quick=True)
+    assert time_of(deep, plan) <= time_of(deep, quick) <= 1.05 * time_of(deep, plan)
+
+
+def test_a_margin_is_left():
+    assert usable_bytes(8 * GIB, cuda=True) == pytest.approx(7.35 * GIB, rel=0.001)
+    assert usable_bytes(8 * GIB, cuda=False) < usable_bytes(8 * GIB, cuda=True)

@@ -1,0 +1,274 @@
+"""Plans: what is counted, what is refused, and what a refusal tells."""
+
+import pytest
+
+from burnish_engine.advise.plan.memory_solver import usable_bytes
+from burnish_engine.advise.plan.plan import plan_run, planned_device, refuse_unfit
+from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceError, UsageError
+from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
+from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection, ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+
+from support.machines import cpu_machine, gpu_machine
+
+GIB = 2**30
+LLAMA_8B = DecoderSpec(
+    family="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_heads=32, num_kv_heads=8,
+    head_dim=128, layers=[LayerSpec()] * 32, max_context=131072,
+)  # fmt: skip
+QWEN3_06B = DecoderSpec(
+    family="qwen3", vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_heads=16, num_kv_heads=8,
+    head_dim=128, layers=[LayerSpec()] * 28, max_context=40960, qk_norm=True, tied_embeddings=True,
+)  # fmt: skip
+
+QWEN3_CONFIG = {
+    "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "hidden_act": "silu",
+    "max_position_embeddings": 40960, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def dataset(rows=1000, tokens=200_000, *, budget=2048, fill=0.95, learned=0.5):
+    return DatasetFacts(
+        files=["a.jsonl"], format="jsonl", shape="messages", columns=["messages"], rows=rows, train_rows=rows,
+        validation_rows=0, tokens=tokens, supervised_tokens=int(tokens * learned),
+        lengths=LengthStats(mean=tokens / rows, median=150, p95=600, longest=900),
+        micro_batches=round(tokens / (budget * fill)), fill=fill,
+        most_supervised=int(min(budget * 1.2, tokens) * learned),
+    )  # fmt: skip
+
+
+def test_the_parts_sum_up_to_the_peak():
+    plan = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+    assert plan.memory_bytes == sum(part.bytes for part in plan.memory)
+    assert plan.fits
+    assert not plan.problems
+
+
+def test_what_is_free_decides_not_what_is_built_in():
+    recipe = Recipe()
+    roomy = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=23 * GIB))
+    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=2 * GIB))
+    assert roomy.fits
+    assert not crowded.fits
+    assert "2.0 GiB is free" in crowded.problems[0]
+
+
+def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
+    plan = plan_run(Recipe(), LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
+    assert not plan.fits
+    assert "base weights" in plan.problems[0]
+    assert "smaller model" in plan.problems[0]
+    with pytest.raises(DoesNotFitError) as caught:
+        refuse_unfit(plan)
+    assert caught.value.exit_code is ExitCode.DOES_NOT_FIT
+
+
+def test_a_pass_that_is_too_large_is_told_apart_from_a_model_that_is():
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=300_000))
+    plan = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
+    assert "micro_batch_tokens" in plan.problems[0]
+    assert "memory.layers" not in plan.problems[0]
+    assert "recompute" not in plan.problems[0]
+
+
+def test_the_advice_of_a_refusal_works():
+    machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384), memory=MemorySection(layers="products"))
+    refused = plan_run(recipe, QWEN3_06B, machine, dataset=dataset(learned=0.9))
+    assert not refused.fits
+    assert 'memory.layers = "auto"' in refused.problems[0]
+    chosen = Recipe(train=TrainSection(micro_batch_tokens=16384))
+    assert plan_run(chosen, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+    smaller = Recipe(data=DataSection(max_length=512), train=TrainSection(micro_batch_tokens=4096))
+    smaller = smaller.model_copy(update={"memory": recipe.memory})
+    assert plan_run(smaller, QWEN3_06B, machine, dataset=dataset(learned=0.9)).fits
+
+
+def test_the_plain_engine_is_advised_to_recompute():
+    machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
+    plain = {"micro_batch_tokens": 4096, "engine": "plain"}
+    refused = plan_run(Recipe(train=TrainSection(**plain)), QWEN3_06B, machine)
+    assert "train.recompute = true" in refused.problems[0]
+    assert refused.memory_plan is None
+
+
+def test_a_plan_uses_what_is_free_and_says_how():
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
+    large, small = (
+        plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=free * GIB))
+        for free in (23, 6)
+    )
+    for plan in (large, small):
+        assert plan.fits
+        assert plan.memory_bytes <= plan.memory_budget_bytes < 0.95 * plan.memory_free_bytes
+        assert plan.memory_budget_bytes == usable_bytes(plan.memory_free_bytes, cuda=True)
+        assert len(plan.memory_plan.layers) == 28
+        kept = next(part.note for part in plan.memory if part.name == "activations")
+        assert all(f"{plan.memory_plan.layers.count(level)} {level}" in kept for level in plan.memory_plan.layers)
+        assert plan.host_bytes - plan.locked_bytes == 2 * GIB
+    assert large.tokens_per_s > small.tokens_per_s
+    assert {"offloaded", "host"} & set(small.memory_plan.layers)
+    assert small.locked_bytes > large.locked_bytes
+
+
+def test_a_budget_of_the_recipe_is_kept():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+
+    def planned(gib):
+        recipe = Recipe(train=TrainSection(micro_batch_tokens=16384), memory=MemorySection(budget_gib=gib))
+        return plan_run(recipe, QWEN3_06B, machine)
+
+    assert planned(5).memory_bytes <= planned(5).memory_budget_bytes == 5 * GIB
+    assert planned(5).fits
+    assert not planned(2).fits
+    assert "memory.budget_gib allows 2 GiB" in planned(2).problems[0]
+    assert planned(100).memory_bytes <= 24 * GIB
+    assert planned(100).fits
+
+
+def test_4_bits_are_advised_only_where_they_help():
+    passes = {"data": DataSection(max_length=512), "train": TrainSection(micro_batch_tokens=512, recompute=True)}
+    whole, packed = (Recipe(model=ModelSection(quantize=kind), **passes) for kind in ("none", "nf4"))
+    card = gpu_machine("NVIDIA GeForce RTX 4070", 12 * GIB)
+    refused = plan_run(whole, LLAMA_8B, card)
+    assert 'model.quantize = "nf4"' in refused.problems[0]
+    assert plan_run(packed, LLAMA_8B, card).fits
+    for hopeless in (gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB), cpu_machine(ram=8 * GIB)):
+        assert "nf4" not in plan_run(whole, LLAMA_8B, hopeless).problems[0]
+    plain = whole.model_copy(update={"train": whole.train.model_copy(update={"engine": "plain"})})
+    assert "nf4" not in plan_run(plain, LLAMA_8B, card).problems[0]
+
+
+def test_the_engine_decides_what_a_run_takes():
+    card = gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB)
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
+    fast = plan_run(recipe, QWEN3_06B, card)
+    plain = plan_run(Recipe(train=TrainSection(micro_batch_tokens=4096, engine="plain")), QWEN3_06B, card)
+    dora = plan_run(recipe.model_copy(update={"adapter": AdapterSection(method="dora")}), QWEN3_06B, card)
+    assert fast.tokens_per_s > 5 * plain.tokens_per_s
+    assert fast.memory_bytes < plain.memory_bytes / 2
+    assert fast.host_bytes < plain.host_bytes
+    assert not any("engine" in note for note in [*fast.notes, *plain.notes])
+    assert dora.memory_bytes > plain.memory_bytes
+    assert any("DoRA" in note for note in dora.notes)
+
+
+def test_recompute_and_4_bits_cost_speed():
+    card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    base = {"micro_batch_tokens": 4096}
+    usual = plan_run(Recipe(train=TrainSection(**base)), QWEN3_06B, card)
+    again = plan_run(Recipe(train=TrainSection(**base, recompute=True)), QWEN3_06B, card)
+    packed = plan_run(Recipe(train=TrainSection(**base), model=ModelSection(quantize="nf4")), QWEN3_06B, card)
+    exact = plan_run(Recipe(train=TrainSection(**base, precision="fp32")), QWEN3_06B, card)
+    half = plan_run(Recipe(train=TrainSection(**base, precision="fp16")), QWEN3_06B, card)
+    assert 0.65 < again.tokens_per_s / usual.tokens_per_s < 0.9
+    assert 0.85 < packed.tokens_per_s / usual.tokens_per_s < 1.0
+    assert exact.tokens_per_s < usual.tokens_per_s / 3
+    assert half.tokens_per_s == usual.tokens_per_s
+    assert half.memory_bytes == usual.memory_bytes
+
+
+def test_4_bits_on_a_processor_are_allowed_and_called_slow():
+    whole = plan_run(Recipe(), QWEN3_06B, cpu_machine())
+    packed = plan_run(Recipe(model=ModelSection(quantize="nf4")), QWEN3_06B, cpu_machine())
+    assert packed.memory_bytes < whole.memory_bytes
+    assert packed.tokens_per_s < whole.tokens_per_s
+    assert any("slow" in note for note in packed.notes)
+
+
+def test_a_checkpoint_stored_in_4_bits_is_planned_so():
+    stored = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    config = {**QWEN3_CONFIG, "quantization_config": stored}
+    card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    asked = plan_run(Recipe(model=ModelSection(quantize="nf4")), QWEN3_06B, card)
+    assert plan_run(Recipe(), QWEN3_06B, card, config=config).memory == asked.memory
+    whole = plan_run(Recipe(), QWEN3_06B, card, config=QWEN3_CONFIG)
+    assert whole.memory_bytes > asked.memory_bytes
+
+
+def test_steps_and_tokens_follow_from_the_dataset():
+    recipe = Recipe(train=TrainSection(epochs=3.0, accumulation=2))
+    plan = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB), dataset=dataset())
+    assert plan.steps == pytest.approx(200_000 * 3 / (2048 * 0.95 * 2), rel=0.02)
+    assert plan.tokens == pytest.approx(600_000, rel=0.02)
+    assert plan.seconds == pytest.approx(plan.tokens / plan.tokens_per_s)
+
+
+def test_a_pass_is_never_larger_than_the_dataset():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    found = dataset(rows=20, tokens=3_000, budget=100_000, fill=0.03)
+    plan = plan_run(Recipe(train=TrainSection(micro_batch_tokens=100_000)), QWEN3_06B, machine, dataset=found)
+    roomy = plan_run(Recipe(train=TrainSection(micro_batch_tokens=3_000)), QWEN3_06B, machine, dataset=found)
+    assert plan.fits
+    assert plan.memory_bytes == pytest.approx(roomy.memory_bytes, rel=0.1)
+
+
+def test_a_limit_of_steps_limits_tokens_and_time():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    free = plan_run(Recipe(), QWEN3_06B, machine, dataset=dataset())
+    limited = plan_run(Recipe(train=TrainSection(max_steps=5)), QWEN3_06B, machine, dataset=dataset())
+    assert limited.steps == 5
+    assert limited.tokens < free.tokens
+    assert limited.seconds < free.seconds
+
+
+def test_facts_found_with_another_budget_are_scaled():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    found = dataset(budget=2048)
+    small = plan_run(Recipe(), QWEN3_06B, machine, dataset=found)
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
+    large = plan_run(recipe, QWEN3_06B, machine, dataset=found)
+    assert large.steps == pytest.approx(small.steps / 2, rel=0.05)
+    assert large.memory_bytes > small.memory_bytes * 1.3
+
+
+def test_without_a_dataset_time_stays_unknown():
+    plan = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+    assert plan.seconds is None
+    assert any("not looked at" in note for note in plan.notes)
+
+
+def test_a_slower_card_is_predicted_slower():
+    recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
+    fast = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB))
+    slow = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 3090", 24 * GIB))
+    assert fast.tokens_per_s > 2 * slow.tokens_per_s
+
+
+def test_full_disk_is_a_problem():
+    machine = cpu_machine(disk=100 * 2**20)
+    plan = plan_run(Recipe(), QWEN3_06B, machine)
+    assert not plan.fits
+    assert any("disk" in problem for problem in plan.problems)
+    with pytest.raises(NoSpaceError, match="disk"):
+        refuse_unfit(plan)
+
+
+def test_unified_memory_is_the_systems_memory():
+    machine = gpu_machine("NVIDIA GB10", 0, unified=True, ram=120 * GIB)
+    plan = plan_run(Recipe(), LLAMA_8B, machine)
+    assert plan.memory_total_bytes == 120 * GIB
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "precision", "expected"),
+    [
+        ("auto", (8, 9), "auto", (True, "bf16")),
+        ("auto", (7, 5), "auto", (True, "fp32")),
+        ("cpu", (8, 9), "auto", (False, "fp32")),
+        ("auto", (8, 9), "fp32", (True, "fp32")),
+    ],
+)
+def test_device_and_precision_are_chosen_as_training_does(kind, capability, precision, expected):
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, capability=capability)
+    recipe = Recipe(devices=DevicesSection(kind=kind), train=TrainSection(precision=precision))
+    device = planned_device(recipe, machine)
+    assert (device.cuda, device.precision) == expected
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    recipe = Recipe(devices=DevicesSection(gpus=[3]))
+    with pytest.raises(UsageError, match="GPU 3"):
+        plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))

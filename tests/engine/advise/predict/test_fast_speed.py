@@ -1,0 +1,138 @@
+"""The fast engine's predicted times against an H100's, and what they go by."""
+
+import pytest
+
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
+from burnish_engine.advise.predict.fast_speed import fast_seconds, link_gb_s
+from burnish_engine.bench.shapes import shape
+from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
+from burnish_engine.contract.recipe.recipe import Recipe
+
+SPAN = 660.0  # of a token of documents with a median of 181 tokens, spread as those of the bench
+H100 = GpuFacts(
+    index=0, name="NVIDIA H100 80GB HBM3", pcie=PcieFacts(to_gpu_gb_s=54.0, from_gpu_gb_s=54.0)
+)  # fmt: skip
+
+
+def seconds(name, tokens, layers, *, gpu=H100, nf4=False, precision="bf16", cuda=True, cores=1, span=SPAN, **pieces):
+    spec, one = shape(name), MicroBatchSize(tokens, tokens, bucket=tokens, longest=2048, span=span)
+    plan = {
+        "layers": parse_save_levels(layers, spec.num_layers),
+        "head_rows": head_chunk_tokens(tokens, cuda=cuda),
+    } | pieces
+    run = FastRun(Recipe(), spec, one, cuda=cuda, precision=precision, nf4=nf4, gpu=gpu, cpu_cores=cores)
+    return fast_seconds(run, one, MemoryPlan(**plan))
+
+
+# Milliseconds of a step on one H100, the optimizer included: see tests/bench/LOG.md.
+MEASURED = [
+    ("qwen3-0.6b", 16384, False, "products", 115.8),
+    ("qwen3-0.6b", 16384, False, "rotated", 114.2),
+    ("qwen3-0.6b", 16384, False, "all", 113.8),
+    ("qwen3-0.6b", 4096, False, "products", 30.0),
+    ("llama-3.2-1b", 16384, False, "products", 165.6),
+    ("qwen3-4b", 16384, True, "narrow:29,products", 620.2),
+    ("qwen3-4b", 16384, True, "offloaded+narrow:30,products", 589.3),
+    ("qwen3-4b", 16384, True, "offloaded+narrow:32,products", 588.7),
+    ("qwen3-4b", 16384, True, "offloaded+offloaded+narrow:27,products", 604.4),
+    ("qwen3-4b", 16384, True, "offloaded+offloaded+narrow:30,products", 608.7),
+    ("qwen3-4b", 16384, True, "offloaded:24,narrow:4,products", 747.3),
+]
+
+
+@pytest.mark.parametrize(("name", "tokens", "nf4", "layers", "measured"), MEASURED)
+def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
+    assert 1000 * seconds(name, tokens, layers, nf4=nf4) == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "tile", "chunk", "measured"), [(15104, 2048, 2048, 2123), (58368, 8192, 4096, 15407)]
+)
+def test_long_documents_that_were_measured_are_predicted(tokens, tile, chunk, measured):
+    """Attention is most of the longer one's time, and reaches more of the device than with short documents."""
+    away = {
+        "embedding_on_host": True,
+        "head_on_host": True,
+        "mlp_rows": tile,
+        "head_rows": chunk,
+        "span": float(tokens),
+    }
+    found = seconds("llama-3.1-8b", tokens, "input:31,attention", nf4=True, **away)
+    assert 1000 * found == pytest.approx(measured, rel=0.05)
+
+
+def test_mixes_are_put_in_the_order_that_was_measured():
+    mixes = [(layers, measured) for name, _, _, layers, measured in MEASURED if name == "qwen3-4b"]
+    measured = [layers for layers, _ in sorted(mixes, key=lambda one: one[1])]
+    predicted = sorted(measured, key=lambda layers: seconds("qwen3-4b", 16384, layers, nf4=True))
+    assert measured[-3:] == predicted[-3:]
+    assert set(measured[:2]) == set(predicted[:2])
+
+
+def test_each_level_is_slower_than_the_one_before_where_the_link_is_fast():
+    times = [seconds("qwen3-4b", 8192, level) for level in LEVEL_NAMES if level not in {"offloaded", "host", "input"}]
+    assert times == sorted(times)
+    assert seconds("qwen3-4b", 8192, "host:30,attention") == pytest.approx(times[-1], rel=0.01)
+
+
+def test_a_slow_link_makes_the_device_wait():
+    slow = H100.model_copy(update={"pcie": PcieFacts(to_gpu_gb_s=6.0, from_gpu_gb_s=6.0)})
+    fast, late = (seconds("qwen3-4b", 8192, "host:30,attention", gpu=gpu) for gpu in (H100, slow))
+    assert late > 1.5 * fast
+    moved = 30 * 8192 * (2560 + 4096 + 16) * 2
+    assert late > 2 * moved / 6e9
+    assert seconds("qwen3-4b", 8192, "attention", gpu=slow) == seconds("qwen3-4b", 8192, "attention")
+
+
+def test_tiles_and_small_chunks_cost_a_little():
+    whole = seconds("llama-3.1-8b", 32768, "attention")
+    large = seconds("llama-3.1-8b", 32768, "attention", mlp_rows=8192)
+    small = seconds("llama-3.1-8b", 32768, "attention", mlp_rows=1024)
+    assert whole < large < 1.01 * whole
+    assert large < small < 1.08 * whole
+    assert small < seconds("llama-3.1-8b", 32768, "attention", mlp_rows=1024, head_rows=256) < 1.1 * small
+
+
+def test_tiles_in_4_bits_share_what_was_unpacked():
+    """So tiles cost no more in 4 bits than in 16, and a matrix that is needed twice backward is unpacked once."""
+    whole, small = (seconds("llama-3.1-8b", 32768, "attention", nf4=True, mlp_rows=rows) for rows in (0, 1024))
+    plain = [seconds("llama-3.1-8b", 32768, "attention", mlp_rows=rows) for rows in (0, 1024)]
+    assert small - whole == pytest.approx(plain[1] - plain[0], rel=1e-6)
+    kept, narrow = (seconds("llama-3.1-8b", 2048, level, nf4=True) for level in ("products", "narrow"))
+    again = [seconds("llama-3.1-8b", 2048, level) for level in ("products", "narrow")]
+    assert narrow - kept == pytest.approx(again[1] - again[0], rel=1e-6)
+
+
+def test_a_head_in_host_memory_comes_with_every_chunk():
+    here = seconds("llama-3.1-8b", 4096, "products")
+    chunks = [
+        seconds("llama-3.1-8b", 4096, "products", embedding_on_host=True, head_on_host=True, head_rows=rows)
+        for rows in (4096, 256)
+    ]
+    head = 128256 * 4096 * 2 / 54e9
+    assert chunks[0] < here + 2 * head
+    assert chunks[1] - here == pytest.approx(2 * 16 * head, rel=0.15)
+
+
+def test_a_processor_goes_by_its_cores():
+    few, many = (seconds("smollm2-135m", 1024, "products", cuda=False, gpu=None, cores=cores) for cores in (2, 8))
+    assert many < few < 4.2 * many
+    again = seconds("smollm2-135m", 1024, "attention", cuda=False, gpu=None, cores=2)
+    assert 1.1 * few < again < 1.5 * few
+
+
+@pytest.mark.parametrize(
+    ("pcie", "low", "high"),
+    [
+        (PcieFacts(to_gpu_gb_s=54.4, from_gpu_gb_s=53.1), 53.1, 53.1),
+        (PcieFacts(generation=1, width=16, best_generation=5, best_width=16), 50, 55),
+        (PcieFacts(generation=4, width=8), 12, 15),
+        (PcieFacts(), 8, 13),
+        (None, 8, 13),
+    ],
+)
+def test_the_link_is_as_measured_or_as_card_and_slot_allow(pcie, low, high):
+    assert low <= link_gb_s(pcie) <= high

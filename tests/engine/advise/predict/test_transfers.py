@@ -1,0 +1,78 @@
+"""Copies to host memory and back beside the layers' work: what is hidden, and what is waited for."""
+
+import numpy as np
+import pytest
+
+from burnish_engine.advise.predict.transfers import AHEAD, IN_FLIGHT, PIECE_BYTES, backward_seconds, forward_seconds
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.models.decoder import streamed_matrix
+from burnish_engine.models.host_memory import offloader
+
+
+def forward(compute, copies):
+    return forward_seconds(np.full((1, len(copies)), compute), np.array([copies], dtype=float))[0]
+
+
+def backward(compute, copies, ahead=2):
+    made = np.array([copies], dtype=float)
+    return backward_seconds(np.full((1, len(copies)), compute), made, np.full((1, len(copies)), ahead))[0]
+
+
+def layers(*copies):
+    """One tensor a layer."""
+    return [(copy,) for copy in copies]
+
+
+def test_without_copies_only_the_layers_count():
+    assert forward(2.0, layers(0, 0, 0)) == backward(2.0, layers(0, 0, 0)) == 6.0
+
+
+def test_a_link_that_keeps_up_costs_nothing_but_the_last_and_the_first():
+    assert forward(2.0, layers(1.5, 1.5, 0)) == 6.0
+    assert forward(2.0, layers(1.5, 1.5, 1.5)) == 6.0 + 1.5
+    assert backward(2.0, layers(1.5, 1.5, 0)) == 6.0
+    assert backward(2.0, layers(1.5, 1.5, 1.5)) == 6.0 + 1.5
+
+
+def test_a_slow_link_sets_the_pace():
+    many = layers(*[3.0] * 50)
+    assert forward(1.0, many) == 1.0 + 50 * 3.0
+    assert backward(1.0, many) == 50 * 3.0 + 1.0
+
+
+def test_two_tensors_may_be_on_their_way_before_the_device_waits():
+    # After layers 0 and 1 copies are under way until 11 and 21; the third waits for the first of them.
+    slow = layers(10.0, 10.0, 10.0, 0, 0, 0, 0)
+    assert forward(1.0, slow) == max(11.0 + 4.0, 31.0)
+    assert forward(1.0, layers(10.0, 10.0, 0, 0, 0, 0, 0)) == 21.0
+
+
+def test_what_is_asked_for_earlier_arrives_earlier():
+    lowest = layers(5.0, 0, 0, 0)
+    # Layers 3 and 2 need 2 s each; the lowest is asked for when layer 2 begins, or layer 1.
+    assert backward(2.0, lowest, ahead=2) == 2.0 + 5.0 + 2.0
+    assert backward(2.0, lowest, ahead=1) == 4.0 + 5.0 + 2.0
+
+
+def test_by_turns_is_better_than_one_after_the_other():
+    by_turns = [(4.0,) if layer % 2 == 0 else (0.0,) for layer in range(20)]
+    in_a_row = [(4.0,)] * 10 + [(0.0,)] * 10
+    assert forward(2.0, by_turns) < forward(2.0, in_a_row) + 1e-9
+    assert backward(2.0, by_turns) < backward(2.0, in_a_row)
+
+
+def test_plans_do_not_touch_each_other():
+    rng = np.random.default_rng(0)
+    compute, copies = rng.random((5, 12)), rng.random((5, 12, 2)) * rng.integers(0, 2, (5, 12, 2))
+    ahead = rng.integers(1, 3, (5, 12))
+    alone = [backward_seconds(compute[i : i + 1], copies[i : i + 1], ahead[i : i + 1])[0] for i in range(5)]
+    assert backward_seconds(compute, copies, ahead) == pytest.approx(alone)
+    alone = [forward_seconds(compute[i : i + 1], copies[i : i + 1])[0] for i in range(5)]
+    assert forward_seconds(compute, copies) == pytest.approx(alone)
+
+
+def test_the_limits_are_those_of_the_engine():
+    assert streamed_matrix.PIECE_BYTES == PIECE_BYTES
+    assert offloader._IN_FLIGHT == IN_FLIGHT
+    assert dict(zip(LEVEL_NAMES, AHEAD, strict=True))["host"] == offloader._AHEAD
+    assert dict(zip(LEVEL_NAMES, AHEAD, strict=True))["offloaded"] == offloader._FURTHER_AHEAD["gate_up_TJ"]

@@ -1,0 +1,306 @@
+"""The recipe an expert would write: for each machine, target and dataset."""
+
+import pytest
+
+from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
+from burnish_engine.advise.plan.plan import plan_run
+from burnish_engine.advise.suggest.settings import learning_rate
+from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model, suggest
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe.recipe_file import parse_recipe
+
+from support.advice import (
+    CHATS,
+    CPU_16,
+    CPU_24,
+    DESKTOP,
+    DESKTOP_4060,
+    DOCUMENTS,
+    GIB,
+    H100,
+    H200,
+    LAPTOP,
+    PHONE,
+    RTX_2080,
+    TINY,
+    dataset,
+    machine,
+    recorded,
+)
+
+MACHINES = {
+    name: recorded(name) for name in ("laptop_4060", "pair_4090", "pair_3090_nvlink", "single_5090", "unified_gb10")
+} | {"desktop_4060": DESKTOP_4060, "h100": H100, "h200": H200, "cpu_16": CPU_16, "cpu_24": CPU_24}
+TARGETS = {"phone": PHONE, "laptop": LAPTOP, "desktop": DESKTOP}
+DATASETS = {"none": None, "tiny": TINY, "chats": CHATS, "documents": DOCUMENTS}
+
+
+ANSWERS = {}
+
+
+def ask(where, target=LAPTOP, data=None, *, model=None, here=(), **wish):
+    """A suggestion; each is made once."""
+    question = repr((where, target, data, model, sorted(here), wish))
+    if question not in ANSWERS:
+        chosen = chosen_model(model, catalog(), here) if model else None
+        wished = TrainingGoal(target=target, data=["/d/a.jsonl"], dataset=data, model=chosen, **wish)
+        ANSWERS[question] = suggest(where, catalog(), wished, here=here)
+    return ANSWERS[question]
+
+
+def recipe_of(suggestion):
+    return parse_recipe(suggestion.recipe)
+
+
+def reasons(suggestion):
+    return {choice.key: choice.reason for choice in suggestion.choices}
+
+
+EVERY_PAIR = [
+    pytest.param(*names, id="-".join(names), marks=() if turn in {one, one + 6} else pytest.mark.long)
+    for one, where in enumerate(MACHINES)
+    for turn in range(12)
+    for names in [(where, list(TARGETS)[turn % 3], list(DATASETS)[turn % 4])]
+]
+"""Each machine twice, each target with each dataset; the rest before a release."""
+
+
+@pytest.mark.parametrize(("where", "target", "data"), EVERY_PAIR)
+def test_every_suggestion_is_a_valid_recipe_that_fits_with_a_reason_a_choice(where, target, data):
+    suggestion = ask(MACHINES[where], TARGETS[target], DATASETS[data])
+    recipe = recipe_of(suggestion)
+    assert suggestion.plan.fits, suggestion.plan.problems
+    assert suggestion.plan.memory_bytes < 0.95 * suggestion.plan.memory_free_bytes
+    assert recipe.model.path == suggestion.model
+    document = recipe.model_dump()
+    for choice in suggestion.choices:
+        section, key = choice.key.split(".")
+        value = document[section][key]
+        joined = ", ".join(map(str, value)) if isinstance(value, list) else ""
+        assert choice.value in {
+            joined,
+            str(value),
+            str(value).lower(),
+            f"{value:g}" if isinstance(value, float) else "",
+        }
+        assert choice.reason.endswith(".")
+        assert ". " not in choice.reason.removesuffix("."), choice.reason
+    assert len({choice.key for choice in suggestion.choices}) == len(suggestion.choices) >= 12
+    assert len(recipe.export.quants) == 1
+    assert recipe.target.kind == target
+
+
+@pytest.mark.parametrize("where", ["no_gpu", "driver_not_loaded", "library_missing", "cpu_16", "cpu_24"])
+def test_without_a_gpu_the_model_is_small_and_the_reason_is_said(where):
+    machine = MACHINES.get(where) or recorded(where)
+    suggestion = ask(machine)
+    name = EMBEDDED if suggestion.model == "embedded" else suggestion.model
+    assert find_model(name).parameters < 1_000_000_000
+    assert any("GPU" in warning for warning in suggestion.warnings)
+    # A GPU that does not answer must not stop a run that was meant for the processor.
+    assert recipe_of(suggestion).devices.kind == ("cpu" if machine.gpu_problem else "auto")
+
+
+def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
+    suggestion = ask(H100, data=TINY)
+    recipe = recipe_of(suggestion)
+    assert 3 <= recipe.train.epochs <= 5
+    assert recipe.adapter.rank <= 8
+    assert recipe.train.micro_batch_tokens * recipe.train.accumulation <= 2048
+    assert suggestion.plan.steps >= 50
+    assert recipe.data.max_length == 512
+    assert recipe.data.validation_share == 0.1
+    assert recipe.train.warmup_share >= 0.05
+
+
+def test_the_large_dataset_gets_large_steps_one_pass_and_more_rank():
+    suggestion = ask(H100, data=CHATS)
+    recipe = recipe_of(suggestion)
+    assert recipe.train.epochs == 1
+    assert recipe.adapter.rank >= 32
+    assert 8_192 <= recipe.train.micro_batch_tokens * recipe.train.accumulation <= 32_768
+    assert suggestion.plan.steps > 300
+    held = round(recipe.data.validation_share * 50_000)
+    assert 300 <= held <= 1_000
+
+
+def test_alpha_keeps_the_scale_that_the_learning_rate_is_made_for():
+    huge = dataset(2_000_000, [(256, 2_000_000)])
+    for data in (TINY, CHATS, huge):
+        adapter = recipe_of(ask(H200, data=data)).adapter
+        root = adapter.rank**0.5 if adapter.method == "rslora" else adapter.rank
+        assert adapter.alpha / root == pytest.approx(2.0)
+    assert adapter.method == "rslora"
+
+
+def test_long_documents_keep_their_length_where_memory_allows():
+    small, large = ask(MACHINES["laptop_4060"], data=DOCUMENTS), ask(H200, data=DOCUMENTS)
+    assert recipe_of(large).data.max_length >= 16_384
+    assert recipe_of(small).data.max_length >= 16_384
+    assert set(small.plan.memory_plan.layers) & {"offloaded", "narrow", "attention", "host"}
+    assert find_model(small.model).parameters < find_model(large.model).parameters / 4
+    chosen = ask(MACHINES["laptop_4060"], data=DOCUMENTS, model="Qwen/Qwen3-8B")
+    assert recipe_of(chosen).data.max_length < 16_384
+    assert "memory" in reasons(chosen)["data.max_length"]
+    assert any("are cut" in warning for warning in chosen.warnings)
+
+
+def test_a_card_of_8_gb_trains_4b_and_more_in_4_bits_and_says_why():
+    for where in (DESKTOP_4060, MACHINES["laptop_4060"]):
+        suggestion = ask(where, data=CHATS)
+        recipe = recipe_of(suggestion)
+        assert 3.5e9 < find_model(suggestion.model).parameters < 8.5e9
+        assert recipe.model.quantize == "nf4"
+        assert "4 bits" in reasons(suggestion)["model.quantize"]
+        assert "4 bits" in reasons(suggestion)["model.path"]
+        whole = recipe.model_copy(update={"model": recipe.model.model_copy(update={"quantize": "none"})})
+        assert not plan_run(whole, find_model(suggestion.model).spec, where).fits
+
+
+def test_16_bits_are_kept_where_they_fit():
+    for suggestion in (ask(H100), ask(DESKTOP_4060, model="Qwen/Qwen3-0.6B"), ask(CPU_16)):
+        assert recipe_of(suggestion).model.quantize == "none"
+        assert "model.quantize" not in reasons(suggestion)
+
+
+def test_4_bits_are_suggested_for_a_chosen_model_that_fits_only_so():
+    suggestion = ask(MACHINES["pair_4090"], DESKTOP, model="Qwen/Qwen3-14B")
+    assert suggestion.plan.fits
+    assert recipe_of(suggestion).model.quantize == "nf4"
+
+
+def test_projections_under_other_names_get_their_adapters():
+    suggestion = ask(H100, model="microsoft/Phi-4-mini-instruct")
+    assert recipe_of(suggestion).adapter.targets == ["auto"]
+    assert suggestion.plan.coverage.text in reasons(suggestion)["adapter.targets"]
+    assert suggestion.plan.coverage.share_text == "100 %"
+
+
+def test_how_the_memory_is_used_is_left_to_the_plan():
+    for where in (MACHINES["laptop_4060"], MACHINES["pair_4090"], H100, CPU_16):
+        suggestion = ask(where, data=CHATS)
+        recipe = recipe_of(suggestion)
+        assert not recipe.train.recompute
+        assert recipe.memory.layers == "auto"
+        assert suggestion.plan.memory_bytes <= suggestion.plan.memory_budget_bytes
+
+
+def test_the_plain_engine_recomputes_only_where_the_run_does_not_fit_without():
+    suggestion = ask(RTX_2080, data=DOCUMENTS)
+    recipe = recipe_of(suggestion)
+    assert suggestion.plan.memory_plan is None
+    assert recipe.train.recompute
+    assert "train.recompute" in reasons(suggestion)
+    kept = recipe.model_copy(update={"train": recipe.train.model_copy(update={"recompute": False})})
+    plan = plan_run(kept, find_model(suggestion.model).spec, RTX_2080)
+    assert plan.memory_bytes > 0.9 * plan.memory_free_bytes
+
+
+def test_larger_models_learn_slower():
+    rates = [learning_rate(width) for width in (576, 1024, 2048, 4096, 8192)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1e-3
+    assert learning_rate(4096) == pytest.approx(3e-4)
+
+
+def test_precision_follows_the_device():
+    assert recipe_of(ask(H100)).train.precision == "bf16"
+    assert recipe_of(ask(RTX_2080)).train.precision == "fp32"
+    assert recipe_of(ask(CPU_16)).train.precision == "fp32"
+    assert recipe_of(ask(CPU_16.model_copy(update={"bf16_cpu": True}))).train.precision == "bf16"
+
+
+def test_of_several_gpus_the_one_with_the_most_free_memory_is_used():
+    suggestion = ask(recorded("unlike_3060_4090"))
+    gpus = {gpu.index: gpu.name for gpu in recorded("unlike_3060_4090").gpus}
+    assert "4090" in gpus[recipe_of(suggestion).devices.gpus[0]]
+    assert "one GPU" in reasons(suggestion)["devices.gpus"]
+    assert "devices.gpus" not in reasons(ask(H100))
+
+
+def test_memory_held_by_others_makes_the_suggestion_smaller():
+    gpu = H100.gpus[0]
+    busy = H100.model_copy(update={"gpus": [gpu.model_copy(update={"vram_free_bytes": 4 * GIB})]})
+    free_size = find_model(ask(H100).model).parameters
+    assert find_model(ask(busy).model).parameters < free_size / 2
+
+
+def test_a_model_that_has_to_be_fetched_is_said_with_its_command_and_what_can_start_now():
+    text = " ".join(ask(H100).warnings)
+    assert "burnish models fetch Qwen/Qwen3-8B" in text
+    assert "--model embedded" in text
+    assert "burnish models fetch" not in " ".join(ask(H100, here={"Qwen/Qwen3-8B"}).warnings)
+
+
+def test_the_download_counts_as_disk():
+    fetched = ask(H100, here={"Qwen/Qwen3-8B"}).plan.disk_bytes
+    assert ask(H100).plan.disk_bytes - fetched == pytest.approx(16.4e9, rel=0.01)
+
+
+def test_a_chosen_model_is_kept_even_where_another_would_be_better():
+    suggestion = ask(H100, model="qwen3-0.6b", data=TINY)
+    assert suggestion.model == "Qwen/Qwen3-0.6B"
+    assert suggestion.plan.fits
+    assert reasons(suggestion)["model.path"] == "You chose it."
+
+
+def test_a_chosen_model_that_cannot_be_trained_says_what_can():
+    suggestion = ask(MACHINES["laptop_4060"], model="Qwen/Qwen3-14B")
+    assert not suggestion.plan.fits
+    assert "cannot be trained here" in suggestion.warnings[0]
+    other = suggestion.warnings[0].rpartition("--model ")[2]
+    assert ask(MACHINES["laptop_4060"], model=other).plan.fits
+
+
+def test_a_chosen_model_too_large_for_the_target_says_so():
+    suggestion = ask(H100, PHONE, model="Qwen/Qwen3-8B")
+    assert suggestion.plan.fits
+    assert any("more than the" in warning and "phone" in warning for warning in suggestion.warnings)
+
+
+def test_where_nothing_fits_the_suggestion_says_so():
+    suggestion = ask(machine(ram_gib=2, cores=2))
+    assert not suggestion.plan.fits
+    assert suggestion.plan.problems
+    assert "No model of the catalog fits" in suggestion.warnings[0]
+
+
+def test_licenses_gates_and_missing_export_are_said():
+    gated = " ".join(ask(H100, model="meta-llama/Llama-3.1-8B-Instruct").warnings)
+    assert "gated" in gated
+    assert "Community License" in gated
+    assert "not for commercial use" in " ".join(ask(H100, model="Qwen/Qwen2.5-3B-Instruct").warnings)
+    assert "qwen3_moe" in " ".join(ask(H100, model="Qwen/Qwen3-30B-A3B").warnings)
+
+
+def test_the_embedded_model_needs_no_download():
+    suggestion = ask(CPU_24, model="embedded", data=TINY)
+    assert suggestion.model == "embedded"
+    assert not any("fetch" in warning for warning in suggestion.warnings)
+
+
+def test_an_unknown_model_is_refused():
+    with pytest.raises(UsageError, match="not on this machine"):
+        ask(H100, model="Nobody/Nothing-1B")
+
+
+def test_validation_files_leave_all_rows_to_training():
+    suggestion = ask(H100, data=CHATS, validation=["/d/held.jsonl"])
+    assert recipe_of(suggestion).data.validation_files == ["/d/held.jsonl"]
+    assert "data.validation_share" not in reasons(suggestion)
+
+
+def test_very_little_data_and_very_long_runs_are_said():
+    assert any("teach a form" in text for text in ask(H100, data=dataset(30, [(256, 30)])).warnings)
+    assert any("hours" in text for text in ask(CPU_24, data=CHATS, model="Qwen/Qwen3-0.6B").warnings)
+    assert any("No data" in text for text in ask(H100).warnings)
+
+
+def test_checkpoints_come_about_every_ten_minutes_and_evaluations_about_ten_times():
+    suggestion = ask(MACHINES["laptop_4060"], data=CHATS)
+    recipe, plan = recipe_of(suggestion), suggestion.plan
+    step_s = plan.seconds / plan.steps
+    assert 300 < recipe.train.checkpoint_every * step_s < 1_200
+    assert 8 <= plan.steps / recipe.evaluation.every <= 12
+    short = recipe_of(ask(H100, data=TINY))
+    assert short.train.checkpoint_every <= ask(H100, data=TINY).plan.steps / 2 + 1

@@ -1,0 +1,157 @@
+"""Recipes: what people write is read, refused or explained."""
+
+import json
+import tomllib
+
+import pytest
+
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.recipe.recipe import Recipe, sections
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_file import (
+    dump_recipe,
+    load_recipe,
+    parse_recipe,
+    recipe_hash,
+    recipe_schema,
+    reference_page,
+)
+from burnish_engine.contract.recipe.recipe_train import unused_settings_note
+
+
+@pytest.mark.parametrize("comments", [False, True])
+def test_what_is_written_is_read_back(comments):
+    recipe = parse_recipe('[train]\nepochs = 3\n[data]\nfiles = ["a é.jsonl"]\n[target]\nkind = "phone"\n')
+    assert parse_recipe(dump_recipe(recipe, comments=comments)) == recipe
+
+
+def test_the_empty_recipe_is_all_defaults():
+    assert parse_recipe("") == Recipe()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[train]\nlerning_rate = 1e-4\n", ["train.lerning_rate", "did you mean train.learning_rate"]),
+        ("[adapter]\nlearning_rate = 1e-4\n", ["adapter.learning_rate", "did you mean train.learning_rate"]),
+        ("[trian]\nepochs = 1\n", ["trian", "did you mean train"]),
+        ("[target]\nzzz = 1\n", ["target.zzz", "known here", "ram_gib"]),
+        ("[adapter]\nrank = 0\n", ["adapter.rank = 0", "greater than or equal to 1"]),
+        ("[adapter]\nrank = 4096\n", ["adapter.rank = 4096", "256"]),
+        ('[adapter]\nrank = "many"\n', ["adapter.rank", "many", "integer"]),
+        ('[train]\nschedule = "cosinus"\n', ["train.schedule", "cosinus", "'cosine'"]),
+        ("[data]\nmax_length = 4096\n", ["data.max_length (4096)", "micro_batch_tokens (2048)"]),
+        ("[devices]\ngpus = [0, 1]\n", ["devices", "exactly one GPU"]),
+        ('[train]\noptimizer = "adam8"\n', ["train.optimizer", "adam8", "'paged_adamw8bit'"]),
+        (
+            '[adapter]\nmethod = "full"\n[model]\nquantize = "nf4"\n',
+            ['adapter.method = "full" trains every weight', 'model.quantize = "nf4"', 'set that to "none"'],
+        ),
+        ("version = 9\n", ["version 9", "reads version 1"]),
+        ("[train\n", ["not valid TOML", "line 1"]),
+        ('[export]\nquants = ["Q9_Z"]\n', ["export.quants.0", "Q9_Z", "Q8_0"]),
+    ],
+)
+def test_mistakes_are_named_with_value_and_remedy(text, words):
+    with pytest.raises(UsageError) as caught:
+        parse_recipe(text)
+    message = str(caught.value)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    "columns", [["x"], ["=x"], ["prompt="], ["color=x"], ["prompt=a", "prompt=b"], ["prompt=a", "b"]]
+)
+def test_columns_that_are_no_pairs_are_refused_before_any_data_is_read(tmp_path, columns):
+    path = tmp_path / "recipe.toml"
+    path.write_text(f"version = 1\n[data]\ncolumns = {columns!r}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="columns"):
+        load_recipe(path)
+
+
+def test_columns_that_a_person_chose_are_kept_in_the_recipe(tmp_path):
+    path = tmp_path / "recipe.toml"
+    chosen = Recipe(data=DataSection(shape="kto", columns=["conversation=talk = 1", "label=thumb"]))
+    path.write_text(dump_recipe(chosen), encoding="utf-8")
+    assert load_recipe(path).data == chosen.data
+
+
+def test_settings_that_training_every_weight_has_no_use_for():
+    full = parse_recipe('[adapter]\nmethod = "full"\n').adapter
+    assert unused_settings_note(full) == ""
+    assert unused_settings_note(full.model_copy(update={"rank": 8})) == (
+        'With adapter.method = "full" every weight is trained: adapter.rank does not apply.'
+    )
+    assert "adapter.alpha, adapter.dropout and adapter.targets do not apply" in unused_settings_note(
+        full.model_copy(update={"alpha": 1.0, "dropout": 0.1, "targets": ["q_proj"]})
+    )
+    assert unused_settings_note(parse_recipe("[adapter]\nrank = 8\n").adapter) == ""
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(UsageError, match="2 problems"):
+        parse_recipe("[train]\nepochs = -1\nlerning_rate = 1\n")
+
+
+def test_paths_are_taken_from_the_recipes_folder(tmp_path):
+    folder = tmp_path / "mein Ordner é"
+    folder.mkdir()
+    (folder / "r.toml").write_text('[data]\nfiles = ["d.jsonl"]\n[model]\npath = "base"\n', encoding="utf-8")
+    recipe = load_recipe(folder / "r.toml")
+    assert recipe.data.files == [str(folder / "d.jsonl")]
+    assert recipe.model.path == str(folder / "base")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe[\x00", b'name = "\xe9"\n'])
+def test_a_recipe_in_another_encoding_is_refused(tmp_path, content):
+    (tmp_path / "r.toml").write_bytes(content)
+    with pytest.raises(UsageError, match="UTF-8"):
+        load_recipe(tmp_path / "r.toml")
+
+
+def test_a_missing_recipe_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no recipe"):
+        load_recipe(tmp_path / "none.toml")
+
+
+def test_keys_that_came_later_leave_the_hash_of_older_runs_as_it_was():
+    """The hash of the first release's defaults, as its runs wrote them; a run of another hash cannot be resumed."""
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    first = f'[adapter]\ntargets = {json.dumps(targets)}\n[data]\noverlong = "truncate"\n'
+    assert recipe_hash(parse_recipe(first)) == "c79374d5a1865ad05f9f2ccfb2c9d3d6f4ce1eb703a2c49cdc4393487c264aa8"
+    assert recipe_hash(parse_recipe("[export]\nimportance = false")) != recipe_hash(parse_recipe(""))
+
+
+def test_hash_follows_values_not_layout():
+    assert recipe_hash(parse_recipe("[train]\nepochs=2.0")) == recipe_hash(parse_recipe("# x\n[train]\nepochs =  2\n"))
+    assert recipe_hash(parse_recipe("[train]\nepochs=3")) != recipe_hash(parse_recipe(""))
+
+
+def test_reference_lists_every_key_once():
+    page = reference_page()
+    for name, model in sections().items():
+        assert f"## `[{name}]`" in page
+        section = page.split(f"## `[{name}]`")[1].split("\n## ")[0]
+        for key in model.model_fields:
+            assert section.count(f"| `{key}` |") == 1
+    assert "≥ 1 ≤ 256" in page  # adapter.rank
+
+
+def test_schema_refuses_unknown_keys_and_is_json():
+    schema = json.loads(json.dumps(recipe_schema()))
+    assert schema["additionalProperties"] is False
+    assert schema["$defs"]["AdapterSection"]["properties"]["rank"]["maximum"] == 256
+
+
+def test_the_commented_recipe_explains_each_key():
+    text = dump_recipe(Recipe(), comments=True)
+    assert tomllib.loads(text)["train"]["epochs"] == 2.0
+    assert "# Rank of the update. [dimensions]" in text
+
+
+def test_the_page_in_the_repository_is_the_printed_one(assets):
+    """After changing a recipe field: burnish recipe reference > assets/guide/recipe-reference.md."""
+    assert (assets / "guide" / "recipe-reference.md").read_text(encoding="utf-8") == reference_page()

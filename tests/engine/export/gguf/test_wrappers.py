@@ -1,0 +1,119 @@
+"""The language model of a larger model leaves in every form: GGUF, merged folder, adapter, a whole model of its own."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from gguf import GGUFReader
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from burnish_engine.advise.facts.catalog import find_model
+from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
+from burnish_engine.export.weights.folders import export_adapter, export_safetensors
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.wrapper import WRAPPERS
+from burnish_engine.models.transformers_path.plain import load_adapter, load_base
+from burnish_engine.train.plain.whole_model import WholeModel
+
+from support.catalog_models import save_wrapped, small_checkpoint
+from support.export import CPU, edit_json, gguf_kl, make_adapter, tuned_model, write_16_bit
+from support.sentencepiece import save_sentencepiece
+
+IDS = list(range(5, 60))
+MISTRAL = {
+    "model_type": "mistral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 16,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "sliding_window": None,
+    "vocab_size": 720, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["gemma3", "mistral3"])
+def base(request, tmp_path_factory):
+    """A small Gemma 3 4B, and a small Mistral 3, each with its part for images."""
+    folder = tmp_path_factory.mktemp("whole") / request.param
+    if request.param == "gemma3":
+        return open_model(str(small_checkpoint(find_model("google/gemma-3-4b-it"), folder)))
+    save_sentencepiece(folder, "first")
+    return open_model(str(save_wrapped(folder, "mistral3", MISTRAL)))
+
+
+@pytest.fixture(scope="module")
+def adapter(base, tmp_path_factory):
+    return make_adapter(base, tmp_path_factory.mktemp("whole-adapter") / "adapter")
+
+
+def whole_model(folder):
+    """The model with all its parts, as transformers loads it."""
+    from transformers import AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+
+
+@torch.no_grad()
+def logits(model):
+    return model(input_ids=torch.tensor([IDS])).logits[0]
+
+
+def test_the_gguf_is_the_language_model(base, adapter, tmp_path):
+    path = write_16_bit(base, adapter, tmp_path)
+    assert not [tensor.name for tensor in GGUFReader(path).tensors if tensor.name.startswith(("v.", "mm."))]
+    assert gguf_kl(path, tuned_model(base, adapter), IDS[:40]) < 1e-4
+
+
+def test_the_gguf_equals_that_of_the_language_model_alone(base, tmp_path):
+    alone = tmp_path / "alone"
+    WholeModel(base, "fp32", CPU).save(alone)
+    whole, text = (GGUFReader(write_16_bit(source, None, tmp_path, name=name)) for name, source in
+                   (("whole", base), ("text", open_model(str(alone)))))  # fmt: skip
+    assert {one.name: one.data.tobytes() for one in whole.tensors} == {
+        one.name: one.data.tobytes() for one in text.tensors
+    }
+
+
+def test_an_exported_adapter_fits_the_whole_model(base, adapter, tmp_path):
+    from peft import PeftModel
+
+    out = export_adapter(adapter, tmp_path / "out", base.wrapper)
+    tuned = PeftModel.from_pretrained(whole_model(base.folder), str(out)).eval()
+    wanted = logits(load_adapter(load_base(base, "fp32", CPU), adapter).eval())
+    torch.testing.assert_close(logits(tuned), wanted, rtol=0, atol=1e-5)
+    assert not [name for name, _ in tuned.named_parameters() if "lora" in name and "vision" in name]
+    with tuned.disable_adapter():
+        assert float((logits(tuned) - wanted).abs().max()) > 1e-2
+
+
+def test_a_merged_folder_stays_the_whole_model(base, adapter, tmp_path):
+    fine = tmp_path / "fine"  # in fp32, so that merging rounds nothing
+    shutil.copytree(base.folder, fine)
+    whole_model(base.folder).save_pretrained(fine)
+    shutil.copy(base.folder / "config.json", fine)
+    edit_json(fine / "config.json", dtype="float32")
+    source = open_model(str(fine))
+    out = export_safetensors(source, adapter, tmp_path / "out", shard_bytes=100_000)
+    merged, tuned = whole_model(out), load_adapter(load_base(source, "fp32", CPU), adapter).eval()
+    torch.testing.assert_close(logits(merged), logits(tuned), rtol=0, atol=1e-4)
+    before = load_file(fine / "model.safetensors")
+    index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
+    assert index.keys() == before.keys()
+    others = [name for name in before if WRAPPERS[base.folder.name].text_name(name) is None]
+    assert others
+    for name in others:
+        with safe_open(out / index[name], framework="pt") as file:
+            assert torch.equal(file.get_tensor(name), before[name])
+
+
+def test_an_adapter_as_gguf_names_the_language_models_tensors(base, adapter, tmp_path):
+    path = export_adapter_gguf(base, adapter, tmp_path, "x")
+    names = {tensor.name for tensor in GGUFReader(path).tensors}
+    assert "blk.0.attn_q.weight.lora_a" in names
+    assert all(name.startswith("blk.") for name in names)
+
+
+def test_a_model_whose_every_weight_was_trained_is_a_language_model(base, tmp_path):
+    WholeModel(base, "bf16", CPU).save(tmp_path / "out")
+    saved = open_model(str(tmp_path / "out"))
+    assert saved.wrapper is None
+    assert saved.spec == base.spec
+    torch.testing.assert_close(logits(load_base(saved, "fp32", CPU)), logits(load_base(base, "fp32", CPU)))

@@ -1,0 +1,114 @@
+"""Every family of the catalog that GGUF files are made of: BOS stands once, and replies end where the model's do."""
+
+import pytest
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from burnish_engine.advise.facts.catalog import catalog
+from burnish_engine.chat.prompt import chat_ids, gguf_chat_ids, gguf_template, render
+from burnish_engine.export.gguf.families import FAMILIES
+from burnish_engine.export.gguf.write import plan_gguf, write_gguf
+from burnish_engine.export.verify.fidelity import check_tokens, reply_of
+from burnish_engine.export.verify.reference import compute_reference, render_probes
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.gguf.gguf_runtime import GgufModel
+from burnish_engine.models.transformers_path.plain import load_base
+
+from support.chat_templates import CHATML, SPECIAL, TEMPLATES
+from support.export import CPU, byte_level
+from support.small_families import PUBLISHED, make_small
+from support.tiny import conversations
+
+LFM2 = "{{- bos_token -}}" + CHATML
+LLAMA3 = TEMPLATES["llama3"][0]
+TURNS = {
+    # name: published configuration, template, BOS, EOS, whether the tokenizer adds BOS, token that ends a turn
+    "SmolLM2": ("HuggingFaceTB/SmolLM2-135M", *TEMPLATES["smollm"], False, "<|im_end|>"),
+    "SmolLM3": ("HuggingFaceTB/SmolLM3-3B", CHATML, None, "<|im_end|>", False, "<|im_end|>"),
+    "Qwen2.5": ("Qwen/Qwen2.5-0.5B", *TEMPLATES["qwen2.5"], False, "<|im_end|>"),
+    "Qwen3": ("Qwen/Qwen3-0.6B", *TEMPLATES["qwen3"], False, "<|im_end|>"),
+    "Llama 3": ("meta-llama/Llama-3.2-1B", *TEMPLATES["llama3"], True, "<|eot_id|>"),
+    "Llama 3, eom": (
+        "meta-llama/Llama-3.2-1B", LLAMA3.replace("<|eot_id|>", "<|eom_id|>"), "<|begin_of_text|>",
+        "<|end_of_text|>", True, "<|eom_id|>",
+    ),
+    "Mistral": ("mistralai/Mistral-7B-Instruct-v0.3", *TEMPLATES["mistral"], True, "</s>"),
+    "Gemma 3": ("google/gemma-3-270m", *TEMPLATES["gemma"], True, "<end_of_turn>"),
+    "Phi": ("microsoft/Phi-4-mini-instruct", *TEMPLATES["phi"], False, "<|end|>"),
+    "LFM2": ("LiquidAI/LFM2-350M", LFM2, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),
+    "DeepSeek distilled": ("Qwen/Qwen2.5-0.5B", *TEMPLATES["deepseek"], True, "<｜end▁of▁sentence｜>"),
+}  # fmt: skip
+CHAT = [{"role": "user", "content": "My lamp is broken?"}]
+REPLY = "Fix the lamp."
+
+
+def tokenizer_of(template, bos, eos, adds_bos):
+    """Makes a byte-BPE tokenizer that knows the special tokens a template writes."""
+
+    def make(folder):
+        written = [token for token in (*SPECIAL, "<|eom_id|>") if token in template or token in (bos, eos)]
+        specials = dict.fromkeys([*written, *filter(None, (bos, eos))])
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer, tokenizer.decoder = byte_level("digits"), decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+        tokenizer.train_from_iterator([m["content"] for row in conversations(9) for m in row["messages"]], trainer)
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])
+        if adds_bos:
+            first = (bos, tokenizer.token_to_id(bos))
+            tokenizer.post_processor = TemplateProcessing(single=f"{bos} $A", special_tokens=[first])
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos, pad_token=eos)
+        fast.chat_template = template
+        fast.save_pretrained(folder)
+        return fast
+
+    return make
+
+
+def learn(source, ids):
+    """Train until the row is known by heart; saved in place of the random weights."""
+    model = load_base(source, "fp32", CPU)
+    model.requires_grad_(True)
+    optimizer, row = torch.optim.AdamW(model.parameters(), lr=3e-3), torch.tensor([ids])
+    for _ in range(80):
+        loss = model(input_ids=row, labels=row).loss
+        if loss.item() < 0.05:
+            break
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.to(torch.bfloat16).save_pretrained(source.folder)
+
+
+def test_all_exported_families_of_the_catalog_are_here():
+    families = {entry.spec.family for entry in catalog()} & set(FAMILIES)
+    assert families <= {PUBLISHED[case[0]]["model_type"] for case in TURNS.values()}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_bos_stands_once_and_replies_end(name, tmp_path):
+    published, template, bos, eos, adds_bos, turn_end = TURNS[name]
+    source = make_small(published, tmp_path / "base", tokenizer=tokenizer_of(template, bos, eos, adds_bos))
+    tokenizer = load_tokenizer(source)
+    prompt = chat_ids(tokenizer, CHAT)
+    if "bos_token" in template:
+        assert prompt.count(tokenizer.bos_token_id) == 1
+    said = tokenizer(REPLY + turn_end, add_special_tokens=False)["input_ids"]
+    learn(source, [*prompt, *said])
+    source = open_model(str(source.folder))
+    probes = render_probes(tokenizer, [CHAT])
+    reference = compute_reference(source, None, tokenizer, [[*prompt, *said]], probes)
+    assert reference.probes[0].reply.stopped
+    plan = plan_gguf(source, MergedWeights(source, None), tokenizer, "x", expected=[], scratch=tmp_path)
+    write_gguf(plan, tmp_path / "x.gguf")
+    with GgufModel(tmp_path / "x.gguf", context=256, threads=1) as model:
+        assert gguf_chat_ids(model, render(gguf_template(model), CHAT)) == prompt
+        assert model.token_text(model.eos) == turn_end
+        checked = check_tokens(model, tokenizer, [], reference)
+        assert (checked.mismatches, checked.problems) == ([], [])
+        reply, problems = reply_of(model, reference.probes)
+    assert (reply.text, reply.stopped, problems) == (reference.probes[0].reply.text, True, [])

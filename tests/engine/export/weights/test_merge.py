@@ -1,0 +1,175 @@
+"""Merging: equal to what PEFT computes, for every method; wrong or unfit parts are refused."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from peft import LoraConfig
+from safetensors.torch import load_file, save_file
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.export.weights.adapter import read_adapter
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.transformers_path.plain import load_base
+
+from support.export import CPU, edit_json, make_adapter, make_model, tuned_model
+
+IDS = torch.arange(40).reshape(1, 40)
+
+
+def merged_logits(source, adapter):
+    weights = MergedWeights(source, adapter)
+    model = load_base(source, "fp32", CPU)
+    state = {tensor.name: tensor.tensor for tensor in weights.stream()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert set(missing) <= {"lm_head.weight"}
+    with torch.no_grad():
+        return model(IDS).logits
+
+
+def check_equal(source, adapter):
+    base, tuned = tuned_model(source, None), tuned_model(source, adapter)
+    with torch.no_grad():
+        wanted, plain = tuned(IDS).logits, base(IDS).logits
+    assert (wanted - plain).abs().max() > 0.05  # the adapter does something
+    torch.testing.assert_close(merged_logits(source, adapter), wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
+def test_every_method_is_merged_as_peft_computes_it(wide, tmp_path, method):
+    check_equal(wide, make_adapter(wide, tmp_path / "adapter", method=method))
+
+
+def test_rank_and_alpha_patterns(wide, tmp_path):
+    config = LoraConfig(
+        r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], use_rslora=True, task_type="CAUSAL_LM",
+        rank_pattern={"layers.1.self_attn.q_proj": 2, "down_proj": 8}, alpha_pattern={"v_proj": 32},
+    )  # fmt: skip
+    check_equal(wide, make_adapter(wide, tmp_path / "adapter", config=config))
+
+
+def test_modules_to_save_and_trained_biases_take_the_place_of_the_base(tmp_path):
+    source = make_model(tmp_path / "base", "llama", attention_bias=True, tie_word_embeddings=False)
+    config = LoraConfig(
+        r=4, target_modules=["q_proj"], modules_to_save=["lm_head"], bias="lora_only", task_type="CAUSAL_LM"
+    )
+    check_equal(source, make_adapter(source, tmp_path / "adapter", config=config))
+
+
+def test_an_adapter_on_the_embedding(tmp_path):
+    source = make_model(tmp_path / "base", "llama", tie_word_embeddings=False)
+    config = LoraConfig(r=4, target_modules=["embed_tokens", "o_proj"], task_type="CAUSAL_LM")
+    check_equal(source, make_adapter(source, tmp_path / "adapter", config=config))
+
+
+def test_a_sharded_base_is_read_tensor_by_tensor(wide, wide_adapter, tmp_path):
+    base = tmp_path / "sharded"
+    load_base(wide, "fp32", CPU).save_pretrained(base, max_shard_size="400KB")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(wide.folder / name, base / name)
+    assert len(list(base.glob("*.safetensors"))) > 2
+    check_equal(open_model(str(base)), wide_adapter)
+
+
+def test_without_an_adapter_nothing_changes(wide):
+    weights = MergedWeights(wide, None)
+    stored = load_file(wide.folder / "model.safetensors")
+    for tensor in weights.stream():
+        assert torch.equal(tensor.tensor, stored[tensor.name].float())
+
+
+def test_bf16_bases_are_summed_in_fp32(wide, wide_adapter, tmp_path):
+    base = tmp_path / "bf16"
+    shutil.copytree(wide.folder, base)
+    load_base(wide, "bf16", CPU).save_pretrained(base)
+    source = open_model(str(base))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    weights = MergedWeights(source, wide_adapter)
+    assert weights.base_dtype(name) == "BF16"
+    update = read_adapter(wide_adapter).updates[name]
+    delta = update.scale * (update.b.double() @ update.a.double())
+    exact = load_file(base / "model.safetensors")[name].double() + delta
+    assert (weights.load(name).double() - exact).abs().max() < 1e-6
+
+
+def test_an_unused_adapter_tensor_is_an_error(wide, wide_adapter):
+    weights = MergedWeights(wide, wide_adapter)
+    weights.load("model.layers.0.self_attn.q_proj.weight")
+    with pytest.raises(SetupError, match="13 tensors of the adapter were not used"):
+        weights.check_all_used()
+
+
+def test_the_adapter_of_another_model_is_refused(wide, tmp_path):
+    other = make_model(tmp_path / "other", "llama", num_hidden_layers=3)
+    adapter = make_adapter(other, tmp_path / "adapter")
+    with pytest.raises(SetupError, match=r"changes 7 tensors that base does not have.*layers\.2"):
+        MergedWeights(wide, adapter)
+    narrow = make_model(tmp_path / "narrow", "llama")
+    with pytest.raises(SetupError, match=r"has the shape \[256, 128\]"):
+        MergedWeights(wide, make_adapter(narrow, tmp_path / "narrow-adapter", targets=["gate_proj"]))
+
+
+def test_parts_that_are_missing_or_of_the_wrong_rank_are_refused(wide, wide_adapter, tmp_path):
+    folder = tmp_path / "adapter"
+    shutil.copytree(wide_adapter, folder)
+    tensors = load_file(folder / "adapter_model.safetensors")
+    first = next(name for name in tensors if name.endswith("lora_B.weight"))
+    save_file({name: value for name, value in tensors.items() if name != first}, folder / "adapter_model.safetensors")
+    with pytest.raises(SetupError, match="A and B are expected"):
+        read_adapter(folder)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    edit_json(folder / "adapter_config.json", r=8)
+    with pytest.raises(SetupError, match="has rank 4 at"):
+        read_adapter(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"init_lora_weights": "pissa"}, "init_lora_weights = pissa"),
+        ({"layer_replication": [[0, 1]]}, "layer_replication"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+    ],
+)
+def test_adapters_that_cannot_be_merged_exactly_are_refused(wide_adapter, tmp_path, change, words):
+    folder = tmp_path / "adapter"
+    shutil.copytree(wide_adapter, folder)
+    edit_json(folder / "adapter_config.json", **change)
+    with pytest.raises(UsageError, match=words):
+        read_adapter(folder)
+
+
+def test_damaged_and_missing_adapters_are_named(wide_adapter, tmp_path):
+    with pytest.raises(SetupError, match="holds no adapter"):
+        read_adapter(tmp_path)
+    folder = tmp_path / "adapter"
+    shutil.copytree(wide_adapter, folder)
+    (folder / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(SetupError, match="cannot be read"):
+        read_adapter(folder)
+
+
+def test_quantized_bases_are_refused(wide, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(wide.folder, base)
+    edit_json(base / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    with pytest.raises(UsageError, match=r"is quantized \(bitsandbytes\)"):
+        MergedWeights(open_model(str(base)), None)
+    shutil.copy(wide.folder / "config.json", base / "config.json")
+    tensors = load_file(base / "model.safetensors")
+    tensors["model.layers.0.mlp.up_proj.weight"] = torch.zeros(4, 4, dtype=torch.uint8)
+    save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UsageError, match=r"up_proj\.weight is U8"):
+        MergedWeights(open_model(str(base)), None)
+
+
+def test_a_base_file_that_is_cut_off_is_named(wide, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(wide.folder, base)
+    whole = (base / "model.safetensors").read_bytes()
+    (base / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SetupError, match="cannot be read"):
+        MergedWeights(replace(wide, folder=base), None)

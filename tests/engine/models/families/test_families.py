@@ -1,0 +1,245 @@
+"""What families say against transformers: every tensor of a checkpoint, and a plain decoder built from nothing else."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch.nn import functional
+from transformers import AutoConfig, AutoModelForCausalLM, Lfm2Config, Qwen3MoeConfig
+
+from burnish_engine.models.checkpoint.source import _read_object
+from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.checkpoint.weights import Checkpoint
+from burnish_engine.models.decoder.rope_tables import rope_table
+from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.families.base import ACTIVATIONS
+
+from support.published import CONFIGS
+from support.tiny_models import SHAPES, load, lora, make
+
+ACTIVATION = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+def opened(folder):
+    spec = decoder_spec(_read_object(folder / "config.json"))
+    return spec, family(spec.family)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_tensor_of_a_checkpoint_has_its_place(shape, tmp_path):
+    spec, entry = opened(make(shape, tmp_path))
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    assert entry.tensors(spec) == saved
+    assert (entry.head_path(spec) is None) == spec.tied_embeddings
+    assert entry.supported(spec) == ""
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_tensor_of_published_models_has_its_place(name):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**CONFIGS[name]))
+    spec = decoder_spec(CONFIGS[name])
+    entry = family(spec.family)
+    real = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    if spec.tied_embeddings:
+        del real["lm_head.weight"]
+    assert entry.tensors(spec) == real
+    assert why_not_fast(CONFIGS[name], spec) == ""
+    for layer, module in zip(spec.layers, model.model.layers, strict=True):
+        window = getattr(module.self_attn, "sliding_window", model.config.__dict__.get("sliding_window"))
+        if spec.family != "llama":
+            assert (spec.sliding_window if layer.kind == "sliding_attention" else None) == window
+        assert layer.rope == bool(getattr(module.self_attn, "use_rope", True))
+        assert module.self_attn.scaling == (spec.attention_scale or spec.head_dim**-0.5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_modules_fill_their_stacks(shape, tmp_path):
+    spec, entry = opened(make(shape, tmp_path))
+    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    rows = {
+        "qkv": query + 2 * key,
+        "o": spec.hidden_size,
+        "gate_up": 2 * spec.intermediate_size,
+        "down": spec.hidden_size,
+    }
+    for layer in range(spec.num_layers):
+        mine = [module for module in entry.modules(spec) if module.layer == layer]
+        assert [stack for stack in rows if any(module.stack == stack for module in mine)] == list(rows)
+        for stack, total in rows.items():
+            end = 0
+            for module in (module for module in mine if module.stack == stack):
+                assert module.first_row == end
+                end += module.rows
+            assert end == total
+
+
+@pytest.mark.parametrize("shape", ["llama", "phi3", "gemma3"])
+def test_peft_adapts_the_same_modules(shape, tmp_path):
+    spec, entry = opened(make(shape, tmp_path / "base"))
+    adapter = lora(tmp_path / "base", tmp_path / "adapter", rank=4)
+    with safe_open(adapter / "adapter_model.safetensors", "pt") as file:
+        found = {name.removeprefix("base_model.model."): file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    assert found == {
+        f"{module.path}.lora_{part}.weight": ([4, module.columns] if part == "A" else [module.rows, 4])
+        for module in entry.modules(spec)
+        for part in "AB"
+    }
+
+
+# -- A decoder of fifty lines from a specification, a family, a rope table and a checkpoint ---------------------------
+
+
+def rms_norm(x, weight, spec):
+    unit = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + spec.rms_norm_eps)
+    return unit * (1.0 + weight if spec.norm_one_plus else weight)
+
+
+def rotate(x, rows):
+    cos, sin = (half[:, None] for half in rows.chunk(2, dim=-1))
+    pairs = cos.shape[-1]
+    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+
+
+def attend(qkv, spec, layer, norms, index):
+    tokens = qkv.shape[0]
+    heads = qkv.view(tokens, -1, spec.head_dim)
+    q, k, v = heads.split((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), dim=1)
+    if spec.qk_norm:
+        q, k = rms_norm(q, norms["q_norm"], spec), rms_norm(k, norms["k_norm"], spec)
+    slides = layer.kind == "sliding_attention"
+    rope = spec.local_rope if slides and spec.local_rope is not None else spec.rope
+    if layer.rope:
+        table = rope_table(rope, spec.head_dim, tokens, "cpu")
+        start = table.long_offset if table.long_above is not None and tokens > table.long_above else 0
+        q, k = (rotate(x, table.table_PR[start : start + tokens]) for x in (q, k))
+    k, v = (x.repeat_interleave(spec.num_heads // spec.num_kv_heads, dim=1) for x in (k, v))
+    scores = torch.einsum("ind,jnd->nij", q, k) * (spec.attention_scale or spec.head_dim**-0.5)
+    distance = index[:, None] - index[None, :]
+    seen = (distance >= 0) & (distance < (spec.sliding_window if slides else tokens))
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+    return torch.einsum("nij,jnd->ind", weights, v).reshape(tokens, -1)
+
+
+def stack(checkpoint, modules, name):
+    parts = [module for module in modules if module.stack == name]
+    weight = torch.full((sum(module.rows for module in parts), parts[0].columns), float("nan"))
+    bias = torch.zeros(weight.shape[0])
+    for module in parts:
+        rows = slice(module.first_row, module.first_row + module.rows)
+        checkpoint.read_into(f"{module.path}.weight", weight[rows])
+        if module.bias:
+            checkpoint.read_into(f"{module.path}.bias", bias[rows])
+    return lambda x: functional.linear(x, weight, bias)
+
+
+def plain_logits(folder, ids):
+    spec, entry = opened(folder)
+    index = torch.arange(len(ids))
+    with Checkpoint(folder) as checkpoint:
+        embedding = checkpoint.read(entry.embedding_path)
+        x = embedding[ids] * spec.embedding_scale
+        vectors = entry.vectors(spec)
+        for number, layer in enumerate(spec.layers):
+            modules = [module for module in entry.modules(spec) if module.layer == number]
+            norms = {one.role: checkpoint.read(f"{one.path}.weight") for one in vectors if one.layer == number}
+            qkv, o, gate_up, down = (stack(checkpoint, modules, name) for name in ("qkv", "o", "gate_up", "down"))
+            attended = o(attend(qkv(rms_norm(x, norms["attention_norm"], spec)), spec, layer, norms, index))
+            x = x + (rms_norm(attended, norms["attention_post_norm"], spec) if spec.sandwich_norms else attended)
+            gate, up = gate_up(rms_norm(x, norms["mlp_norm"], spec)).chunk(2, dim=-1)
+            made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
+            x = x + (rms_norm(made, norms["mlp_post_norm"], spec) if spec.sandwich_norms else made)
+        x = rms_norm(x, checkpoint.read(f"{vectors[-1].path}.weight"), spec)
+        head = entry.head_path(spec)
+        logits = x @ (embedding if head is None else checkpoint.read(head)).T
+    return logits if spec.logit_softcap is None else spec.logit_softcap * torch.tanh(logits / spec.logit_softcap)
+
+
+@pytest.mark.parametrize("tokens", [24, 80])  # within and beyond the window and longrope's original context
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_plain_decoder_gives_transformers_logits(shape, tokens, tmp_path):
+    folder = make(shape, tmp_path, seed=tokens)
+    ids = torch.randint(0, 384, (tokens,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = load(folder)(ids[None]).logits[0]
+        found = plain_logits(folder, ids)
+    assert expected.std() > 0.5
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_more_settings_give_transformers_logits(tmp_path):
+    changed = [
+        make("llama", tmp_path / "biases", attention_bias=True),
+        make("qwen3", tmp_path / "all-biases", attention_bias=True, hidden_act="gelu"),
+        make("gemma3", tmp_path / "capped", final_logit_softcapping=2.0, attention_bias=True),
+        make("smollm3", tmp_path / "local", use_sliding_window=True, sliding_window=8, no_rope_layer_interval=2),
+        make("phi3", tmp_path / "window", sliding_window=8),
+    ]
+    ids = torch.randint(0, 384, (40,), generator=torch.Generator().manual_seed(1))
+    for folder in changed:
+        with torch.no_grad():
+            torch.testing.assert_close(plain_logits(folder, ids), load(folder)(ids[None]).logits[0], atol=1e-4, rtol=0)
+
+
+# -- What is left to the plain path -----------------------------------------------------------------------------------
+
+
+def llama_spec(**changes):
+    return decoder_spec(CONFIGS["meta-llama/Llama-3.2-1B"]).model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"activation": "relu2"}, "uses the activation 'relu2'"),
+        ({"head_dim": 512}, "has heads of 512 numbers"),
+        ({"num_kv_heads": 5}, "has query heads that do not share out"),
+        ({"mlp_bias": True}, "has biases in its feed-forward"),
+        ({"causal": False}, "attends to later tokens"),
+        ({"num_experts": 8}, "is a mixture of experts"),
+        ({"hidden_size": 2044}, "multiples of 8"),
+    ],
+)
+def test_what_the_fast_decoder_does_not_do(changes, reason):
+    assert reason in family("llama").supported(llama_spec(**changes))
+
+
+@pytest.mark.parametrize("kind", ["yarn", "dynamic"])
+def test_ropes_the_fast_decoder_does_not_do(kind):
+    config = {**CONFIGS["Qwen/Qwen3-0.6B"], "rope_scaling": {"rope_type": kind, "factor": 4.0}}
+    assert why_not_fast(config, decoder_spec(config)) == f"uses {kind} rope"
+
+
+def test_why_a_checkpoint_takes_the_plain_path():
+    llama = CONFIGS["meta-llama/Llama-3.2-1B"]
+    stored = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    for quantization, nf4, reason in (
+        (stored, False, "is stored quantized"),
+        (stored, True, ""),
+        ({**stored, "bnb_4bit_quant_type": "fp4"}, True, "is stored quantized"),
+        ({"quant_method": "gptq", "bits": 4}, True, "is stored quantized"),
+        ("nf4", True, "is stored quantized"),
+    ):
+        assert why_not_fast({**llama, "quantization_config": quantization}, llama_spec(), nf4=nf4) == reason
+    assert "drops out" in why_not_fast({**llama, "attention_dropout": 0.1}, llama_spec())
+    wrapper = {"model_type": "gemma3", "text_config": CONFIGS["google/gemma-3-1b-it"]}
+    assert why_not_fast(wrapper, None) == "has parts beside its language model, such as one for images"
+    assert why_not_fast({"model_type": "gpt2"}, None) == "is of the architecture 'gpt2'"
+    for config in (Lfm2Config().to_dict(), Qwen3MoeConfig().to_dict()):
+        assert why_not_fast(config, decoder_spec(config)).startswith("is of the architecture")
+    capped = {**CONFIGS["google/gemma-3-1b-it"], "attn_logit_softcapping": 50.0}
+    assert why_not_fast(capped, decoder_spec(capped)) == "caps its attention scores"
+    assert why_not_fast(capped | {"rope_scaling": {"rope_type": "new"}}, None) == "has settings Burnish does not know"
+
+
+def test_families_load_no_torch():
+    code = "import sys, burnish_engine.models.families; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,36 @@
+"""Which micro-batch of a run takes the most memory."""
+
+import numpy as np
+import pytest
+
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.train.base.stream import BatchStream
+
+
+def document(tokens, learned):
+    return Document(np.arange(tokens, dtype=np.int32), np.arange(tokens) >= tokens - learned, 0, "")
+
+
+def shape(batch):
+    return sorted(int(length) for length in np.diff(batch.boundaries)), batch.supervised_tokens
+
+
+@pytest.fixture
+def stream():
+    rows = [document(60, 5), document(10, 5), document(70, 3), document(29, 9), *[document(8, 1) for _ in range(5)]]
+    return BatchStream(rows, TrainSection(micro_batch_tokens=70))
+
+
+def test_most_tokens_then_most_learned(stream):
+    assert shape(stream.longest(3)) == ([10, 60], 10)
+
+
+def test_padded_most_rows_times_the_longest_one(stream):
+    assert shape(stream.longest(3, padded=True)) == ([8, 8, 8, 8, 8, 29], 14)
+
+
+def test_only_what_the_run_trains_counts(stream):
+    sizes = [stream.tokens(index) for index in range(9)]
+    for count in range(1, 10):
+        assert stream.longest(count).tokens == max(sizes[:count])

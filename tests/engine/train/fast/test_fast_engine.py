@@ -1,0 +1,391 @@
+"""The fast engine as a session uses it: loading, resuming, evaluating, speaking, saving; 4-bit models; loss curves."""
+
+import json
+
+import pytest
+import torch
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe.recipe_file import parse_recipe
+from burnish_engine.contract.run.events import RunStarted
+from burnish_engine.data.prepare import prepare
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.generation.generate import generate_replies
+from burnish_engine.models.transformers_path import plain
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import create_run
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.plain.plain_engine import PlainEngine
+from burnish_engine.train.run import run_training
+
+from support.bitsandbytes_files import save_quantized
+from support.runs import losses, tiny_recipe
+from support.tiny import conversations, write_jsonl
+
+CPU = torch.device("cpu")
+
+
+def changed(recipe, **sections):
+    """The recipe with other settings: section=dict of settings."""
+    updates = {name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()}
+    return recipe.model_copy(update=updates)
+
+
+class Made:
+    """An engine and what it was made from."""
+
+    def __init__(self, recipe, precision="fp32", device=CPU, adapter=None, step=0):
+        self.recipe, self.source = recipe, open_model(recipe.model.path)
+        self.tokenizer = load_tokenizer(self.source)
+        self.data = prepare(recipe, self.tokenizer)
+        self.stream = BatchStream(self.data.train, recipe.train)
+        self.budget = self.stream.budget()
+        self.engine = make_engine(
+            self.source, recipe, self.stream, self.tokenizer, precision=precision, device=device, adapter=adapter
+        )
+        self.engine.start(step, self.budget.steps, self.budget.micro_batches)
+
+    def steps(self, count):
+        """Results of so many further steps."""
+        for _ in range(count):
+            self.engine.queue_step()
+        return list(self.engine.results(wait=True))
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make engines over the tiny recipe: (settings of the recipe, sections, options of `Made`) -> Made."""
+    made = []
+
+    def make(settings=None, sections=None, **options):
+        recipe = changed(tiny_recipe(tmp_path, **settings or {}), **sections or {})
+        made.append(Made(recipe, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.engine.close()
+
+
+def test_it_trains_what_the_plain_engine_trains(make):
+    """Losses, gradient norms, counts and held-out losses of both, without dropout."""
+    sections = {"adapter": {"dropout": 0.0}}
+    fast, slow = make(sections=sections), make(sections=sections | {"train": {"engine": "plain"}})
+    assert isinstance(fast.engine, FastEngine)
+    assert isinstance(slow.engine, PlainEngine)
+    held = fast.data.validation
+    assert fast.engine.held_out_loss(held, 256) == pytest.approx(slow.engine.held_out_loss(held, 256), rel=1e-5)
+    for one, other in zip(fast.steps(6), slow.steps(6), strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-3)
+        for name in ("step", "micro_batches", "tokens", "supervised", "learning_rate", "taken", "loss_scale"):
+            assert getattr(one, name) == getattr(other, name), name
+    assert fast.engine.held_out_loss(held, 256) == pytest.approx(slow.engine.held_out_loss(held, 256), rel=1e-5)
+
+
+def test_replies_are_those_of_transformers(make, tmp_path):
+    fast = make()
+    fast.steps(4)
+    fast.engine.save_adapter(tmp_path / "adapter")
+    prompts = [fast.tokenizer(text)["input_ids"] for text in ("My lamp is", "The bike number 3 is broken again", "x")]
+    replies = fast.engine.replies(prompts, 12)
+    model = plain.load_adapter(plain.load_base(fast.source, "fp32", CPU), tmp_path / "adapter")
+    assert replies == generate_replies(model, fast.tokenizer, prompts, 12)
+
+
+def test_speaking_and_evaluating_change_nothing(make):
+    quiet, busy = make(), make()
+    expected = quiet.steps(5)
+    found = []
+    for _ in range(5):
+        found += busy.steps(1)
+        busy.engine.held_out_loss(busy.data.validation, 256)
+        busy.engine.replies([[5, 6, 7]], 4)
+    assert [(one.loss, one.grad_norm) for one in found] == [(one.loss, one.grad_norm) for one in expected]
+
+
+MASKED = {"masking": {"kind": "magma"}}
+
+
+@pytest.mark.parametrize("sections", [{}, MASKED, {"masking": {"kind": "skip_update", "share": "pair"}}])
+def test_it_goes_on_from_what_it_saved(make, tmp_path, sections):
+    """Adapter and optimizer carried over to a new engine: the same bits, under dropout and masks too."""
+    whole, begun = make(sections=sections), make(sections=sections)
+    expected = whole.steps(7)
+    begun.steps(3)
+    begun.engine.save_adapter(tmp_path / "adapter")
+    resumed = make(sections=sections, adapter=tmp_path / "adapter", step=3)
+    resumed.engine.restore_optimizer(begun.engine.optimizer_tensors())
+    assert [(one.step, one.loss) for one in resumed.steps(4)] == [(one.step, one.loss) for one in expected[3:]]
+    whole.engine.save_adapter(tmp_path / "whole")
+    resumed.engine.save_adapter(tmp_path / "resumed")
+    files = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("whole", "resumed")]
+    assert files[0] == files[1]
+
+
+def test_masked_matrices_sit_out_steps(make):
+    """Which ones depends on the run's seed and the step alone; always and all the way is no masking."""
+    usual, masked, again = make(), make(sections=MASKED), make(sections=MASKED)
+    other = make({"seed": 1}, sections=MASKED)
+    always = make(sections={"masking": {"kind": "skip_update", "probability": 1.0}})
+    runs = usual, masked, again, other, always
+    moved = []
+    for one in runs:
+        adapter = one.engine.model.adapter
+        for _ in range(3):
+            before = [matrix.clone() for matrix in adapter.matrices]
+            one.steps(1)
+            moved.append([not torch.equal(*pair) for pair in zip(before, adapter.matrices, strict=True)])
+    plain, first, second, seeded, whole = (moved[index : index + 3] for index in range(0, 15, 3))
+    assert all(map(all, plain[1:]))
+    assert first == second != seeded
+    assert 0.2 < sum(map(sum, first)) / sum(map(len, first)) < 0.8
+    assert first[1] != first[2]
+    assert whole == plain
+    assert torch.equal(usual.engine.model.optimizer.param, always.engine.model.optimizer.param)
+
+
+PINNED = {"layers": "narrow,host+attention:2", "mlp_rows": 40, "head_rows": 32}
+
+
+def test_a_pinned_plan_is_carried_out(make):
+    """Other pieces, the same training."""
+    exact = {"adapter": {"dropout": 0.0}}  # pieces drop out differently
+    usual, pinned = make(sections=exact), make(sections=exact | {"memory": PINNED})
+    count = pinned.engine.model.loaded.decoder.spec.num_layers
+    assert pinned.engine.plan.layers == ("narrow", "host", "attention", *["attention"] * count)[:count]
+    assert (pinned.engine.plan.mlp_rows, pinned.engine.plan.head_rows) == (40, 32)
+    for one, other in zip(usual.steps(5), pinned.steps(5), strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+
+
+def test_a_run_goes_on_with_another_plan(make):
+    """From a step on: what was trained stays, the order goes on, and losses are those of that plan."""
+    usual, changing = make(), make()
+    expected = usual.steps(6)
+    found = changing.steps(3)
+    changing.engine.use_plan(MemoryPlan(layers=("attention",) * len(changing.engine.plan.layers), head_rows=64))
+    changing.engine.start(3, changing.budget.steps, changing.budget.micro_batches)
+    found += changing.steps(3)
+    assert [one.step for one in found] == [1, 2, 3, 4, 5, 6]
+    assert [one.loss for one in found] == pytest.approx([one.loss for one in expected], rel=1e-5)
+
+
+def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):
+    """One short training row makes small passes; the held-out rows still fit."""
+    fast = make({"rows": 1, "epochs": 50.0, "max_steps": 2})
+    long = conversations(3, offset=3)
+    for row in long:
+        row["messages"][1]["content"] *= 3
+    write_jsonl(tmp_path / "held.jsonl", long)
+    data = prepare(fast.recipe, fast.tokenizer)
+    longest = max(len(document) for document in data.validation)
+    assert longest > max(layout.capacity for layout in fast.engine._layouts)
+    slow = make({"rows": 1, "epochs": 50.0, "max_steps": 2}, {"train": {"engine": "plain"}})
+    wanted = slow.engine.held_out_loss(data.validation, 256)
+    assert fast.engine.held_out_loss(data.validation, 256) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_targets_that_the_model_lacks_are_told(make):
+    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    (note,) = make(sections={"adapter": {"targets": [*names, "router", "experts"]}}).engine.notes
+    assert "router, experts" in note
+    with pytest.raises(UsageError, match="router"):
+        make(sections={"adapter": {"targets": ["q_proj", "router"]}})
+
+
+def test_coverage_is_counted_on_the_adapter_that_was_made(make):
+    some = make(sections={"adapter": {"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}}).engine.coverage
+    assert {one.kind: one.reached / one.weights for one in some.kinds} == {"attention": 1.0, "feed-forward": 0.0}
+    for engine in ("fast", "plain"):
+        whole = make(sections={"train": {"engine": engine}}).engine.coverage
+        assert [one.reached for one in whole.kinds] == [one.weights for one in whole.kinds]
+
+
+def test_a_failed_capture_is_one_note(make):
+    fast = make()
+    fast.steps(1)
+    fast.engine._trainer.problem = "CUDA graphs could not be captured (why); training goes on without them."
+    told = []
+    for _ in range(3):
+        fast.steps(1)
+        told += [fast.engine.notes.pop(0) for _ in range(len(fast.engine.notes))]
+    assert told == ["CUDA graphs could not be captured (why); training goes on without them."]
+
+
+def test_fp32_is_fp32_whatever_was_switched_on(make):
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = matmul.allow_bf16_reduced_precision_reduction = True
+    make()
+    assert not matmul.allow_tf32
+    assert not matmul.allow_bf16_reduced_precision_reduction
+    matmul.allow_tf32 = True
+    make(sections={"train": {"engine": "plain"}})
+    assert not matmul.allow_tf32
+
+
+def test_recomputing_gives_the_same_losses(make):
+    kept, recomputed = make(), make(sections={"train": {"recompute": True}})
+    assert [one.loss for one in kept.steps(4)] == pytest.approx([one.loss for one in recomputed.steps(4)], rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_16_bits_follow_fp32(make, precision):
+    exact, rounded = make(), make(precision=precision)
+    ours, theirs = ([one.loss for one in each.steps(8)] for each in (rounded, exact))
+    assert ours == pytest.approx(theirs, rel=0.02)
+    assert ours[-1] < ours[0]
+
+
+# 4 bits
+
+
+def test_nf4_on_request_trains_close_to_16_bits(make):
+    sections = {"adapter": {"dropout": 0.0}}
+    exact = make(sections=sections)
+    quantized = make(sections=sections | {"model": {"path": exact.recipe.model.path, "quantize": "nf4"}})
+    assert quantized.engine.notes == []
+    ours, theirs = ([one.loss for one in each.steps(8)] for each in (quantized, exact))
+    assert ours != theirs
+    assert ours == pytest.approx(theirs, rel=0.05)
+    assert ours[-1] < ours[0]
+
+
+def test_a_checkpoint_in_4_bits_simply_trains_and_says_so(make, tmp_path):
+    plain_weights = make(sections={"adapter": {"dropout": 0.0}})
+    folder = save_quantized(plain_weights.source.folder, tmp_path / "quantized")
+    sections = {"adapter": {"dropout": 0.0}}
+    stored = make(sections=sections | {"model": {"path": str(folder), "quantize": "none"}})
+    asked = make(sections=sections | {"model": {"path": str(folder), "quantize": "nf4"}})
+    here = make(sections=sections | {"model": {"path": plain_weights.recipe.model.path, "quantize": "nf4"}})
+    assert stored.engine.notes == ["The model's weights are stored in 4 bits (NF4), so this run is QLoRA."]
+    assert asked.engine.notes == here.engine.notes == []
+    expected = [one.loss for one in here.steps(3)]
+    assert [one.loss for one in stored.steps(3)] == [one.loss for one in asked.steps(3)] == expected
+    prompts = [[5, 6, 7, 8]]
+    assert stored.engine.replies(prompts, 6) == here.engine.replies(prompts, 6)
+
+
+def test_such_a_checkpoint_goes_through_a_whole_run(tmp_path):
+    recipe = tiny_recipe(tmp_path, max_steps=3)
+    folder = save_quantized(tmp_path / "base", tmp_path / "quantized")
+    paths = create_run(changed(recipe, model={"path": str(folder)}), tmp_path / "run")
+    outcome = run_training(paths)
+    assert outcome.exit_code == 0, outcome.message
+    events = list(read_events(paths.events))
+    assert [event.engine for event in events if isinstance(event, RunStarted)] == ["fast"]
+    assert any("QLoRA" in getattr(event, "message", "") for event in events)
+    config = json.loads((paths.adapter / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(folder)
+
+
+def test_damaged_4_bit_weights_end_a_run_with_a_message(make, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    good = make()
+    folder = save_quantized(good.source.folder, tmp_path / "quantized")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.down_proj.weight.absmax"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(SetupError, match=r"down_proj\.weight\.absmax is not in the checkpoint"):
+        make(sections={"model": {"path": str(folder)}})
+
+
+# The embedded model
+
+
+SAMPLE = """
+[model]
+path = "embedded"
+[data]
+files = ['{assets}/samples/bench-notes.train.jsonl']
+validation_files = ['{assets}/samples/bench-notes.heldout.jsonl']
+max_length = 128
+[adapter]
+rank = 8
+alpha = 16
+[devices]
+kind = "{device}"
+[train]
+engine = "{engine}"
+precision = "{precision}"
+epochs = 20.0
+max_steps = {steps}
+micro_batch_tokens = {tokens}
+accumulation = {accumulation}
+learning_rate = 5e-4
+checkpoint_every = 0
+[evaluation]
+max_rows = 1
+[guard]
+probes = {probes}
+"""
+
+
+def curve(tmp_path, name, **settings):
+    """Losses of a run on the embedded model and the sample dataset."""
+    paths = create_run(parse_recipe(SAMPLE.format(**settings)), tmp_path / name)
+    outcome = run_training(paths)
+    assert outcome.exit_code == 0, outcome.message
+    assert next(event.engine for event in read_events(paths.events) if isinstance(event, RunStarted)) == name.split()[0]
+    found = losses(paths)
+    return [found[step] for step in sorted(found)]
+
+
+@pytest.mark.slow
+def test_the_embedded_model_learns_alike_in_both_engines(tmp_path, assets, embedded_model):
+    settings = {
+        "assets": assets, "device": "cpu", "precision": "fp32", "steps": 2, "tokens": 128, "accumulation": 1,
+        "probes": "false",
+    }  # fmt: skip
+    fast = curve(tmp_path, "fast", engine="auto", **settings)
+    slow = curve(tmp_path, "plain", engine="plain", **settings)
+    print(fast, slow)
+    assert len(fast) == 2
+    assert fast == pytest.approx(slow, rel=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_the_embedded_model_learns_alike_on_a_gpu(tmp_path, assets, embedded_model, precision):
+    """A hundred steps; fp16 against the plain engine in fp32, which has none."""
+    settings = {"assets": assets, "device": "cuda", "steps": 100, "tokens": 2048, "accumulation": 1, "probes": "true"}
+    fast = curve(tmp_path, "fast", engine="fast", precision=precision, **settings)
+    other = {"fp16": "fp32"}.get(precision, precision)
+    slow = curve(tmp_path, "plain", engine="plain", precision=other, **settings)
+    smooth, wanted = (torch.tensor(one).unfold(0, 10, 10).mean(1) for one in (fast, slow))
+    print(precision, smooth, wanted)
+    assert smooth.tolist() == pytest.approx(wanted.tolist(), rel=0.01)
+    assert smooth[-1] < smooth[0] - 0.3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_two_runs_on_a_gpu_have_the_same_bits(make, tmp_path, quantize, monkeypatch):
+    """Through the engine, with dropout, accumulation, evaluation, replies and graphs."""
+    captured = []
+    real = MicroBatchStep.capture
+
+    def capture(self, *rest):
+        real(self, *rest)
+        captured.append(self.layout.capacity)
+
+    monkeypatch.setattr(MicroBatchStep, "capture", capture)
+    path, found = tiny_recipe(tmp_path).model.path, []
+    for _ in range(2):
+        settings, sections = {"accumulation": 2, "epochs": 8.0}, {"model": {"path": path, "quantize": quantize}}
+        one = make(settings, sections, precision="bf16", device=torch.device("cuda"))
+        steps = one.steps(4)
+        held = one.engine.held_out_loss(one.data.validation, 256)
+        replies = one.engine.replies([[5, 6, 7], [8, 9]], 6)
+        steps += one.steps(4)
+        found.append(([(step.loss, step.grad_norm) for step in steps], held, replies))
+        assert one.engine.notes == []
+    assert captured
+    assert found[0] == found[1]

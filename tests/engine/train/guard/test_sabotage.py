@@ -1,0 +1,148 @@
+"""Training that goes wrong, in every way there is a check for: the guard ends the run and names what is wrong."""
+
+import pytest
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import GuardReported, StepDone
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import create_run, read_state
+from burnish_engine.train.run import run_training
+
+from support import sabotage
+from support.runs import tiny_recipe
+
+BEFORE, EARLY, LATER, END = "before", "after_warmup", "training", "end"
+BOTH = {
+    sabotage.no_gradient: ("zero_gradient", BEFORE),
+    sabotage.gradient_lost_later: ("zero_gradient", LATER),
+    sabotage.detached_stack: ("detached", BEFORE),
+    sabotage.detached_half: ("detached", EARLY),
+    sabotage.idle_optimizer: ("unchanged", EARLY),
+    sabotage.no_rate: ("learning_rate", LATER),
+    sabotage.rate_lost_on_the_way: ("unchanged", EARLY),
+    sabotage.nudged_base: ("base_changed", END),
+    sabotage.nudged_norm: ("base_changed", EARLY),
+    sabotage.unused_adapter: ("same_output", None),
+    sabotage.adapter_lost_at_the_end: ("same_output", END),
+    sabotage.zero_loss: ("zero_loss", LATER),
+    sabotage.zero_loss_in_the_pass: ("zero_loss", BEFORE),
+    sabotage.constant_loss: ("constant_loss", LATER),
+    sabotage.no_labels: ("no_targets", BEFORE),
+    sabotage.no_labels_later: ("no_targets", None),
+    sabotage.unshifted_labels: ("labels", BEFORE),
+    sabotage.twice_shifted_labels: ("labels", BEFORE),
+    sabotage.labels_shifted_by_the_engine: ("labels", BEFORE),
+    sabotage.labels_unshifted_by_the_engine: ("labels", BEFORE),
+    sabotage.end_stripped_from_labels: ("end_token", BEFORE),
+    sabotage.padded_rows: ("padding", BEFORE),
+    sabotage.padding_learned_by_the_engine: ("padding", BEFORE),
+    sabotage.padding_counted: ("padding", LATER),
+    sabotage.padding_counted_as_learned: ("padding", LATER),
+    sabotage.merged_documents: ("leak", BEFORE),
+    sabotage.documents_merged_by_the_engine: ("leak", BEFORE),
+}
+IN_THE_DATA = (  # before any engine: of these each is tried in one of them
+    sabotage.no_labels, sabotage.no_labels_later, sabotage.unshifted_labels, sabotage.twice_shifted_labels,
+    sabotage.end_stripped_from_labels, sabotage.padded_rows, sabotage.merged_documents,
+)  # fmt: skip
+CASES = [(engine, spoil) for engine in ("fast", "plain") for spoil in BOTH if spoil not in IN_THE_DATA]
+CASES += [(("fast", "plain")[index % 2], spoil) for index, spoil in enumerate(IN_THE_DATA)]
+SHIFTED = {"unshifted_labels", "twice_shifted_labels", "labels_shifted_by_the_engine", "labels_unshifted_by_the_engine"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("sabotage")
+
+
+@pytest.fixture
+def run(folder, monkeypatch, request):
+    """Run the tiny recipe with something spoiled: (engine, sabotage, settings) -> paths and outcome."""
+    count = iter(range(99))
+
+    def run(engine, spoil, extra="", **settings):
+        name = request.node.name.replace("/", "-")
+        settings = {"max_steps": 12, "epochs": 9.0, "checkpoint_every": 0, **settings}
+        recipe = tiny_recipe(folder, engine=f'"{engine}"', extra=extra, **settings)
+        paths = create_run(recipe, folder / f"{name} {next(count)}")
+        with monkeypatch.context() as patch:
+            spoil(patch, engine)
+            return paths, run_training(paths)
+
+    return run
+
+
+def reports(paths):
+    return [event for event in read_events(paths.events) if isinstance(event, GuardReported)]
+
+
+@pytest.mark.parametrize(("engine", "spoil"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_the_guard_names_what_is_wrong(run, engine, spoil):
+    check, when = BOTH[spoil]
+    paths, outcome = run(engine, spoil)
+    last = reports(paths)[-1]
+    assert (last.check, last.verdict) == (check, "not_training"), last.sentence
+    assert when in (None, last.when)
+    assert outcome.exit_code == ExitCode.DIVERGED
+    assert outcome.message == f"{last.sentence} {last.cause} {last.remedy}"
+    state, card = read_state(paths), read_card(paths)
+    assert state.verdict == card.guard.sentence == last.sentence
+    assert (card.guard.check, card.guard.cause, card.guard.remedy) == (check, last.cause, last.remedy)
+    assert check not in card.guard.passed
+    assert not paths.adapter.exists()
+    assert last.sentence.startswith("The labels are shifted by one") == (spoil.__name__ in SHIFTED)
+
+
+def test_an_adapter_taken_out_of_training_is_detached(run):
+    paths, outcome = run("plain", sabotage.frozen_by_mistake)
+    assert outcome.exit_code == ExitCode.DIVERGED
+    assert reports(paths)[-1].check == "detached"
+    assert "layers.0.mlp.up_proj" in outcome.message
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_rows_without_an_end_are_a_warning(run, engine):
+    """They can be learned; the model will not stop by itself."""
+    paths, outcome = run(engine, sabotage.end_never_learned, max_steps=4)
+    assert outcome.exit_code == ExitCode.DONE
+    assert {(event.check, event.verdict) for event in reports(paths)} == {("end_token", "suspicious")}
+    assert read_card(paths).guard.check == "end_token"
+
+
+def test_an_adapter_that_reaches_something_else_than_planned_is_a_warning(run):
+    paths, outcome = run("fast", sabotage.other_layers_planned, max_steps=2)
+    assert outcome.exit_code == ExitCode.DONE
+    assert {(event.check, event.verdict) for event in reports(paths)} == {("coverage", "suspicious")}
+    assert "convolution" in read_card(paths).guard.sentence
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_without_probes_the_steps_alone_tell_much(run, engine):
+    for spoil, check in ((sabotage.no_gradient, "zero_gradient"), (sabotage.zero_loss_in_the_pass, "zero_loss")):
+        paths, outcome = run(engine, spoil, extra="[guard]\nprobes = false\n")
+        assert outcome.exit_code == ExitCode.DIVERGED
+        assert reports(paths)[-1].check == check
+
+
+def test_a_run_may_be_told_to_go_on(run):
+    paths, outcome = run("fast", sabotage.no_gradient, extra='[guard]\naction = "warn"\n', max_steps=4)
+    assert outcome.exit_code == ExitCode.DONE
+    assert {event.verdict for event in reports(paths)} == {"not_training"}
+    assert {event.check for event in reports(paths)} == {"zero_gradient"}  # which explains the others
+    assert read_state(paths).verdict.startswith("There is no gradient")
+
+
+def test_a_run_may_be_told_not_to_look(run):
+    paths, outcome = run("fast", sabotage.no_gradient, extra='[guard]\naction = "off"\n', max_steps=4)
+    assert outcome.exit_code == ExitCode.DONE
+    assert reports(paths) == []
+    assert read_card(paths).guard is None
+
+
+def test_a_short_run_is_judged_at_its_end(run):
+    for spoil, check in ((sabotage.no_rate, "learning_rate"), (sabotage.idle_optimizer, "unchanged")):
+        paths, outcome = run("fast", spoil, max_steps=2)
+        assert outcome.exit_code == ExitCode.DIVERGED, check
+        assert (reports(paths)[-1].check, reports(paths)[-1].when) == (check, "end")
+        assert len([event for event in read_events(paths.events) if isinstance(event, StepDone)]) == 2

@@ -1,0 +1,51 @@
+"""What cannot fit is refused before it is loaded; the prediction is recorded either way."""
+
+import pytest
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import PhaseChanged, PlanMade, Warned
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import create_run
+from burnish_engine.train.lifecycle import fit
+from burnish_engine.train.run import run_training
+
+from support.machines import cpu_machine
+from support.runs import losses, tiny_recipe
+
+
+def events_of(paths, kind):
+    return [event for event in read_events(paths.events) if isinstance(event, kind)]
+
+
+@pytest.fixture
+def full_memory(monkeypatch):
+    """A machine whose memory is taken."""
+    machine = cpu_machine(ram=2**28)
+    monkeypatch.setattr(fit, "probe", lambda: machine.model_copy(update={"ram_free_bytes": 2**20}))
+
+
+def test_a_run_that_does_not_fit_is_refused_with_figures(tmp_path, full_memory):
+    paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
+    outcome = run_training(paths)
+    assert outcome.exit_code is ExitCode.DOES_NOT_FIT
+    assert "free" in outcome.message
+    assert not losses(paths)
+    assert not events_of(paths, PlanMade)[0].fits
+    assert "training" not in [event.phase for event in events_of(paths, PhaseChanged)]
+
+
+def test_anyway_trains_and_warns(tmp_path, full_memory):
+    paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
+    outcome = run_training(paths, anyway=True)
+    assert outcome.exit_code is ExitCode.DONE
+    assert len(losses(paths)) == 2
+    assert any(event.code == "plan" and "free" in event.message for event in events_of(paths, Warned))
+
+
+def test_the_prediction_is_recorded_for_comparison(tmp_path):
+    paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
+    assert run_training(paths).exit_code is ExitCode.DONE
+    (plan,) = events_of(paths, PlanMade)
+    assert plan.fits
+    assert plan.memory_bytes > 0
+    assert plan.tokens_per_s > 0

@@ -1,0 +1,158 @@
+"""Kill the engine at any moment, resume, and get the uninterrupted run's losses and adapter, to the bit, under dropout.
+
+Both engines, also with matrices that sit out steps; every optimizer under the long mark. That each optimizer's state is
+restored to the bit is test_optimizer_runs.py's.
+"""
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+
+from burnish_engine.contract.run.events import RunStarted
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import create_run, read_state, summarize
+
+from support.runs import EngineServer, evaluations, losses, tiny_recipe
+from support.shelf import OPTIMIZERS, rate_of
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
+
+A_FEW = [("adamw", "fast", True, 1), ("muon", "fast", False, 1), ("adamw8bit", "plain", False, 1)]
+A_HUNDRED = [
+    ("adamw", "fast", False, 10), ("adamw", "fast", True, 6), ("adamw", "plain", False, 6),
+    *((name, "fast", True, 7) for name in OPTIMIZERS[1:]),
+    *((name, "plain", name == "muon", 6) for name in OPTIMIZERS[1:]),
+]  # fmt: skip
+assert sum(case[-1] for case in A_HUNDRED) == 100
+_IN_SAVES = 0.3  # of the kills, in the middle of writing a checkpoint
+_IN_STEPS = 0.4  # after some step; the others at any time, which mostly is while modules and model are loaded
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """An engine that starts fast, with a home of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BURNISH_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        made = EngineServer()
+    yield made
+    made.close()
+
+
+def recipe_of(folder, name, engine, masked):
+    settings = {"optimizer": f'"{name}"', "engine": f'"{engine}"', "learning_rate": rate_of(name)}
+    extra = '[masking]\nkind = "magma"\n' if masked else ""
+    recipe = tiny_recipe(
+        folder, rows=40, epochs=2.5, accumulation=2, weight_decay=0.1, warmup_share=0.4, extra=extra, **settings
+    )
+    assert recipe.adapter.dropout > 0
+    if "8bit" in name:  # smaller matrices keep their moments in fp32
+        recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"rank": 64})})
+    return recipe
+
+
+@pytest.mark.parametrize(("name", "engine", "masked", "kills"), A_FEW)
+def test_a_kill_resumes_to_the_uninterrupted_run(tmp_path, server, name, engine, masked, kills):
+    kill_and_resume(tmp_path, server, recipe_of(tmp_path, name, engine, masked), engine, kills)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "engine", "masked", "kills"), A_HUNDRED)
+def test_a_hundred_kills_resume_to_the_uninterrupted_runs(tmp_path, server, name, engine, masked, kills):
+    moments = kill_and_resume(tmp_path, server, recipe_of(tmp_path, name, engine, masked), engine, kills)
+    assert len(moments) > 1  # the kills really hit different moments
+
+
+ON_A_GPU = [
+    ("adamw", "fast", False, 3), ("adamw", "fast", True, 2), ("adamw8bit", "fast", False, 1), ("muon", "fast", True, 1),
+    ("lion", "fast", False, 1), ("schedule_free", "fast", False, 1), ("adamw", "plain", False, 1),
+]  # fmt: skip
+assert sum(case[-1] for case in ON_A_GPU) == 10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "engine", "masked", "kills"), ON_A_GPU)
+def test_ten_kills_on_a_gpu_resume_to_the_uninterrupted_runs(tmp_path, server, name, engine, masked, kills):
+    recipe = recipe_of(tmp_path, name, engine, masked)
+    recipe = recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"kind": "cuda"})})
+    kill_and_resume(tmp_path, server, recipe, engine, kills)
+
+
+def kill_and_resume(folder, server, recipe, engine, kills):
+    """Kill a run so many times, each time anew; returns the moments at which it was."""
+    whole = create_run(recipe, folder / "whole")
+    server.start(whole)
+    began = time.monotonic()
+    assert server.wait() == 0, read_state(whole).message
+    duration = time.monotonic() - began
+    expected = found_in(whole)
+    assert engines(whole) == {engine}
+    assert len(expected[0]) > 8
+
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    moments, number = set(), 0
+    while number < kills:
+        paths = create_run(recipe, folder / f"killed {number} {chance.random()}")
+        pid = server.start(paths)
+        where = chance.random()
+        if where < _IN_SAVES:
+            wait_for_save(paths, skip=chance.randrange(4), delay_s=chance.random() * 0.01)
+        elif where < _IN_SAVES + _IN_STEPS:
+            wait_for_step(paths, chance.randrange(len(expected[0])), delay_s=chance.random() * 0.05)
+        else:
+            time.sleep(chance.random() * duration)
+        with suppress(ProcessLookupError):  # it may have finished just now
+            os.kill(pid, signal.SIGKILL)
+        if server.wait() == 0:
+            assert found_in(paths) == expected  # it was done already, which does not count
+            continue
+        number += 1
+        moment = summarize(paths).state.phase, len(losses(paths))
+        moments.add(moment)
+        print("killed at", *moment)
+        if read_state(paths).status == "running":
+            assert summarize(paths).status == "interrupted"
+        server.start(paths)
+        assert server.wait() == 0, f"seed {seed}, kill {number}: {read_state(paths).message}"
+        assert found_in(paths) == expected, f"seed {seed}, kill {number}, at {moment}"
+        assert engines(paths) == {engine}
+    return moments
+
+
+def found_in(paths):
+    """Losses, held-out losses and the adapter's bytes."""
+    adapter = (paths.adapter / "adapter_model.safetensors").read_bytes()
+    return losses(paths), evaluations(paths), adapter
+
+
+def engines(paths):
+    """Which engines trained a run."""
+    return {event.engine for event in read_events(paths.events) if isinstance(event, RunStarted)}
+
+
+def wait_for_step(paths, steps, *, delay_s):
+    """Return so long after this many steps, or when the run is over."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(losses(paths)) < steps:
+        if read_state(paths).status in ("finished", "failed"):
+            return
+        time.sleep(0.005)
+    time.sleep(delay_s)
+
+
+def wait_for_save(paths, *, skip, delay_s):
+    """Return while a checkpoint is being written (after `skip` finished ones)."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        done = len(list(paths.checkpoints.glob("step-*"))) if paths.checkpoints.exists() else 0
+        if done >= min(skip, 2) and paths.checkpoints.exists() and list(paths.checkpoints.glob(".*.partial")):
+            time.sleep(delay_s)
+            return
+        if read_state(paths).status in ("finished", "failed"):
+            return

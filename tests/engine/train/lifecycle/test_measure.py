@@ -1,0 +1,192 @@
+"""What runs take is measured, kept, and corrects the predictions of the next ones."""
+
+import pytest
+import torch
+
+from burnish_engine.advise.facts.past_runs import past_runs
+from burnish_engine.contract.errors import DivergedError, ExitCode
+from burnish_engine.contract.facts.advice import PlanBasis
+from burnish_engine.contract.paths import past_runs_file
+from burnish_engine.contract.run.events import PlanMade, RunEnded, RunMeasurement, RunStarted, StepDone, Warned
+from burnish_engine.hardware.host.peak_memory import held_bytes
+from burnish_engine.runs.control import send
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.store import create_run
+from burnish_engine.train import session
+from burnish_engine.train.lifecycle import progress
+from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.run import run_training
+
+from support.runs import tiny_recipe
+
+MIB, GIB = 2**20, 2**30
+BASIS = PlanBasis(
+    device="NVIDIA GeForce RTX 4060, 8 GiB", engine="fast", kind="bf16", memory={"base weights": 9}, tokens_per_s=10.0
+)
+
+
+class Card:
+    """What torch and the driver say of a card, bytes."""
+
+    def __init__(self, monkeypatch):
+        self.allocated = self.reserved = self.peak = self.held = 0
+        self.now, self.asked = 0.0, 0
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: self.allocated)
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: self.reserved)
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: self.peak)
+
+    def measure(self):
+        return Measure(torch.device("cuda", 0), held=self._ask, clock=lambda: self.now)
+
+    def _ask(self):
+        self.asked += 1
+        return self.held
+
+
+@pytest.fixture
+def card(monkeypatch):
+    return Card(monkeypatch)
+
+
+def test_the_peak_of_the_process_is_torchs_and_what_it_holds_beside(card):
+    measure = card.measure()
+    card.allocated, card.reserved, card.peak, card.held = 4 * GIB, 3 * GIB, 5 * GIB, 3 * GIB + 500 * MIB
+    assert measure.beside() == 500 * MIB
+    taken = measure.taken()
+    assert taken.process_bytes == 5 * GIB + 500 * MIB, "the driver was not asked at the peak, torch knows it"
+    assert (taken.allocated_bytes, taken.reserved_bytes) == (4 * GIB, 5 * GIB)
+
+
+@pytest.mark.parametrize("held", [None, 0, GIB, 40 * GIB])
+def test_a_figure_that_cannot_be_ours_is_not_used(card, held):
+    measure = card.measure()
+    card.reserved = card.peak = 2 * GIB
+    card.held = held
+    assert measure.beside() is None
+    assert measure.taken().process_bytes == 0
+
+
+def test_the_driver_is_asked_now_and_then(card):
+    measure = card.measure()
+    for _ in range(100):
+        card.now += 0.02
+        measure.step(10, 0.02)
+    assert 3 <= card.asked <= 5
+
+
+def test_speed_is_the_median_without_the_first_steps(card):
+    measure = card.measure()
+    for seconds in (50.0, 20.0, 10.0, 1.0, 1.0, 1.0, 30.0):
+        assert measure.taken().tokens_per_s is None
+        measure.step(100, seconds)
+    assert measure.taken().tokens_per_s == 100.0
+
+
+def measured(engine="fast", steps=9):
+    made = Measure(torch.device("cpu"))
+    made.engine = engine
+    for _ in range(steps):
+        made.step(100, 1.0)
+    return made
+
+
+def test_what_was_taken_is_kept_with_what_was_predicted():
+    assert measured().keep(BASIS, RunMeasurement(process_bytes=7, reserved_bytes=6, tokens_per_s=90.0), "stopped")
+    (kept,) = past_runs()
+    assert kept.memory == {"base weights": 9}
+    assert (kept.device, kept.engine, kept.kind, kept.outcome) == (BASIS.device, "fast", "bf16", "stopped")
+    assert (kept.process_bytes, kept.reserved_bytes, kept.measured_tokens_per_s, kept.steps) == (7, 6, 90.0, 9)
+
+
+def test_what_is_not_comparable_is_not_kept():
+    smaller = measured()
+    smaller.not_as_planned()
+    nothing, taken = measured(steps=0), RunMeasurement(process_bytes=7)
+    assert not smaller.keep(BASIS, taken, "finished")
+    assert not nothing.keep(BASIS, taken, "stopped")
+    assert not measured("plain").keep(BASIS, taken, "finished")
+    assert not measured().keep(None, taken, "finished")
+    assert not measured().keep(BASIS, RunMeasurement(process_bytes=2**60), "finished")
+    assert past_runs() == ()
+
+
+def events_of(paths, kind):
+    return [event for event in read_events(paths.events) if isinstance(event, kind)]
+
+
+def train(folder, name, **changes):
+    paths = create_run(tiny_recipe(folder, **{"max_steps": 8, **changes}), folder / name)
+    return paths, run_training(paths)
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_runs_correct_the_next_prediction(tmp_path, engine):
+    for name in ("first", "second"):
+        paths, outcome = train(tmp_path, name, engine=f'"{engine}"')
+        assert outcome.exit_code is ExitCode.DONE
+    (plan,), (ended,) = events_of(paths, PlanMade), events_of(paths, RunEnded)
+    assert plan.basis.engine == events_of(paths, RunStarted)[0].engine == engine
+    assert plan.basis.runs == 0
+    assert plan.memory_bytes == sum(plan.basis.memory.values())
+    assert ended.measured.process_bytes >= max(event.process_bytes for event in events_of(paths, StepDone)) > 0
+    assert [kept.steps for kept in past_runs()] == [8, 8]
+    paths, _ = train(tmp_path, "third", engine=f'"{engine}"')
+    (corrected,) = events_of(paths, PlanMade)
+    assert corrected.basis.runs == 2
+    assert corrected.basis.memory == plan.basis.memory
+    assert corrected.memory_bytes != plan.memory_bytes
+    assert corrected.tokens_per_s != plan.tokens_per_s
+    speeds = sorted(kept.measured_tokens_per_s for kept in past_runs()[:2])
+    least, most = 0.2 * plan.tokens_per_s, 5 * plan.tokens_per_s
+    assert max(min(speeds[0], most), least) * 0.99 <= corrected.tokens_per_s <= max(min(speeds[1], most), least) * 1.01
+
+
+def test_a_run_that_failed_is_not_kept(tmp_path, monkeypatch):
+    def diverge(self, result):
+        self.measure.step(result.tokens, result.seconds)
+        raise DivergedError("It diverged.", "Lower the learning rate.")
+
+    monkeypatch.setattr(session.Session, "_record", diverge)
+    paths, outcome = train(tmp_path, "wild")
+    assert outcome.exit_code is ExitCode.DIVERGED
+    assert events_of(paths, RunEnded)[0].measured.process_bytes > 0
+    assert not past_runs_file().exists()
+
+
+def test_a_resumed_run_is_not_kept_a_second_time(tmp_path):
+    paths = create_run(tiny_recipe(tmp_path, max_steps=8, checkpoint_every=2), tmp_path / "run")
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 4:
+            send(paths, "stop")
+
+    assert run_training(paths, listener=stop).exit_code is ExitCode.STOPPED
+    assert [kept.outcome for kept in past_runs()] == ["stopped"]
+    assert run_training(paths).exit_code is ExitCode.DONE
+    assert len(past_runs()) == 1
+
+
+def test_a_spill_is_told(tmp_path, monkeypatch):
+    class Spilled:
+        def __init__(self, device, **options):
+            self._told = ["The driver moved 1.0 GiB."]
+
+        def step(self, seconds, tokens=0):
+            return self._told.pop() if self._told else ""
+
+    monkeypatch.setattr(progress, "SpillWatch", Spilled)
+    paths, _ = train(tmp_path, "run", max_steps=3)
+    assert [event.message for event in events_of(paths, Warned) if event.code == "spill"] == [
+        "The driver moved 1.0 GiB."
+    ]
+
+
+def test_a_processors_peak_counts_what_a_step_gave_back():
+    measure = Measure(torch.device("cpu"))
+    before = held_bytes()
+    torch.ones(96 * MIB // 4).sum()  # given back before anyone looks
+    assert measure.taken().process_bytes >= before + 64 * MIB
+    measure.engine = "plain"
+    measure.step(100, 1.0)
+    assert measure.keep(BASIS.model_copy(update={"engine": "plain"}), RunMeasurement(process_bytes=7), "finished")
+    assert past_runs()[0].process_bytes == 7

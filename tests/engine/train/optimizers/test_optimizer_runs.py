@@ -1,0 +1,471 @@
+"""Every optimizer in both engines: the same training, schedules, accumulation, skipped steps, and exact resuming."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe import recipe_file
+from burnish_engine.contract.recipe.recipe_file import parse_recipe, recipe_hash
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.data.prepare import prepare
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.train.base.schedule import learning_rate, warmup_steps
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.optimizers.library_step import LibraryStep
+from burnish_engine.train.optimizers.optimizer import RATE
+from burnish_engine.train.plain import plain_engine
+
+from support import parity
+from support.runs import tiny_recipe
+from support.shelf import AVERAGING, OPTIMIZERS, rate_of, straight
+from support.steps import PASSES, train, trainer
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+ENGINES = ["fast", "plain"]
+TOTAL = 8
+HALF_WARM = {"warmup_share": 0.5, "schedule": "linear"}  # of 8 steps, 4 with rising learning rate
+
+
+class Run:
+    """An engine over the tiny recipe."""
+
+    def __init__(
+        self, tiny, name, engine, *, trained=None, step=0, total=TOTAL, precision="fp32", device=CPU, **sections
+    ):
+        recipe, source, tokenizer, self.data = tiny
+        settings = {"optimizer": name, "engine": engine, "learning_rate": rate_of(name), "weight_decay": 0.1}
+        sections = {**sections, "train": {**settings, **sections.get("train", {})}}
+        if "8bit" in name:  # smaller matrices keep their moments in fp32
+            sections["adapter"] = {"rank": 64, **sections.get("adapter", {})}
+        updates = {key: getattr(recipe, key).model_copy(update=values) for key, values in sections.items()}
+        self.recipe = recipe.model_copy(update=updates)
+        stream = BatchStream(self.data.train, self.recipe.train)
+        made = {"precision": precision, "device": device, "adapter": trained}
+        self.engine = make_engine(source, self.recipe, stream, tokenizer, **made)
+        self.engine.start(step, total, total * self.recipe.train.accumulation)
+
+    def steps(self, count):
+        for _ in range(count):
+            self.engine.queue_step()
+        return [(result.loss, result.grad_norm) for result in self.engine.results(wait=True)]
+
+    def held_out(self):
+        return self.engine.held_out_loss(self.data.validation, 256)[0]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """The tiny recipe, its model and tokenizer, and its data, all of which every engine here shares."""
+    recipe = tiny_recipe(tmp_path_factory.mktemp("tiny"))
+    source = open_model(recipe.model.path)
+    tokenizer = load_tokenizer(source)
+    return recipe, source, tokenizer, prepare(recipe, tokenizer)
+
+
+@pytest.fixture
+def run(tiny):
+    """Make engines: (optimizer, engine, options of `Run`) -> Run."""
+    made = []
+
+    def run(name, engine="fast", **options):
+        made.append(Run(tiny, name, engine, **options))
+        assert made[-1].engine.name == engine
+        return made[-1]
+
+    yield run
+    for one in made:
+        one.engine.close()
+
+
+NO_DROPOUT = {"adapter": {"dropout": 0.0}}
+BY_TURNS = [(name, ENGINES[index % 2]) for index, name in enumerate(OPTIMIZERS)]
+"""Each optimizer in one of the engines: where what is tried is the engine's and not the optimizer's, or the reverse."""
+FLAT_STEPS = ["adamw", "muon", "adafactor"]
+"""One of each class that makes the fast engine's steps; test_library_step.py compares all optimizers with libraries."""
+NOT_PAGED = [(index, name) for index, name in enumerate(OPTIMIZERS) if name != "paged_adamw8bit"]
+"""On the CPU nothing is paged, and that one is adamw8bit."""
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_both_engines_train_alike(run, name):
+    """Gradients differ in their last digits; Muon and Lion make more of those than the others."""
+    total = 12  # Adafactor moves a loss of 5.9 by 0.006 in 8
+    fast, slow = (run(name, engine, total=total, **NO_DROPOUT) for engine in ENGINES)
+    start = fast.held_out()
+    one, other = fast.steps(total), slow.steps(total)
+    assert [loss for loss, _ in one] == pytest.approx([loss for loss, _ in other], rel=1e-3)
+    assert fast.held_out() == pytest.approx(slow.held_out(), rel=1e-3)
+    assert fast.held_out() < start - 0.01
+
+
+@pytest.mark.parametrize("name", FLAT_STEPS)
+def test_a_run_of_the_fast_engine_is_the_library_on_pefts_gradient(adapted_llama, name):
+    """Steps against PEFT's model and the library's own class, with clipping and weight decay."""
+    section = TrainSection(optimizer=name, learning_rate=rate_of(name), weight_decay=0.01, max_grad_norm=0.3)
+    order = [PASSES[index % 4] for index in range(8)]
+    one = trainer(*adapted_llama[:2], section=section)
+    results, param = train(one, order, rate=lambda _step: rate_of(name))
+    tuned = parity.peft(*adapted_llama[:2])
+    named = {key.replace(".default.", "."): value for key, value in tuned.named_parameters() if value.requires_grad}
+    started = torch.cat([value.detach().flatten().clone() for value in named.values()])
+    other = straight(name, [(named.values(), 0.01, rate_of(name))], rate_of(name))
+    for result, batch in zip(results, order, strict=True):
+        loss, _ = parity.peft_gradients(tuned, batch)
+        torch.nn.utils.clip_grad_norm_(named.values(), 0.3)
+        other.step()
+        assert result.loss == pytest.approx(loss, rel=1e-4)
+    ours = dict(zip(one.model.adapter.named(), one.model.optimizer.layout.views(param), strict=True))
+    found = torch.cat([ours[key].flatten() for key in named])
+    wanted = torch.cat([value.detach().flatten() for value in named.values()])
+    within = 0.02 if name == "muon" else 2e-3
+    assert (found - wanted).norm() < within * (wanted - started).norm()
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "schedule"),
+    [
+        *((*which, "wsd") for which in BY_TURNS),
+        *(("adamw", "plain" if schedule == "linear" else "fast", schedule) for schedule in ("constant", "linear")),
+        *((name, "fast", "wsd") for name in ("muon", "adafactor")),
+    ],
+)
+def test_schedules_reach_the_optimizer(run, name, engine, schedule):
+    settings = {"schedule": schedule, "warmup_share": 0.375, "decay_share": 0.5, "lora_plus_ratio": 2.0}
+    one = run(name, engine, train=settings)
+    section = one.recipe.train
+    assert warmup_steps(section, TOTAL) == 3
+    rates = []
+    for step in range(1, TOTAL + 1):
+        one.engine.queue_step()
+        wanted = learning_rate(section, step, TOTAL)
+        rates.append(wanted)
+        assert [result.learning_rate for result in one.engine.results(wait=True)] == [wanted]
+        assert set(given_rates(one.engine)) <= {wanted, 2 * wanted}
+    assert rates[0] < rates[2] < rates[3]
+    assert (rates[-1] < rates[3]) == (schedule != "constant")
+
+
+def given_rates(engine):
+    """The learning rates that the optimizer was given last."""
+    if engine.name == "plain":
+        groups = [group for part in engine._optimizer.parts for group in part.param_groups]
+        assert {group[RATE] for group in groups} == {1.0, 2.0}
+        return [group["lr"] for group in groups]
+    optimizer = engine.model.optimizer
+    if not hasattr(optimizer, "_library"):
+        return [float(optimizer.control[0])]
+    return [group["lr"] for group in optimizer._library.parts[0].param_groups]
+
+
+@pytest.mark.parametrize("name", FLAT_STEPS)
+def test_several_passes_of_a_step_are_one_large_pass(adapted_llama, name):
+    """Three steps: what clipping and moments see is the sum."""
+    section = TrainSection(optimizer=name, learning_rate=rate_of(name), max_grad_norm=0.3)
+    wholes = [parity.micro_batch((30, 20, 61, 9, 40, 70), seed=seed) for seed in (5, 6, 7)]
+    parts = [part for whole in wholes for part in parity.single(whole)]
+    one = trainer(*adapted_llama[:2], section=section)
+    start = one.model.optimizer.param.clone()
+    together, first = train(one, wholes)
+    apart, second = train(trainer(*adapted_llama[:2], section=section), parts, 6)
+    assert [result.loss for result in apart] == pytest.approx([result.loss for result in together], rel=1e-4)
+    assert [result.grad_norm for result in apart] == pytest.approx([result.grad_norm for result in together], rel=1e-3)
+    within = 0.02 if name == "muon" else 2e-3
+    assert (first - second).norm() < within * (first - start).norm()
+
+
+@pytest.mark.parametrize(("name", "engine"), BY_TURNS)
+def test_a_step_that_is_not_finite_advances_nothing(run, name, engine, monkeypatch):
+    one = run(name, engine, train=HALF_WARM)
+    one.steps(3)
+    before = state_of(one)
+    with monkeypatch.context() as patch:
+        if engine == "fast":
+            real = MicroBatchStep._backward
+
+            def poisoned(program):
+                real(program)
+                one.engine.model.optimizer.grad[17] = float("nan")
+
+            patch.setattr(MicroBatchStep, "_backward", poisoned)
+        else:
+            real_loss = plain_engine.summed_loss
+            patch.setattr(plain_engine, "summed_loss", lambda *args: real_loss(*args) * float("nan"))
+        one.engine.queue_step()
+        assert [result.taken for result in one.engine.results(wait=True)] == [False]
+    after = state_of(one)
+    if engine == "fast":
+        assert after.pop("counters").tolist() == [3, 0, 1]
+        assert before.pop("counters").tolist() == [3, 3, 0]
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[key]) for key, value in before.items())
+    one.steps(1)
+    assert not all(torch.equal(value, after[key]) for key, value in state_of(one).items() if key in after)
+
+
+def state_of(one):
+    """Weights and optimizer, by name, copied."""
+    found = {key: value.clone() for key, value in one.engine.optimizer_tensors().items()}
+    if one.engine.name == "fast":
+        return found | {"param": one.engine.model.optimizer.param.clone()}
+    return found | {f"param/{key}": value.detach().clone() for key, value in one.engine._parameters}
+
+
+MAGMA = {"masking": {"kind": "magma"}}
+FULL = {"adapter": {"method": "full"}}
+KINDS = [
+    *((name, "fast", MAGMA if index % 2 else {}, "fp32") for index, name in enumerate(OPTIMIZERS)),
+    *((name, "plain", {} if index % 2 else MAGMA, "fp32") for index, name in NOT_PAGED),
+    *((name, "plain", FULL | (MAGMA if index % 2 else {}), "bf16") for index, name in NOT_PAGED),
+    ("adamw", "fast", MAGMA, "fp16"), ("lion", "fast", {}, "fp16"), ("muon", "fast", {}, "fp16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "engine", "sections", "precision"), KINDS)
+def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engine, sections, precision):
+    """From a checkpoint's files, saved in the middle of warmup, under dropout; evaluations change nothing."""
+    options = {**sections, "precision": precision, "train": {**HALF_WARM, "lora_plus_ratio": 2.0}}
+    if "adapter" in sections:
+        options["train"] = HALF_WARM
+    torch.manual_seed(5)
+    whole = run(name, engine, **options)
+    expected = whole.steps(3)
+    position = checkpoints.Position(3, 3, 3, "d", "r", 1, precision, whole.engine.layout, "cpu", engine)
+    folder = checkpoints.save_checkpoint(tmp_path / "checkpoints", whole.engine, position, CPU)
+    whole.held_out()
+    whole.engine.replies([[5, 6, 7]], 2)
+    whole.engine.save_adapter(tmp_path / "aside")
+    expected = whole.steps(TOTAL - 3)
+    again = run(name, engine, trained=checkpoints.trained_folder(folder), step=3, **options)
+    checkpoints.restore_training(folder, again.engine, CPU)
+    assert again.steps(TOTAL - 3) == expected
+    first, second = state_of(whole), state_of(again)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+    assert any(value.dtype == torch.uint8 for value in first.values()) == ("8bit" in name)
+    for one, where in ((whole, "first"), (again, "second")):
+        one.engine.save_adapter(tmp_path / where)
+    files = [next((tmp_path / where).glob("*model*.safetensors")).read_bytes() for where in ("first", "second")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "masked", "before"),
+    [
+        (name, engine, (index + plain) % 2 == 1, 2 * ((index + plain) % 2))
+        for index, name in enumerate(OPTIMIZERS)
+        for plain, engine in enumerate(ENGINES)
+    ],
+)
+def test_a_snapshot_undoes_the_steps_after_it(run, name, engine, masked, before):
+    """As the dry run before training, or before a resumed run's: everything is as if they had never been made."""
+    options = {**(MAGMA if masked else {}), **NO_DROPOUT}
+    quiet, busy = run(name, engine, **options), run(name, engine, **options)
+    assert quiet.steps(before) == busy.steps(before)
+    put_back = busy.engine.snapshot()
+    busy.steps(2)
+    put_back()
+    busy.engine.start(before, TOTAL, TOTAL)
+    assert quiet.steps(3) == busy.steps(3)
+    first, second = state_of(quiet), state_of(busy)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_schedule_free_evaluates_and_saves_the_average(run, tmp_path, engine, masked):
+    """What is saved is what was evaluated, and not what is trained on."""
+    one = run("schedule_free", engine, **NO_DROPOUT, **(MAGMA if masked else {}))
+    one.steps(6)
+    loss = one.held_out()
+    one.engine.save_adapter(tmp_path / "saved")
+    loaded = run("adamw", engine, trained=tmp_path / "saved", **NO_DROPOUT)
+    assert loaded.held_out() == pytest.approx(loss, rel=1e-6)
+    saved = load_file(tmp_path / "saved" / "adapter_model.safetensors")
+    named = {
+        key.replace(".default.", ".").replace("/y", ""): value
+        for key, value in one.engine.optimizer_tensors().items()
+        if key.endswith("/y")
+    }
+    assert named.keys() == saved.keys()
+    assert not any(torch.equal(named[key], value) for key, value in saved.items())
+
+
+def test_muon_leaves_embeddings_and_vectors_to_adamw(run):
+    one = run("muon", "plain", adapter={"method": "full"})
+    one.steps(1)
+    muon, adamw = one.engine._optimizer.parts
+    mine = {id(value) for group in muon.param_groups for value in group["params"]}
+    rest = {id(value) for group in adamw.param_groups for value in group["params"]}
+    for name, value in one.engine._parameters:
+        assert id(value) in (rest if "embed" in name or value.ndim == 1 else mine), name
+    assert {group["weight_decay"] for group in adamw.param_groups} == {0.1, 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "masked"), [*((name, False) for name in OPTIMIZERS), *((name, True) for name in OPTIMIZERS)]
+)
+def test_what_the_fast_engine_holds_is_predicted_byte_for_byte(run, name, masked):
+    one = run(name, adapter={"rank": 64}, **(MAGMA if masked else {}))  # no matrix of it is padded
+    one.steps(1)
+    optimizer, adapter = one.engine.model.optimizer, one.recipe.adapter
+    held = sum(flat.nbytes for flat in optimizer.flat_state.values())
+    if name != "adamw":
+        in_8_bits = "8bit" in name
+        direct = name in AVERAGING or ((in_8_bits or name == "adafactor") and not masked)
+        left = [] if direct else [optimizer._target]
+        left += [optimizer._momentum] if in_8_bits and masked else []
+        library = optimizer.library_tensors() if isinstance(optimizer, LibraryStep) else {}
+        skipped = ("dynamic", "udynamic", "group/")
+        left += [value for key, value in library.items() if not key.startswith(skipped) and not key.endswith("/step")]
+        held += sum(value.nbytes for value in left)
+    spec = open_model(one.recipe.model.path).spec
+    assert flat_optimizer_bytes(spec, adapter, name, cuda=False, masked=masked).device == held
+
+
+# What a recipe may ask for
+
+
+def recipe(text):
+    return parse_recipe(f"[data]\nfiles = ['x.jsonl']\n{text}")
+
+
+IDLE = {
+    "fast": {"kind": "skip_update", "probability": 1.0},
+    "plain": {"kind": "magma", "probability": 1.0, "start": 1.0, "decay": 1.0},
+}
+
+
+@pytest.mark.parametrize(("name", "engine"), [*BY_TURNS, ("muon", "fast"), ("adamw", "plain")])
+def test_masks_that_let_everything_go_all_the_way_are_the_optimizer_alone_to_the_bit(run, name, engine):
+    one, other = run(name, engine, **NO_DROPOUT), run(name, engine, masking=IDLE[engine], **NO_DROPOUT)
+    assert one.steps(3) == other.steps(3)
+    state, found = state_of(one), state_of(other)
+    assert found.keys() == state.keys()
+    assert all(torch.equal(value, found[key]) for key, value in state.items())
+
+
+@pytest.mark.parametrize("changed", [{"rate": 2.0}, {"probability": 0.5}, {"kind": "magma"}])
+def test_other_masks_are_not(run, changed):
+    one, other = run("adamw"), run("adamw", masking={**IDLE["fast"], **changed})
+    assert one.steps(6) != other.steps(6)
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(UsageError, match=r"train.lora_plus_ratio = 16 is of adapters"):
+        recipe('[adapter]\nmethod = "full"\n[train]\nlora_plus_ratio = 16.0')
+    with pytest.raises(UsageError, match="beta1 must be above 0"):
+        recipe('[train]\noptimizer = "schedule_free"\nbeta1 = 0.0')
+    assert recipe('[train]\noptimizer = "adamw"\nbeta1 = 0.0').train.beta1 == 0.0
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "notes"),
+    [
+        ("fast", {"optimizer": "adamw", "momentum": 0.9}, ["train.momentum does not apply"]),
+        ("plain", {"optimizer": "lion", "beta2": 0.9, "epsilon": 1e-6}, ["train.beta2 and train.epsilon do not apply"]),
+        ("fast", {"optimizer": "muon", "momentum": 0.9, "beta2": 0.9}, []),
+        ("plain", {"optimizer": "adafactor", "beta1": 0.8}, ["train.beta1 does not apply"]),
+        ("fast", {"optimizer": "schedule_free", "schedule": "constant"}, []),
+        ("plain", {"optimizer": "schedule_free"}, ['is made for train.schedule = "constant"']),
+    ],
+)
+def test_settings_without_effect_are_told(run, engine, settings, notes):
+    one = run(settings["optimizer"], engine, train=settings)
+    assert len(one.engine.notes) == len(notes)
+    assert all(words in note for words, note in zip(notes, one.engine.notes, strict=True))
+
+
+def test_runs_from_before_the_shelf_go_on():
+    """At their defaults the new settings are not part of a recipe's hash."""
+    usual = recipe("")
+    values, later = usual.model_dump(mode="json"), recipe_file._LATER
+    for part, keys in later.items():
+        assert part != "train" or set(keys) == {"momentum", "lora_plus_ratio"}
+        values[part] = {key: value for key, value in values[part].items() if key not in keys}
+        values = {key: value for key, value in values.items() if value != {}}
+    assert recipe_hash(usual) == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    for settings in ({"momentum": 0.9}, {"lora_plus_ratio": 2.0}):
+        other = usual.model_copy(update={"train": usual.train.model_copy(update=settings)})
+        assert recipe_hash(other) != recipe_hash(usual)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_captured_passes_and_updates_are_all_eager_steps(adapted_llama, name, dtype):
+    section = TrainSection(optimizer=name, learning_rate=rate_of(name), weight_decay=0.01, lora_plus_ratio=2.0)
+    found = []
+    for graphs in (True, False):
+        one = trainer(*adapted_llama[:2], section=section, dtype=dtype, device=CUDA, graphs=graphs)
+        results, param = train(one, PASSES * 5, 2)
+        assert any(program.captured for program in one._steps.values()) == graphs
+        assert (one._update_graph is not None) == (graphs and name in ("adamw", "muon"))
+        assert one.problem == ""
+        found.append(([(result.loss, result.grad_norm, result.taken) for result in results], param))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_on_a_gpu_resumes_to_the_bit(run, tmp_path, name, engine, monkeypatch):
+    """What has no fixed order on a GPU is the plain engine's; there losses agree and no more is asked."""
+    options = {"precision": "bf16", "device": CUDA, "train": HALF_WARM}
+    whole = run(name, engine, **options)
+    whole.steps(3)
+    position = checkpoints.Position(3, 3, 3, "d", "r", 1, "bf16", whole.engine.layout, "cuda", engine)
+    folder = checkpoints.save_checkpoint(tmp_path / "checkpoints", whole.engine, position, CUDA)
+    whole.held_out()
+    expected = whole.steps(TOTAL - 3)
+    again = run(name, engine, trained=checkpoints.trained_folder(folder), step=3, **options)
+    checkpoints.restore_training(folder, again.engine, CUDA)
+    found = again.steps(TOTAL - 3)
+    if engine == "plain":
+        assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-2)
+        return
+    assert found == expected
+    first, second = state_of(whole), state_of(again)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_masked_steps_on_a_gpu_move_some_and_not_all(run, name):
+    one = run(name, precision="bf16", device=CUDA, **MAGMA)
+    one.steps(4)
+    adapter = one.engine.model.adapter
+    before = [matrix.clone() for matrix in adapter.matrices]
+    one.steps(1)
+    moved = [not torch.equal(*pair) for pair in zip(before, adapter.matrices, strict=True)]
+    assert {True, False} == set(moved)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("masking", [{}, MAGMA], ids=["plain", "magma"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_whole_models_on_a_gpu_train_as_on_the_cpu(run, tmp_path, name, masking):
+    sections = {"adapter": {"method": "full"}, "precision": "fp32", "train": HALF_WARM, **masking}
+    here, there = run(name, "plain", **sections), run(name, "plain", device=CUDA, **sections)
+    expected, found = here.steps(4), there.steps(4)
+    assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-2)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    there.engine.save_adapter(tmp_path / "model")
+    weights = sum(value.nbytes for _, value in there.engine._parameters)
+    held = name in AVERAGING  # to go back to the bit from the average, which is saved; counted in the estimate
+    assert torch.cuda.max_memory_allocated() - before < (held + 0.5) * weights  # nothing else is cloned on the card

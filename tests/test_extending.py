@@ -1,0 +1,35 @@
+"""What an extension has to be listed in, as the guide's architecture page says: the lists agree with each other."""
+
+from typing import get_args
+
+from burnish_app.widgets.basic.drop import DATA_ENDINGS
+from burnish_app.wording.recipe_text import CHOICES
+from burnish_engine.advise.facts.trained_bytes import OptimizerBytes
+from burnish_engine.advise.predict.whole_model_memory import optimizer_note
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer
+from burnish_engine.data.files.file_kinds import FORMATS
+from burnish_engine.data.files.formats import READERS
+from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES
+from burnish_engine.models.families import family
+
+from support.shelf import OPTIMIZERS
+from support.tiny_models import SHAPES
+
+
+def test_every_optimizer_has_its_settings_words_and_comparison():
+    names = set(get_args(Optimizer))
+    assert set(OPTIMIZER_USES) == names
+    assert set(OPTIMIZERS) == names
+    assert set(CHOICES["train.optimizer"]) == names
+    recipes = [Recipe.model_validate({"train": {"optimizer": name}}) for name in names]
+    assert all(optimizer_note(recipe, OptimizerBytes(0)) for recipe in recipes)
+
+
+def test_every_data_format_has_a_reader_and_may_be_dropped_on_the_window():
+    assert set(READERS) == set(FORMATS.values())
+    assert set(FORMATS) <= set(DATA_ENDINGS)
+
+
+def test_every_family_of_the_fast_engine_is_tried_on_a_tiny_checkpoint():
+    assert {model_type for model_type, _ in SHAPES.values()} == {name for name in KNOWN_FAMILIES if family(name)}

@@ -92,10 +92,10 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(qtbot, show):
     show(form)
     assert form.minimumSizeHint().width() <= CARD_PX
     row = form.row("train.epochs")
-    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).y() > 0)  # its label stands above it
+    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() == 0)  # its label stands above it
     assert row._beside.geometry().right() < CARD_PX
     form.resize(1000, 800)
-    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).y() == 0)
+    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() > 0)
 
 
 def fill_hardware(qtbot, answers, window):

@@ -117,12 +117,12 @@ def test_hostile_names_stay_in_the_folder(wide, tmp_path, name):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, hessian):
+def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, moment):
     now = []
     with pytest.raises(StoppedError):
         export_gguf(
             wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1,
-            progress=lambda what, _share: now.append(what), cancelled=lambda: hessian in now,
+            progress=lambda what, _share: now.append(what), cancelled=lambda: moment in now,
         )  # fmt: skip
     assert visible(tmp_path) == hidden(tmp_path) == []
 

@@ -27,9 +27,9 @@ class FitCard(Card):
 
     def __init__(self) -> None:
         super().__init__("What it takes")
-        self.fit_verdict = title("Not known yet.")
+        self.verdict = title("Not known yet.")
         self._memory = body("", "muted")
-        self.body.addWidget(self.fit_verdict)
+        self.body.addWidget(self.verdict)
         self.body.addWidget(self._memory)
         self._state = caption("")
         self.corner.addWidget(self._state)
@@ -54,8 +54,8 @@ class FitCard(Card):
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""
         self._state.setText("")
-        self.fit_verdict.setText("Not known.")
-        set_tone(self.fit_verdict, "")
+        self.verdict.setText("Not known.")
+        set_tone(self.verdict, "")
         clear(self._messages)
         self._messages.addWidget(body(text, "error"))
 
@@ -68,8 +68,8 @@ class FitCard(Card):
         """
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
         self._state.setText(plan.speed_source)
-        self.fit_verdict.setText(fit_verdict(plan))
-        set_tone(self.fit_verdict, "" if plan.fits else "error")
+        self.verdict.setText(fit_verdict(plan))
+        set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
         self._memory.setText(f"{memory_size(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]

@@ -57,11 +57,16 @@ def optimizer_bytes(spec: DecoderSpec, adapter: AdapterSection, optimizer: str, 
         adapter: adapter section of the recipe, which says what is trained.
         optimizer: name of the optimizer, as in the recipe.
         cuda: whether an NVIDIA GPU trains; elsewhere nothing is paged.
+
+    Raises:
+        ValueError: The optimizer's state is not known here.
     """
     if optimizer in _EACH:
         return OptimizerBytes(trained_parameters(spec, adapter) * _EACH[optimizer])
     if optimizer in ("muon", "adafactor"):
         return OptimizerBytes(sum(_by_shape(spec, shape, optimizer) for shape in tensor_shapes(spec, adapter)))
+    if optimizer not in ("adamw8bit", "paged_adamw8bit"):
+        raise ValueError(f"no sizes are known for the state of the optimizer {optimizer!r}")
     paged = cuda and optimizer.startswith("paged_")
     device = host = largest = 0
     for numbers in tensor_sizes(spec, adapter):

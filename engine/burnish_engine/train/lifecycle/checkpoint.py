@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -165,8 +166,13 @@ def discard_from(folder: Path, step: int) -> None:
 
 
 def positions(folder: Path) -> list[Position]:
-    """Read the position of each finished checkpoint, oldest first."""
-    return [read_position(checkpoint) for checkpoint in _by_step(folder) if (checkpoint / _MARKER).is_file()]
+    """Read the position of each finished checkpoint, oldest first; damaged ones are left out."""
+    found = []
+    for checkpoint in _by_step(folder):
+        if (checkpoint / _MARKER).is_file():
+            with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, UsageError):
+                found.append(read_position(checkpoint))
+    return found
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:

@@ -307,7 +307,7 @@ def test_static_sizes_are_those_of_the_engine():
             sizes = buckets(20_000, packed, most)
             layouts = [BucketLayout(rows, 128, 256) for rows in sizes]
             assert largest_bucket_tokens(most) == sizes[-1]
-            assert bucket_tokens(tokens, most, packed=packed) == layout_for(tokens, layouts).rows
+            assert bucket_tokens(tokens, most, packed=packed) == layout_for(tokens, layouts).capacity
 
 
 def test_levels_go_from_large_to_small():
@@ -353,7 +353,7 @@ def test_looking_at_held_out_rows_takes_less_than_a_pass(name, level, tile):
         planned = run(Recipe(adapter=AdapterSection(targets=targets)), spec, MicroBatchSize(4096, 16))
         levels, _ = split_plan(MemoryPlan(layers=(level,), mlp_rows=tile, head_rows=256))
         peaks, layer = memory_of(planned).peaks(levels, tile), LayerShape(spec, planned.recipe.adapter, 2, cuda=True)
-        assert evaluated_bytes(layer, 4096, tile) < peaks.passing[0]
+        assert evaluated_bytes(layer, 4096, tile) < peaks.pass_peak[0]
 
 
 @pytest.mark.parametrize(("name", "rows", "tile"), [("qwen3-4b", 16384, 0), ("gemma-3-1b", 4096, 2048)])

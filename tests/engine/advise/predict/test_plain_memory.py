@@ -297,6 +297,11 @@ def test_paged_state_lies_in_host_memory_but_for_what_is_at_work():
     assert found["adamw"] > 3 * found["adamw8bit"] > 3 * found["paged_adamw8bit"]
 
 
+def test_an_optimizer_of_unknown_size_is_not_guessed():
+    with pytest.raises(ValueError, match="sgd"):
+        optimizer_bytes(spec_of(), FULL, "sgd", cuda=True)
+
+
 def test_masters_are_named_where_the_model_computes_in_bf16():
     recipe = Recipe(adapter=FULL)
     half, whole = parts(recipe), parts(recipe, precision="fp32")

@@ -15,7 +15,7 @@ from burnish_engine.export.verify import reference as reference_module
 from burnish_engine.export.verify.fidelity import KlStatistics, check_file, judge, kl_divergence, probe_texts, reply_of
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS, PROBE_STRINGS
 from burnish_engine.export.verify.reference import Probe, Reference, choose_documents, compute_reference, render_probes
-from burnish_engine.export.verify.report import Checked, build_report
+from burnish_engine.export.verify.report import CheckedFiles, build_report
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Reply, ReplyStream
@@ -201,7 +201,7 @@ def test_a_second_held_out_loss_says_why_it_is_another(reported, words):
     supervised = [np.array([True] * 4), np.array([False, True, True, True, True])]
     reference = Reference([], [], [], [], supervised, tuned_loss=2.0, reported=reported)
     told = build_report(
-        ModelSource(Path("base"), "base", {}, None), "llama", "", Checked([], 0, [], None), reference
+        ModelSource(Path("base"), "base", {}, None), "llama", "", CheckedFiles([], 0, [], None), reference
     ).notes
     assert len(told) == bool(words)
     assert all(word in told[0] for word in words)

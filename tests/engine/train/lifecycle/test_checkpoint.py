@@ -143,6 +143,16 @@ def test_a_checkpoint_with_a_damaged_marker_is_passed_over(tmp_path, marker):
     assert checkpoints.find_checkpoint(tmp_path) == (tmp_path / "step-000001", ["step-000002"])
 
 
+@pytest.mark.parametrize("state", [None, b"", b"[]", b"\xff", b'{"v": 1}', b'{"v": 99}', b"[" * 5000])
+def test_a_damaged_older_checkpoint_stops_no_save(tmp_path, trained, state):
+    older = checkpoints.save_checkpoint(tmp_path, trained, position(1), CPU)
+    checkpoints.save_checkpoint(tmp_path, trained, position(2), CPU)
+    (older / "state.json").unlink()
+    if state is not None:
+        (older / "state.json").write_bytes(state)
+    assert [kept.step for kept in checkpoints.positions(tmp_path)] == [2]
+
+
 def test_only_the_newest_are_kept_and_leftovers_go(tmp_path, trained):
     for step in (1, 2, 3):
         checkpoints.save_checkpoint(tmp_path, trained, position(step), CPU)

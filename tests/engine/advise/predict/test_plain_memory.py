@@ -226,7 +226,7 @@ def peak_of_steps(folder, train, precision, tokens):
                 summed_loss(whole.model, batch, cpu, "packed").backward()
             torch.nn.utils.clip_grad_norm_([value for _, value in whole.parameters], 1.0)
             optimizer.step()
-            whole.publish()
+            whole.sync_copies()
             whole.drop_gradients()
     return live.peak, batch.supervised_tokens
 

@@ -175,7 +175,7 @@ def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     qtbot.waitUntil(lambda: chart._plot is not None)
     assert chart._marks_legend.text() == "✕ bad step   ┆ went back to here"
     assert list(chart._plot._bad.getData()[0]) == [130, 131, 132]
-    assert [line.value() for line in chart._plot._backs if line.isVisible()] == [100]
+    assert [line.value() for line in chart._plot._rollback_lines if line.isVisible()] == [100]
 
 
 def test_what_the_guard_ended_the_run_for_is_said_once(qtbot, page, follow):

@@ -47,7 +47,7 @@ def test_a_recorded_run_opens_with_all_that_it_holds(recorded, name):
     assert card is not None
     assert card.steps == 10
     assert summary.state.step == (10 if name.endswith("whole") else 4)
-    assert summary.standing == ("finished" if name.endswith("whole") else "suspended")
+    assert summary.status == ("finished" if name.endswith("whole") else "suspended")
     assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, summary.state.step + 1))
 
 

@@ -30,11 +30,6 @@ def until(events, kind, step):
     return events[: last + 1]
 
 
-def after(events, step):
-    """The events after this step."""
-    return events[len(until(events, "step", step)) :]
-
-
 def spoiled(event):
     """A step that does not count: whoever counts it shows it."""
     return event.model_copy(update={"loss": math.nan, "tokens": 10**6, "step_s": 1000.0, "tokens_per_s": 1e6})
@@ -50,7 +45,8 @@ def run(monkeypatch, tmp_path):
     *first, lost = until(list(read_events(paths.events)), "step", 4)
     started = next(event for event in whole if event.type == "run_started")
     resumed = started.model_copy(update={"pid": started.pid + 1, "resumed_from_step": 3})
-    again = [event for event in until(whole, "checkpoint", 6) if getattr(event, "step", 4) > 3]
+    to_6 = until(whole, "checkpoint", 6)
+    again = [event for event in to_6 if getattr(event, "step", 4) > 3]
     wrong_way = [spoiled(event) for event in whole if event.type == "step" and event.step in {7, 8}]
     wrong_way.append(EvaluationDone(step=8, loss=99.0, tokens=1, seconds=1.0))
     events = [
@@ -58,7 +54,7 @@ def run(monkeypatch, tmp_path):
         *(resumed if event.type == "run_started" else event for event in again), *wrong_way,
         resumed.model_copy(update={"resumed_from_step": 6}),
         RolledBack(step=8, to_step=6, factor=0.5, reason="The loss was nan."),
-        *after(whole, 6),
+        *whole[len(to_6) :],
     ]  # fmt: skip
     paths.events.unlink()
     writer = EventWriter(paths.events)

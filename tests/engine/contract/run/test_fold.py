@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from burnish_engine.contract.run.columns import numbers
 from burnish_engine.contract.run.events import (
+    BestKept,
     CheckpointSaved,
     CommandDone,
     EvaluationDone,
@@ -150,6 +151,13 @@ def test_the_peak_of_memory_is_that_since_the_prediction():
     assert run(high, low).peak_bytes == 9
     assert run(high, plan).peak_bytes == 0
     assert run(high, plan, low, ended).peak_bytes == 6
+
+
+def test_the_best_step_that_one_process_kept_is_not_the_result_of_the_next():
+    kept = BestKept(step=1, loss=1.0, at_step=2, stopped_early=False)
+    before = run(started(), step(1), step(2), CheckpointSaved(step=2, path="c", seconds=1), kept)
+    assert before.best.loss == 1.0
+    assert fold(before, started(2, pid=2).model_copy(update={"seq": 50})).best is None
 
 
 def test_phases_and_ends():

@@ -3,9 +3,7 @@
 import math
 import random
 import time
-from functools import reduce
 
-from burnish_app.state.run_state import fold
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import (
     CheckpointSaved,
@@ -29,11 +27,6 @@ PROMPT = "My order has not arrived. What now?"
 BEFORE = "I am sorry to hear that! There are many possible reasons why an order"
 AFTER = "Cause: the parcel is held at the depot.\nFix: ask for the tracking number and open a trace with the carrier."
 NOW = time.time()
-
-
-def fold_all(state, lines):
-    """Fold all these events into a state."""
-    return reduce(fold, lines, state)
 
 
 def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=False):

@@ -3,11 +3,10 @@
 import pytest
 from app import machine_facts as machines
 from app import page_facts as facts
-from app.scenes import RUNS, TRAIN_SCENES, fold_all, summary, write_run
+from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
-from burnish_app.state.run_state import RunState
 from burnish_app.widgets.basic.banner import Banner
 from burnish_app.widgets.basic.text import Value
 from burnish_app.widgets.data.columns_editor import ColumnsEditor
@@ -21,6 +20,7 @@ from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.window import PAGES
 from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.run.fold import RunState, fold_all
 
 pytestmark = pytest.mark.gui
 

@@ -200,7 +200,7 @@ def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     studio.wait(lambda: page.events.saved_step == safe)
     assert f"Step {safe} is safe" in page.figures.detail.text()
     studio.press(page.primary)
-    studio.wait(lambda: page.events.starts == 2)
+    studio.wait(lambda: len(page.events.starts) == 2)
     assert page.events.started.resumed_from_step == safe
     studio.wait(lambda: page.figures.headline.text() == "Finished")
     assert list(page.events.steps.step.values()) == list(range(1, 401)), "nothing is missing or twice"

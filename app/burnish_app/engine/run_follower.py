@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
 
-from burnish_app.state.run_state import RunState, fold
 from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
+from burnish_engine.contract.run.fold import RunState, fold
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2

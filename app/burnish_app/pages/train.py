@@ -12,7 +12,6 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.pages.base import Page
-from burnish_app.state.run_state import RunState
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.runs.run_charts import RunCharts
@@ -22,6 +21,7 @@ from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.state import RunStateFile, observed_status
 from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
 
@@ -182,7 +182,7 @@ class TrainPage(Page):
         self.nothing.setVisible(summary is None)
         for widget in (self.figures, self.log):
             widget.setVisible(summary is not None)
-        self.charts.setVisible(summary is not None and len(self._events.steps.step) > 0)
+        self.charts.setVisible(summary is not None and len(self._events.steps) > 0)
         if summary is None:
             self.set_status("empty")
             self.set_subtitle("")
@@ -269,7 +269,7 @@ class TrainPage(Page):
             return
         self._dirty = False
         self.figures.draw(self._events, self._summary)
-        self.charts.setVisible(len(self._events.steps.step) > 0)
+        self.charts.setVisible(len(self._events.steps) > 0)
         self.charts.draw(self._events)
         failed = self._summary.standing == "failed"
         self.verdict.draw(self._events, self._stopping, self._summary.state.message if failed else "")

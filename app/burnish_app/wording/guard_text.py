@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from burnish_app.state.run_folder import frozen_section
-from burnish_app.state.run_state import RunState
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.events import RolledBack
+from burnish_engine.contract.run.fold import RunState
 
 VerdictStatus = Literal["success", "warning", "error"]
 
@@ -131,7 +131,7 @@ def best_so_far(state: RunState, stopping: EarlyStoppingSettings) -> tuple[int |
         Its step (None if there is none), its loss in nats, and the number of evaluations since.
     """
     step, best, since = None, math.inf, 0
-    pairs = zip(state.evaluation_steps.values(), state.evaluation_losses.values(), strict=True)
+    pairs = zip(state.evaluations.step.values(), state.evaluations.loss.values(), strict=True)
     for at, loss in pairs:
         if at < 1:
             continue  # before training

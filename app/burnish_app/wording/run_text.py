@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from burnish_app.state.run_state import RunState
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.protocol import RunSummary
 from burnish_engine.contract.units import memory_size
@@ -121,25 +121,14 @@ def plan_text(events: RunState) -> str:
     if plan is None:
         return ""
     memory = f"Memory: predicted {memory_size(plan.memory_bytes)}"
-    if measured := measured_bytes(events):
-        memory += f", measured {memory_size(measured)}"
+    if events.peak_bytes:
+        memory += f", measured {memory_size(events.peak_bytes)}"
     text = [memory]
     if plan.seconds > 0:
-        took = events.ended.seconds if events.ended is not None and events.starts == 1 else 0.0
+        took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
         time = f"Time: predicted {duration_text(plan.seconds)}"
         text.append(f"{time}, took {duration_text(took)}" if took > 0 else time)
     return "   ·   ".join(text)
-
-
-def measured_bytes(events: RunState) -> int:
-    """Return the peak memory so far, bytes: of the process if known, else as the engine reports it; 0 before any step.
-
-    Args:
-        events: state folded from the run's events so far.
-    """
-    last = events.last_step.held_bytes if events.last_step is not None else 0
-    ended = events.ended.measured if events.ended is not None else None
-    return max(last, ended.process_bytes if ended is not None else 0)
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
@@ -188,7 +177,7 @@ def _saved_step_text(events: RunState) -> str:
 
 
 def _held_out_text(events: RunState) -> str:
-    losses = events.evaluation_losses.values()
+    losses = events.evaluations.loss.values()
     if len(losses) < 2 or not (math.isfinite(losses[0]) and math.isfinite(losses[-1])):
         return "What it learned is saved."
     if losses[-1] < losses[0]:

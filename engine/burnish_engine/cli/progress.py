@@ -19,12 +19,12 @@ from burnish_engine.contract.run.events import (
     PhaseChanged,
     PlanMade,
     RolledBack,
-    RunEnded,
     RunStarted,
     SampleDone,
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.fold import RunState, fold
 from burnish_engine.contract.units import memory_size
 
 _PHASES = {
@@ -63,10 +63,8 @@ class RunProgress:
         self._task: TaskID | None = None
         self._stage: TaskID | None = None
         self._stage_line = ""
-        self._phase = ""
         self._line_said = float("-inf")
-        self._plan: PlanMade | None = None
-        self._peak_bytes = 0
+        self._run = RunState()
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
@@ -79,6 +77,7 @@ class RunProgress:
 
     def show(self, event: Event) -> None:
         """Show one event."""
+        self._run = fold(self._run, event)
         if isinstance(event, StepDone):
             self._step(event)
             return
@@ -87,21 +86,17 @@ class RunProgress:
         line = _line(event)
         if line:
             self._bar.console.print(line)
-        if isinstance(event, PlanMade):
-            self._plan = event
-        elif isinstance(event, RunEnded) and event.measured:
-            self._peak_bytes = max(self._peak_bytes, event.measured.process_bytes)
-        elif isinstance(event, RunStarted):
+        if isinstance(event, RunStarted):
             self._bar.update(self._bar_task(), total=event.total_steps, completed=event.resumed_from_step or 0)
 
     def stopping(self) -> None:
         """Say at once how a run ends after Ctrl-C."""
-        how = _STOPPING.get(self._phase, "Stopping after this step and saving")
+        how = _STOPPING.get(self._run.phase, "Stopping after this step and saving")
         (out if out.is_terminal else err).print(f"{how}; press Ctrl-C again to stop at once without saving.")
 
     def memory_line(self) -> str:
         """Describe the predicted and the measured peak of memory; empty where one is unknown."""
-        return memory_text(self._plan, self._peak_bytes)
+        return memory_text(self._run)
 
     def note(self, line: str | Text) -> None:
         """Print a line above the bar."""
@@ -122,7 +117,6 @@ class RunProgress:
         return self._task
 
     def _change_phase(self, phase: str) -> None:
-        self._phase = phase
         description = _PHASES[phase]
         self._bar.update(self._bar_task(), description=description)
         if phase == "paused":
@@ -135,7 +129,6 @@ class RunProgress:
             f"loss {event.loss:.3f}  {event.tokens_per_s:,.0f} tok/s  "
             f"{memory_size(event.held_bytes)}  {duration(event.eta_s)} left"
         )
-        self._peak_bytes = max(self._peak_bytes, event.held_bytes)
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
         now = time.monotonic()
         if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.eta_s == 0):
@@ -143,16 +136,11 @@ class RunProgress:
             out.print(f"step {event.step}  {detail}")
 
 
-def memory_text(plan: PlanMade | None, peak_bytes: int) -> str:
-    """Describe the predicted and the measured peak of memory; empty where one is unknown.
-
-    Args:
-        plan: prediction.
-        peak_bytes: measured peak, bytes; 0: unknown.
-    """
-    if plan is None or not peak_bytes:
+def memory_text(run: RunState) -> str:
+    """Describe the predicted and the measured peak of memory; empty where one is unknown."""
+    if run.plan is None or not run.peak_bytes:
         return ""
-    return f"Memory: predicted {memory_size(plan.memory_bytes)}, measured {memory_size(peak_bytes)}."
+    return f"Memory: predicted {memory_size(run.plan.memory_bytes)}, measured {memory_size(run.peak_bytes)}."
 
 
 def _line(event: Event) -> str | Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -20,16 +20,8 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.plain_text import one_line
 from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.commands import CommandName
-from burnish_engine.contract.run.events import (
-    CommandDone,
-    EvaluationDone,
-    Event,
-    PlanMade,
-    RolledBack,
-    RunEnded,
-    StepDone,
-    Warned,
-)
+from burnish_engine.contract.run.events import CommandDone, EvaluationDone, RolledBack, Warned
+from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease
@@ -74,12 +66,13 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     """Show where a run stands, its losses, its warnings and its card."""
     summary = summarize(open_run(run))
     events = list(read_events(summary.paths.events))
-    predicted, measured = _memory(events)
+    now = fold_all(RunState(), events)
     card, problem = _card(summary.paths)
     if json:
         import json as json_module
 
-        memory = {"predicted_bytes": predicted.memory_bytes if predicted else None, "measured_bytes": measured or None}
+        predicted = now.plan.memory_bytes if now.plan else None
+        memory = {"predicted_bytes": predicted, "measured_bytes": now.peak_bytes or None}
         about = {"card": card.model_dump(mode="json") if card else None, "card_problem": problem or None}
         print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
         return
@@ -88,7 +81,6 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     out.print(styled("[bold]{}[/]: {}", state.run, where))
     if state.message:
         out.print(state.message)
-    steps = {event.step: event.loss for event in events if isinstance(event, StepDone)}
     for event in events:
         if isinstance(event, EvaluationDone):
             out.print(f"held-out loss at step {event.step}: {event.loss:.4f}, {event.tokens:,} tokens")
@@ -96,9 +88,10 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
             out.print(_rolled_back_text(event))
-    for step in sorted(steps)[:: max(1, len(steps) // 10)]:
-        out.print(f"step {step}: loss {steps[step]:.4f}")
-    if memory_line := memory_text(predicted, measured):
+    steps = zip(now.steps.step.values(), now.steps.loss.values(), strict=True)
+    for step, loss in islice(steps, 0, None, max(1, len(now.steps) // 10)):
+        out.print(f"step {step}: loss {loss:.4f}")
+    if memory_line := memory_text(now):
         out.print(memory_line)
     if state.verdict and not (card and card.guard):
         out.print(f"Is it training? {state.verdict}")
@@ -212,19 +205,6 @@ def _command(run: str, name: CommandName) -> int:
 def _rolled_back_text(event: RolledBack) -> str:
     where = f"step {event.to_step}" if event.to_step else "the beginning"
     return f"went back from step {event.step} to {where}: {event.reason}"
-
-
-def _memory(events: Iterable[Event]) -> tuple[PlanMade | None, int]:
-    """Find the last prediction of the run, and the peak measured since, bytes; 0: unknown."""
-    plan, peak = None, 0
-    for event in events:
-        if isinstance(event, PlanMade):
-            plan, peak = event, 0
-        elif isinstance(event, StepDone):
-            peak = max(peak, event.held_bytes)
-        elif isinstance(event, RunEnded) and event.measured:
-            peak = max(peak, event.measured.process_bytes)
-    return plan, peak
 
 
 def _card(paths: RunPaths) -> tuple[RunCard | None, str]:

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,15 @@ from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths, assets_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
-from burnish_engine.contract.run.events import DataReady, EvaluationDone, Event, RunStarted, StepDone
+from burnish_engine.contract.run.events import Event
+from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import file_size
 from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, ReplyScores, render
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Reply, Sampling
+from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run, read_recipe
 
 BEHAVIOR = (
@@ -56,28 +57,6 @@ MOST_TOKENS = 60_000
 
 Progress = Callable[[str, float], None]
 Say = Callable[[str], None]
-
-
-@dataclass
-class _EventLog:
-    """Collect the events of the run that the report needs."""
-
-    listener: Callable[[Event], None]
-    steps: dict[int, StepDone] = field(default_factory=dict)
-    evaluations: list[EvaluationDone] = field(default_factory=list)
-    started: RunStarted | None = None
-    data: DataReady | None = None
-
-    def take(self, event: Event) -> None:
-        self.listener(event)
-        if isinstance(event, StepDone):
-            self.steps[event.step] = event
-        elif isinstance(event, EvaluationDone):
-            self.evaluations.append(event)
-        elif isinstance(event, RunStarted):
-            self.started = event
-        elif isinstance(event, DataReady):
-            self.data = event
 
 
 def demo_recipe(tokens: int = MOST_TOKENS) -> Recipe:
@@ -125,7 +104,7 @@ def run_demo(
         source = open_model("embedded")
     with _timed(seconds, "train"):
         say("Training")
-        paths, log = _train(out, tokens, listener, stopping, force=force)
+        paths = _train(out, tokens, listener, stopping, force=force)
     held_out = _held_out_problems()
     prompts = [[message] for message, _ in held_out]
     with _timed(seconds, "reply before and after"):
@@ -142,7 +121,7 @@ def run_demo(
     shutil.copytree(paths.adapter, out / "adapter")
     report = _report(
         source,
-        log,
+        read_run(paths.events),
         replies=replies,
         problems=[problem["content"] for problem, _ in held_out],
         fidelity=fidelity,
@@ -179,17 +158,16 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 
 def _train(
     out: Path, tokens: int, listener: Callable[[Event], None], stopping: Callable[[], None] | None, *, force: bool
-) -> tuple[RunPaths, _EventLog]:
+) -> RunPaths:
     from burnish_engine.train.run import run_training
 
     paths = create_run(demo_recipe(tokens), out / "run")
-    log = _EventLog(listener)
-    outcome = run_training(paths, listener=log.take, stopping=stopping, force=force)
+    outcome = run_training(paths, listener=listener, stopping=stopping, force=force)
     if outcome.exit_code is not ExitCode.DONE:
         error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` goes on with it.")
         error.exit_code = outcome.exit_code  # type: ignore[misc]  # this failure has the run's own code
         raise error
-    return paths, log
+    return paths
 
 
 def _held_out_problems() -> list[tuple[dict[str, str], dict[str, str]]]:
@@ -258,7 +236,7 @@ def _as_json(replies: dict[str, list[Reply]]) -> dict[str, list[dict[str, object
 
 def _report(
     source: ModelSource,
-    log: _EventLog,
+    run: RunState,
     *,
     replies: dict[str, list[Reply]],
     problems: list[str],
@@ -266,10 +244,11 @@ def _report(
     seconds: dict[str, float],
     out: Path,
 ) -> DemoReport:
-    assert log.started is not None
-    assert log.data is not None
-    steps = [log.steps[number] for number in sorted(log.steps)]
-    before, after = log.evaluations[0].loss, log.evaluations[-1].loss
+    assert run.started is not None
+    assert run.data is not None
+    steps, held_out = run.steps, run.evaluations.loss.values()
+    before, after = held_out[0], held_out[-1]
+    tokens = sum(steps.tokens.values())
     counts = {model: score.count(entries) for model, entries in _as_json(replies).items()}
     quants = {quant: counts[quant] for quant in counts if quant not in ("base", "tuned")}
     best = fidelity.files[0]
@@ -277,15 +256,15 @@ def _report(
         model=source.name,
         note=source.note,
         dataset=DATASET,
-        train_rows=log.data.train_rows,
-        held_out_rows=log.data.validation_rows,
-        device=log.started.device,
-        precision=log.started.precision,
+        train_rows=run.data.train_rows,
+        held_out_rows=run.data.validation_rows,
+        device=run.started.device,
+        precision=run.started.precision,
         steps=len(steps),
-        trained_tokens=sum(step.tokens for step in steps),
-        tokens_per_s=sum(step.tokens for step in steps) / sum(step.step_s for step in steps),
-        peak_memory_bytes=max(step.held_bytes for step in steps),
-        losses=[(step.step, step.loss) for step in steps],
+        trained_tokens=tokens,
+        tokens_per_s=tokens / sum(steps.step_s.values()),
+        peak_memory_bytes=max(steps.held_bytes.values()),
+        losses=list(zip(steps.step.values(), steps.loss.values(), strict=True)),
         held_out_loss_base=before,
         held_out_loss_tuned=after,
         held_out_improvement=1 - after / before,
@@ -303,5 +282,5 @@ def _report(
         ],
         gguf_chat={"file": best.file, "prompt": problems[_EXAMPLES], "reply": replies[best.quant][_EXAMPLES].text},
         seconds=seconds,
-        versions=log.started.versions,
+        versions=run.started.versions,
     )

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.run.events import Event, parse_event
+from burnish_engine.contract.run.fold import RunState, fold_all
 
 
 class EventWriter:
@@ -66,6 +67,11 @@ def read_events(path: Path) -> Iterator[Event]:
                         continue
     except FileNotFoundError:
         return
+
+
+def read_run(path: Path) -> RunState:
+    """Read what all events of a log add up to."""
+    return fold_all(RunState(), read_events(path))
 
 
 def _repair(path: Path) -> int:

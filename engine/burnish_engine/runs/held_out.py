@@ -9,8 +9,7 @@ from contextlib import suppress
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import BestKept, EvaluationDone
-from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.events_file import read_run
 
 MOST_ROWS = 200
 Chat = list[dict[str, str]]
@@ -32,15 +31,12 @@ def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
     Returns:
         Loss in nats per token, and the tokens; None where the result was not evaluated or the events cannot be read.
     """
-    last: tuple[float, int] | None = None
-    best: float | None = None
     with suppress(OSError, UsageError):
-        for event in read_events(paths.events):
-            if isinstance(event, EvaluationDone):
-                last = event.loss, event.tokens
-            elif isinstance(event, BestKept):
-                best = event.loss
-    return last if last is None or best is None else (best, last[1])
+        run = read_run(paths.events)
+        loss, tokens = run.evaluations.loss.last, run.evaluations.tokens.last
+        if loss is not None and tokens is not None:
+            return run.best.loss if run.best else loss, tokens
+    return None
 
 
 def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:

@@ -1,9 +1,8 @@
 """Whether it trains, what was done about trouble, and stopping early, in words."""
 
 import pytest
-from app.scenes import OVERFIT, SHIFTED, TRAIN_SCENES, events, fold_all
+from app.scenes import OVERFIT, SHIFTED, TRAIN_SCENES, events
 
-from burnish_app.state.run_state import RunState, fold
 from burnish_app.wording.guard_text import (
     CHECKS,
     EarlyStoppingSettings,
@@ -15,6 +14,7 @@ from burnish_app.wording.guard_text import (
     rollback_text,
 )
 from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, RolledBack, RunEnded
+from burnish_engine.contract.run.fold import RunState, fold, fold_all
 
 
 def state(*lines, steps=240):

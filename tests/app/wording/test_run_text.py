@@ -3,11 +3,11 @@
 from typing import get_args
 
 import pytest
-from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, fold_all, summary
+from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, summary
 
-from burnish_app.state.run_state import RunState
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, plan_text
 from burnish_engine.contract.run.events import RunMeasurement
+from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.state import ObservedStatus
 
 

@@ -39,6 +39,10 @@ def step(number, *, eta_s=60.0, memory_bytes=2_000_000_000, process_bytes=0):
     )  # fmt: skip
 
 
+def numbered(*events):
+    return [event.model_copy(update={"seq": number}) for number, event in enumerate(events)]
+
+
 def test_what_our_modules_log_is_said_once_on_standard_error(capsys):
     main(["--version"])
     main(["--version"])
@@ -86,22 +90,24 @@ def test_ctrl_c_is_answered_according_to_what_is_going_on(capsys, phase, words):
 
 
 def test_prediction_and_measurement_stand_beside_each_other():
+    first, *others = numbered(step(1), PLAN, step(2, memory_bytes=6_100_000_000), step(3))
     with RunProgress() as progress:
-        progress.show(step(1))
+        progress.show(first)
         assert progress.memory_line() == ""
-        progress.show(PLAN)
-        progress.show(step(2, memory_bytes=6_100_000_000))
-        progress.show(step(3))
+        for event in others:
+            progress.show(event)
     assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 5.7 GiB."
 
 
 def test_the_whole_process_is_what_counts_as_measured():
     """Predictions are of the whole process, context included; torch's own peak would not be comparable."""
+    ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=RunMeasurement(process_bytes=6_700_000_000))
+    done = step(1, memory_bytes=6_100_000_000, process_bytes=6_600_000_000)
+    plan, done, ended = numbered(PLAN, done, ended)
     with RunProgress() as progress:
-        progress.show(PLAN)
-        progress.show(step(1, memory_bytes=6_100_000_000, process_bytes=6_600_000_000))
+        progress.show(plan)
+        progress.show(done)
         assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.1 GiB."
-        ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=RunMeasurement(process_bytes=6_700_000_000))
         progress.show(ended)
     assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.2 GiB."
 

@@ -9,12 +9,12 @@ import numpy as np
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.look.theme import UNIT
-from burnish_app.state.run_state import RunState
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.plot import ChartLine
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.charts import Chart, moving_mean
 from burnish_app.wording.numbers import count_text
+from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
 
 _LOSS_PX, _SMALL_PX = (168, 480), (84, 240)
@@ -100,11 +100,11 @@ class RunCharts(QWidget):
         losses = state.steps.loss.values()
         self.loss.set_line("raw", steps, losses)
         self.loss.set_line("mean", steps, moving_mean(losses, mean_window(state.total_steps)))
-        self.loss.set_line("held_out", state.evaluation_steps.values(), state.evaluation_losses.values())
+        self.loss.set_line("held_out", state.evaluations.step.values(), state.evaluations.loss.values())
         self.loss.set_marks(state.bad_steps, [back.to_step for back in state.rollbacks])
         self.rate.set_line("rate", steps, state.steps.learning_rate.values())
         self.speed.set_line("speed", steps, state.steps.tokens_per_s.values())
-        self.memory.set_line("memory", steps, np.asarray(state.steps.memory_bytes.values()) / _GIB)
+        self.memory.set_line("memory", steps, np.asarray(state.steps.held_bytes.values()) / _GIB)
 
 
 def newest_mean(values: array[float], window: int) -> float:

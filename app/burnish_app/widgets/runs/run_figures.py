@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from burnish_app.look.theme import UNIT
-from burnish_app.state.run_state import RunState
 from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, Value, body, caption, set_tone, title
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, mean_window, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
-from burnish_app.wording.run_text import RunDescription, Tone, measured_bytes, plan_text
+from burnish_app.wording.run_text import RunDescription, Tone, plan_text
+from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.protocol import RunSummary
 from burnish_engine.contract.units import memory_size
 
@@ -70,8 +70,7 @@ class RunFigures(Card):
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_text(speed) if math.isfinite(speed) else "–")
         last = state.last_step
-        held = measured_bytes(state)
-        size, _, unit = memory_size(held).partition(" ") if held else ("–", "", "")
+        size, _, unit = memory_size(state.peak_bytes).partition(" ") if state.peak_bytes else ("–", "", "")
         self.memory.set(size, unit)
         planned = plan_text(state)
         if self.plan.text() != planned:
@@ -86,7 +85,7 @@ class RunFigures(Card):
         loss = newest_mean(losses, window) if losses else summary.state.loss
         bad = bool(losses) and not math.isfinite(losses[-1])
         self.loss.set("not a number" if bad else _loss(loss), tone="error" if bad else "")
-        evaluations = state.evaluation_losses.values()
+        evaluations = state.evaluations.loss.values()
         held_out = evaluations[-1] if evaluations else summary.state.evaluation_loss
         worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]
         self.held_out.set(_loss(held_out), tone="warning" if worse else "")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.look.theme import UNIT
-from burnish_app.state.run_state import RunState
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.events import SampleDone, Warned
+from burnish_engine.contract.run.fold import RunState
 
 _MAX_WARNINGS = 20
 

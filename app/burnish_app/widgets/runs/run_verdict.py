@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
 
 from burnish_app.look.theme import UNIT
-from burnish_app.state.run_state import RunState
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.layouts import clear
@@ -19,6 +18,7 @@ from burnish_app.wording.guard_text import (
     guard_verdict,
     rollback_text,
 )
+from burnish_engine.contract.run.fold import RunState
 
 _ICON_PX = 20
 
@@ -68,7 +68,7 @@ class RunVerdict(Card):
             state.rollbacks,
             state.bad_steps,
             state.best,
-            len(state.evaluation_steps),
+            len(state.evaluations),
             stopping,
         )
         if now == self._drawn:

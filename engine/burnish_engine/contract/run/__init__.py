@@ -1,1 +1,1 @@
-"""Files and messages of a run: events, commands, state, card, ending."""
+"""Files and messages of a run: events, the state they add up to, commands, state file, card, ending."""

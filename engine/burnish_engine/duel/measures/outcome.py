@@ -8,7 +8,8 @@ import math
 import re
 import statistics
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -17,13 +18,14 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.card import RunCard
-from burnish_engine.contract.run.events import EvaluationDone, Event, Number, RunStarted, StepDone
+from burnish_engine.contract.run.events import Number
+from burnish_engine.contract.run.fold import RunState, StepHistory
 from burnish_engine.contract.units import memory_size
 from burnish_engine.duel.measures.energy import energy_along
 from burnish_engine.duel.measures.instability import Instability, event_places, judge
 from burnish_engine.duel.sides.spec import RunSpec
 from burnish_engine.runs.card import read_card
-from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import read_state
 
 WARM_UP_STEPS = 3
@@ -152,16 +154,16 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
         paths: paths of the run.
         energy: file of samples taken during the run; it may be missing.
     """
-    events, state = list(read_events(paths.events)), read_state(paths)
-    steps = list({event.step: event for event in events if isinstance(event, StepDone)}.values())
-    steps.sort(key=lambda step: step.step)
+    run, state = read_run(paths.events), read_state(paths)
+    steps = run.steps
     points = _points(steps)
-    evaluations = _evaluations(events, points)
+    evaluations = _evaluations(run, points)
     last = evaluations[-1].loss if evaluations else None
     broke_off = state.exit_code == ExitCode.DIVERGED
     diverged = broke_off or (last is not None and not math.isfinite(last))
     card = read_card(paths)
-    joules = energy_along(energy, [(step.t - step.step_s, step.t) for step in steps])
+    ends = zip(steps.t.values(), steps.step_s.values(), strict=True)
+    joules = energy_along(energy, [(end - seconds, end) for end, seconds in ends])
     return RunOutcome(
         spec=spec,
         ended="diverged" if diverged else "finished",
@@ -169,61 +171,51 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
         steps=len(steps),
         tokens=points[-1].tokens if points else 0,
         held_out_loss=None if broke_off else last,
-        tokens_per_s=_speed(events),
-        memory_bytes=max((step.held_bytes for step in steps), default=0) or None,
+        tokens_per_s=_speed(run),
+        memory_bytes=max(steps.held_bytes.values(), default=0) or None,
         training_s=points[-1].seconds if points else 0.0,
         joules=joules[-1] if joules else None,
         instability=judge(
-            [step.loss for step in steps],
-            [step.grad_norm for step in steps],
+            steps.loss.values(),
+            steps.grad_norm.values(),
             broke_off=broke_off and _is_without_number(state.message, steps),
         ),
-        resumes=sum(isinstance(event, RunStarted) for event in events) - 1,
-        engine=_engine(events, card),
+        resumes=max(run.processes - 1, 0),
+        engine=_engine(run, card),
         training=_thinned(points),
         evaluations=evaluations,
         course=_course(steps, points, joules),
-        conditions=_conditions(spec, card, steps, events, whole=not broke_off),
+        conditions=_conditions(spec, card, run, whole=not broke_off),
     )
 
 
-def _is_without_number(message: str, steps: Sequence[StepDone]) -> bool:
+def _is_without_number(message: str, steps: StepHistory) -> bool:
     """Whether a run ended for a non-finite value, at a step that is not among its events."""
-    recorded = steps and not math.isfinite(steps[-1].loss + steps[-1].grad_norm)
+    recorded = not math.isfinite((steps.loss.last or 0.0) + (steps.grad_norm.last or 0.0))
     return not recorded and re.search(r"\b(nan|inf)\b", message.lower()) is not None
 
 
-def _points(steps: Iterable[StepDone]) -> list[CurvePoint]:
-    points, tokens, seconds = list[CurvePoint](), 0, 0.0
-    for step in steps:
-        tokens, seconds = tokens + step.tokens, seconds + step.step_s
-        points.append(CurvePoint(step=step.step, tokens=tokens, seconds=seconds, loss=step.loss))
-    return points
+def _points(steps: StepHistory) -> list[CurvePoint]:
+    totals = accumulate(steps.tokens.values()), accumulate(steps.step_s.values())
+    rows = zip(steps.step.values(), *totals, steps.loss.values(), strict=True)
+    return [CurvePoint(step=step, tokens=tokens, seconds=seconds, loss=loss) for step, tokens, seconds, loss in rows]
 
 
-def _evaluations(events: Iterable[Event], points: Sequence[CurvePoint]) -> list[CurvePoint]:
+def _evaluations(run: RunState, points: Sequence[CurvePoint]) -> list[CurvePoint]:
     at = {point.step: point for point in points}
     start = CurvePoint(step=0, tokens=0, seconds=0.0, loss=0.0)
-    found = {event.step: event.loss for event in events if isinstance(event, EvaluationDone)}
-    return [
-        at.get(step, start).model_copy(update={"loss": loss})
-        for step, loss in sorted(found.items())
-        if step == 0 or step in at
-    ]
+    found = zip(run.evaluations.step.values(), run.evaluations.loss.values(), strict=True)
+    return [at.get(step, start).model_copy(update={"loss": loss}) for step, loss in found if step == 0 or step in at]
 
 
-def _speed(events: Iterable[Event]) -> float | None:
-    """Compute tokens per second over the steps of all processes without warm-up; None where no step remains."""
-    warm, cold, since = list[StepDone](), list[StepDone](), 0
-    for event in events:
-        if isinstance(event, RunStarted):
-            since = 0
-        elif isinstance(event, StepDone):
-            since += 1
-            (warm if since > WARM_UP_STEPS else cold).append(event)
-    counted = warm or cold
-    seconds = sum(step.step_s for step in counted)
-    return sum(step.tokens for step in counted) / seconds if seconds > 0 else None
+def _speed(run: RunState) -> float | None:
+    """Compute tokens per second over the steps without each engine's warm-up; None where no step remains."""
+    steps = run.steps
+    cold = {begin + number for begin in run.begins for number in range(1, WARM_UP_STEPS + 1)}
+    rows = list(zip(steps.step.values(), steps.tokens.values(), steps.step_s.values(), strict=True))
+    counted = [row for row in rows if row[0] not in cold] or rows
+    seconds = sum(step_s for _, _, step_s in counted)
+    return sum(tokens for _, tokens, _ in counted) / seconds if seconds > 0 else None
 
 
 def _thinned(points: Sequence[CurvePoint]) -> list[CurvePoint]:
@@ -233,23 +225,22 @@ def _thinned(points: Sequence[CurvePoint]) -> list[CurvePoint]:
     return [group[-1].model_copy(update={"loss": _median([point.loss for point in group])}) for group in groups]
 
 
-def _course(
-    steps: Sequence[StepDone], points: Sequence[CurvePoint], joules: Sequence[float | None]
-) -> list[CourseStretch]:
-    events = event_places([step.loss for step in steps], [step.grad_norm for step in steps])
+def _course(steps: StepHistory, points: Sequence[CurvePoint], joules: Sequence[float | None]) -> list[CourseStretch]:
+    events = event_places(steps.loss.values(), steps.grad_norm.values())
+    tokens, step_s, held = steps.tokens.values(), steps.step_s.values(), steps.held_bytes.values()
     size = max(1, math.ceil(len(steps) / _MOST_STRETCHES))
     found, most = list[CourseStretch](), 0
     for first in range(0, len(steps), size):
         last = min(first + size, len(steps)) - 1
-        these = steps[first : last + 1]
-        seconds = sum(step.step_s for step in these)
-        most = max(most, *(step.held_bytes for step in these))
+        these = slice(first, last + 1)
+        seconds = sum(step_s[these])
+        most = max(most, *held[these])
         found.append(
             CourseStretch(
                 step=points[last].step,
                 tokens=points[last].tokens,
                 seconds=points[last].seconds,
-                tokens_per_s=sum(step.tokens for step in these) / seconds if seconds > 0 else None,
+                tokens_per_s=sum(tokens[these]) / seconds if seconds > 0 else None,
                 memory_bytes=most or None,
                 joules=joules[last],
                 events=bisect_right(events, last),
@@ -263,24 +254,21 @@ def _median(losses: Sequence[float]) -> float:
     return statistics.median(finite) if finite else losses[-1]
 
 
-def _engine(events: Iterable[Event], card: RunCard | None) -> str:
-    names = list(dict.fromkeys(event.engine for event in events if isinstance(event, RunStarted)))
+def _engine(run: RunState, card: RunCard | None) -> str:
+    names = list(dict.fromkeys(start.engine for start in run.starts))
     if card is None:
         return " and ".join(names)
     facts = card.circumstances
     return ", ".join(part for part in (" and ".join(names), facts.layout, facts.weights, facts.memory_plan) if part)
 
 
-def _conditions(
-    spec: RunSpec, card: RunCard | None, steps: Sequence[StepDone], events: Sequence[Event], *, whole: bool
-) -> RunConditions:
+def _conditions(spec: RunSpec, card: RunCard | None, run: RunState, *, whole: bool) -> RunConditions:
     """Read a run's conditions; of one that broke off, only those that do not depend on its end."""
-    held_out = {event.tokens for event in events if isinstance(event, EvaluationDone)}
     known: dict[str, object] = {}
     if card:
         facts = card.circumstances
         weights = sorted(file.sha256 or "" for file in card.base.files if file.is_weights)
-        evaluated = ", ".join(map(str, sorted(held_out)))
+        evaluated = ", ".join(map(str, sorted(set(run.evaluations.tokens.values()))))
         known = {
             "data": card.data.tokens_sha256,
             "held_out": f"{card.data.held_out_rows} rows, {evaluated} learned tokens evaluated",
@@ -290,10 +278,11 @@ def _conditions(
             "versions": facts.versions,
         }
     if whole:
+        tokens = run.steps.tokens.values()
         known |= {
-            "order": _digest([(step.tokens, step.supervised_tokens) for step in steps]),
-            "schedule": _digest([f"{step.learning_rate / spec.rate:.5g}" for step in steps]),
-            "steps": f"{len(steps):,} steps, {sum(step.tokens for step in steps):,} tokens",
+            "order": _digest(list(zip(tokens, run.steps.supervised_tokens.values(), strict=True))),
+            "schedule": _digest([f"{rate / spec.rate:.5g}" for rate in run.steps.learning_rate.values()]),
+            "steps": f"{len(tokens):,} steps, {sum(tokens):,} tokens",
         }
     return RunConditions.model_validate(known)
 

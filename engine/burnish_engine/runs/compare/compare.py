@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import EvaluationDone, Number, StepDone
+from burnish_engine.contract.run.events import Number
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.runs.compare.compare_cards import CardLine, compare_cards
-from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import read_recipe, summarize
 
 
@@ -34,7 +34,7 @@ class ComparedRun(_Compared):
         held_out_step: number of the step that it was measured after.
         held_out_tokens: number of held-out tokens that it was measured on.
         tokens_per_s: median over the steps.
-        memory_bytes: peak over the steps.
+        memory_bytes: peak of what the process held of the device, over the steps.
         training_s: time spent in steps, without loading, evaluation and saving.
     """
 
@@ -96,28 +96,21 @@ def compare(first: RunPaths, second: RunPaths) -> RunComparison:
 
 
 def compared_run(paths: RunPaths) -> ComparedRun:
-    """Read the outcome of a run so far; a step that was repeated after a crash counts once."""
-    summary = summarize(paths)
-    steps: dict[int, StepDone] = {}
-    evaluation: EvaluationDone | None = None
-    for event in read_events(paths.events):
-        if isinstance(event, StepDone):
-            steps[event.step] = event
-        elif isinstance(event, EvaluationDone):
-            evaluation = event
-    last = steps[max(steps)] if steps else None
+    """Read the outcome of a run so far."""
+    summary, run = summarize(paths), read_run(paths.events)
+    steps, evaluations = run.steps, run.evaluations
     return ComparedRun(
         run=summary.state.run,
         standing=summary.status,
-        step=last.step if last else summary.state.step,
+        step=run.step or summary.state.step,
         total_steps=summary.state.total_steps,
-        loss=last.loss if last else None,
-        held_out_loss=evaluation.loss if evaluation else None,
-        held_out_step=evaluation.step if evaluation else None,
-        held_out_tokens=evaluation.tokens if evaluation else None,
-        tokens_per_s=statistics.median(step.tokens_per_s for step in steps.values()) if steps else None,
-        memory_bytes=max(step.memory_bytes for step in steps.values()) if steps else None,
-        training_s=sum(step.step_s for step in steps.values()) if steps else None,
+        loss=steps.loss.last,
+        held_out_loss=evaluations.loss.last,
+        held_out_step=evaluations.step.last,
+        held_out_tokens=evaluations.tokens.last,
+        tokens_per_s=statistics.median(steps.tokens_per_s.values()) if len(steps) else None,
+        memory_bytes=max(steps.held_bytes.values(), default=None),
+        training_s=sum(steps.step_s.values()) if len(steps) else None,
     )
 
 

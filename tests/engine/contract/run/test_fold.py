@@ -3,32 +3,35 @@
 import math
 
 import pytest
-from app.scenes import fold_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish_app.state.run_state import GrowingColumn, RunState, fold
+from burnish_engine.contract.run.columns import numbers
 from burnish_engine.contract.run.events import (
+    BestKept,
     CheckpointSaved,
     CommandDone,
     EvaluationDone,
     PhaseChanged,
+    PlanMade,
     RolledBack,
     RunEnded,
+    RunMeasurement,
     RunStarted,
     SampleDone,
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.fold import RunState, fold, fold_all
 
 
 def numbered(*events, start=0):
     return [event.model_copy(update={"seq": start + n}) for n, event in enumerate(events)]
 
 
-def started(resumed=None):
+def started(resumed=None, pid=1):
     return RunStarted(
-        run="r", pid=1, process_created=1.0, device="CPU", precision="fp32", engine="plain",
+        run="r", pid=pid, process_created=1.0, device="CPU", precision="fp32", engine="plain",
         resumed_from_step=resumed, total_steps=20,
     )  # fmt: skip
 
@@ -75,18 +78,19 @@ def test_steps_lost_with_a_process_are_cut_when_the_run_goes_on():
     assert before.saved_step == 3
     after = fold(before, started(resumed=3).model_copy(update={"seq": 100}))
     assert list(after.steps.step.values()) == [1, 2, 3]
-    assert list(after.evaluation_steps.values()) == [0]
+    assert list(after.evaluations.step.values()) == [0]
     assert [item.step for item in after.samples.items()] == [0]
-    assert (after.step, after.saved_step, after.starts) == (3, 3, 2)
+    assert (after.step, after.saved_step, len(after.starts)) == (3, 3, 2)
     again = fold(after, step(4, 1.0).model_copy(update={"seq": 101}))
     assert list(again.steps.loss.values()) == [2.0, 2.0, 2.0, 1.0]
     assert list(before.steps.loss.values()) == [2.0, 2.0, 2.0, 9.0, 9.0], "the former state still shows what it showed"
 
 
 def test_a_run_that_starts_from_nothing_again_shows_nothing_of_before():
-    state = run(started(), evaluation(0, 3.0), sample(0), step(1), step(2), started(), evaluation(0, 2.9), sample(0))
+    before = started(), evaluation(0, 3.0), sample(0), step(1), step(2)
+    state = run(*before, started(pid=2), evaluation(0, 2.9), sample(0))
     assert len(state.steps.step) == 0
-    assert list(state.evaluation_losses.values()) == [2.9]
+    assert list(state.evaluations.loss.values()) == [2.9]
     assert len(state.samples) == 1
     assert state.last_step is None
     assert state.saved_step is None
@@ -117,10 +121,43 @@ def test_a_run_that_went_back_shows_what_counts_and_where():
     back = RolledBack(step=3, to_step=1, factor=0.5, reason="Step 3 was bad.")
     state = run(started(), step(1, 3.0), evaluation(1, 3.0), step(2, 2.5), evaluation(2, 9.0), step(3, math.nan), back)
     assert list(state.steps.step.values()) == [1]
-    assert list(state.evaluation_steps.values()) == [1]
+    assert list(state.evaluations.step.values()) == [1]
     assert (state.rollbacks, state.bad_steps) == ((back.model_copy(update={"seq": 6}),), (3,))
     again = fold(state, started(1).model_copy(update={"seq": 50}))
     assert again.rollbacks == state.rollbacks, "it is still so after a restart"
+
+
+def test_a_run_that_went_back_to_the_beginning_keeps_what_the_untrained_model_was_worth():
+    back = RolledBack(step=2, to_step=0, factor=0.5, reason="Step 2 was bad.")
+    state = run(started(), evaluation(0, 3.0), sample(0), step(1), evaluation(1, 9.0), step(2), started(), back)
+    assert list(state.evaluations.step.values()) == [0]
+    assert [item.step for item in state.samples.items()] == [0]
+    assert state.rollbacks
+
+
+def test_engines_that_began_are_told_from_processes():
+    back = RolledBack(step=9, to_step=6, factor=0.5, reason="Step 9 was bad.")
+    resumed = run(started(), *map(step, range(1, 6)), started(3, pid=2), *map(step, range(4, 10)), started(6, pid=2))
+    state = fold(resumed, back.model_copy(update={"seq": 90}))
+    assert (len(state.starts), state.processes, state.begins) == (3, 2, (0, 3, 6))
+    again = fold(state, started(3, pid=3).model_copy(update={"seq": 91}))
+    assert (again.processes, again.begins) == (3, (0, 3)), "of what begins at step 6, no step counts any more"
+
+
+def test_the_peak_of_memory_is_that_since_the_prediction():
+    plan = PlanMade(memory_bytes=1, memory_free_bytes=1, tokens_per_s=1, seconds=1, fits=True)
+    high, low = (step(1).model_copy(update={"process_bytes": held}) for held in (9, 5))
+    ended = RunEnded(outcome="finished", exit_code=0, step=1, measured=RunMeasurement(process_bytes=6))
+    assert run(high, low).peak_bytes == 9
+    assert run(high, plan).peak_bytes == 0
+    assert run(high, plan, low, ended).peak_bytes == 6
+
+
+def test_the_best_step_that_one_process_kept_is_not_the_result_of_the_next():
+    kept = BestKept(step=1, loss=1.0, at_step=2, stopped_early=False)
+    before = run(started(), step(1), step(2), CheckpointSaved(step=2, path="c", seconds=1), kept)
+    assert before.best.loss == 1.0
+    assert fold(before, started(2, pid=2).model_copy(update={"seq": 50})).best is None
 
 
 def test_phases_and_ends():
@@ -144,7 +181,7 @@ def test_warnings_and_refused_commands():
 @settings(max_examples=60, deadline=None)
 def test_a_column_behaves_as_an_unshared_list(moves):
     """Whatever was appended to or cut from whichever view, every view shows its own numbers."""
-    views = [(GrowingColumn(), [])]
+    views = [(numbers(), [])]
     for which, value in moves:
         column, plain = views[which % len(views)]
         views.append((column.append(value), [*plain, value]) if which < 4 else (column.cut(1), plain[:1]))

@@ -1,49 +1,59 @@
-"""Append-only columns and lists with cheap immutable views: appending never changes an older view. No Qt, no files."""
+"""Append-only columns and lists with cheap immutable views: appending never changes an older view."""
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_right
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 
-class GrowingColumn:
+class GrowingColumn(Generic[N]):
     """An immutable view of the first `length` numbers of a growing column. Appending returns a new view."""
 
     __slots__ = ("_data", "length")
 
-    def __init__(self, data: array[float] | None = None, length: int = 0) -> None:
-        self._data: array[float] = array("d") if data is None else data
+    def __init__(self, data: array[N], length: int = 0) -> None:
+        self._data: array[N] = data
         self.length = length
 
     def __len__(self) -> int:
         return self.length
 
     @property
-    def last(self) -> float:
-        """The newest number; NaN if the column is empty."""
-        return self._data[self.length - 1] if self.length else math.nan
+    def last(self) -> N | None:
+        """The newest number; None if the column is empty."""
+        return self._data[self.length - 1] if self.length else None
 
-    def values(self) -> array[float]:
+    def values(self) -> array[N]:
         """Return a copy of the numbers; numpy reads it without another copy."""
         return self._data[: self.length]
 
-    def append(self, value: float) -> GrowingColumn:
+    def append(self, value: N) -> GrowingColumn[N]:
         """Return a view that is one longer. It shares the data unless another view has already grown it."""
         data = self._data if len(self._data) == self.length else self._data[: self.length]
         data.append(value)
         return GrowingColumn(data, self.length + 1)
 
-    def cut(self, length: int) -> GrowingColumn:
+    def cut(self, length: int) -> GrowingColumn[N]:
         """Return a view of at most the first `length` numbers."""
         return self if length >= self.length else GrowingColumn(self._data, length)
 
     def count_up_to(self, limit: float) -> int:
         """Count the numbers that are at most `limit`. The numbers must rise."""
         return bisect_right(self._data, limit, 0, self.length)
+
+
+def numbers() -> GrowingColumn[float]:
+    """Return an empty column of floating-point numbers."""
+    return GrowingColumn(array("d"))
+
+
+def whole_numbers() -> GrowingColumn[int]:
+    """Return an empty column of whole numbers below 2^63."""
+    return GrowingColumn(array("q"))
 
 
 class GrowingList(Generic[T]):

@@ -1,0 +1,257 @@
+"""Fold a run's events into an immutable `RunState`: the one reading of events for window, command line and duel.
+
+Pure: no files, no clock. `fold` costs the same however long the run is: a state holds views into append-only columns
+that later states share, so adding a step neither copies earlier rows nor changes an older state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, Self
+
+from burnish_engine.contract.run.columns import GrowingColumn, GrowingList, numbers, whole_numbers
+from burnish_engine.contract.run.events import (
+    BestKept,
+    CheckpointSaved,
+    CommandDone,
+    DataReady,
+    EvaluationDone,
+    Event,
+    GuardReported,
+    PhaseChanged,
+    PlanMade,
+    RolledBack,
+    RunEnded,
+    RunStarted,
+    SampleDone,
+    StepDone,
+    Warned,
+)
+
+_MAX_BAD = 500  # steps that are remembered as bad
+
+
+@dataclass(frozen=True)
+class _History:
+    """Columns of equal length with one row per event of a kind; step numbers rise.
+
+    A column has the name of the event's attribute that it holds.
+    """
+
+    step: GrowingColumn[int] = field(default_factory=whole_numbers)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def add(self, event: StepDone | EvaluationDone) -> Self:
+        """Return the history with one more row; it replaces the former row of its step, and those of later steps."""
+        kept = vars(self.up_to(event.step - 1))
+        return type(self)(**{name: column.append(getattr(event, name)) for name, column in kept.items()})
+
+    def up_to(self, step: int) -> Self:
+        """Return the rows whose step number is at most `step`."""
+        length = self.step.count_up_to(step)
+        if length == len(self):
+            return self
+        return type(self)(**{name: column.cut(length) for name, column in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class StepHistory(_History):
+    """The history of the optimizer steps. `StepDone` describes the columns."""
+
+    t: GrowingColumn[float] = field(default_factory=numbers)
+    loss: GrowingColumn[float] = field(default_factory=numbers)
+    learning_rate: GrowingColumn[float] = field(default_factory=numbers)
+    grad_norm: GrowingColumn[float] = field(default_factory=numbers)
+    tokens: GrowingColumn[int] = field(default_factory=whole_numbers)
+    supervised_tokens: GrowingColumn[int] = field(default_factory=whole_numbers)
+    tokens_per_s: GrowingColumn[float] = field(default_factory=numbers)
+    step_s: GrowingColumn[float] = field(default_factory=numbers)
+    held_bytes: GrowingColumn[int] = field(default_factory=whole_numbers)
+
+
+@dataclass(frozen=True)
+class EvaluationHistory(_History):
+    """The history of the evaluations on held-out rows. `EvaluationDone` describes the columns."""
+
+    loss: GrowingColumn[float] = field(default_factory=numbers)
+    tokens: GrowingColumn[int] = field(default_factory=whole_numbers)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The state of a run after the events seen so far.
+
+    What was made after the checkpoint from which the run resumed, or to which it rolled back, does not count any more:
+    it is in none of the steps, evaluations and samples.
+
+    Attributes:
+        seq: sequence number of the last folded event; -1 before the first.
+        starts: `run_started` events, in order: one for each time that an engine began.
+        begins: step after which each engine began, of those engines whose steps count; rising, from 0.
+        phase: current phase of the engine, as in `PhaseChanged`; empty before the first.
+        phase_detail: text of that phase event.
+        data: the prepared data's figures; None before they are known.
+        plan: predicted memory and time; None before the prediction and if nothing could be predicted.
+        peak_bytes: peak of what the process holds of the device, bytes, since the prediction; 0 before a step.
+        last_step: newest step event; None before the first step.
+        steps: figures of each optimizer step.
+        evaluations: held-out loss of each evaluation.
+        bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
+        guard: newest verdict of the training guard.
+        rollbacks: rollback events, in order.
+        best: evaluation whose weights were kept, at the end of a run with early stopping.
+        samples: replies to the fixed prompts, in order.
+        warnings: warning events, in order.
+        refused: last command if the engine refused it, else None.
+        saved_step: step of the newest checkpoint; None before the first.
+        ended: end event of the run's current process; None while it runs.
+    """
+
+    seq: int = -1
+    starts: tuple[RunStarted, ...] = ()
+    begins: tuple[int, ...] = (0,)
+    phase: str = ""
+    phase_detail: str = ""
+    data: DataReady | None = None
+    plan: PlanMade | None = None
+    peak_bytes: int = 0
+    last_step: StepDone | None = None
+    steps: StepHistory = field(default_factory=StepHistory)
+    evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
+    bad_steps: tuple[int, ...] = ()
+    guard: GuardReported | None = None
+    rollbacks: tuple[RolledBack, ...] = ()
+    best: BestKept | None = None
+    samples: GrowingList[SampleDone] = field(default_factory=GrowingList)
+    warnings: GrowingList[Warned] = field(default_factory=GrowingList)
+    refused: CommandDone | None = None
+    saved_step: int | None = None
+    ended: RunEnded | None = None
+
+    @property
+    def started(self) -> RunStarted | None:
+        """The latest `run_started` event; None before the first."""
+        return self.starts[-1] if self.starts else None
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that the run had; an engine also begins anew in the same process."""
+        return len({_process(start) for start in self.starts})
+
+    @property
+    def step(self) -> int:
+        """The number of the last optimizer step done; 0 before the first."""
+        return self.steps.step.last or 0
+
+    @property
+    def total_steps(self) -> int:
+        """The number of optimizer steps that the run will make; 0 while unknown."""
+        return self.started.total_steps if self.started else 0
+
+
+def fold(state: RunState, event: Event) -> RunState:
+    """Return the state after one more event.
+
+    An event that was already folded (a file read twice) changes nothing. When a run resumes from a checkpoint or rolls
+    back to one, the steps after that checkpoint are removed.
+    """
+    if event.seq <= state.seq:
+        return state
+    return replace(state, seq=event.seq, **_changes(state, event))
+
+
+def fold_all(state: RunState, events: Iterable[Event]) -> RunState:
+    """Return the state after several more events."""
+    return reduce(fold, events, state)
+
+
+def _changes(state: RunState, event: Event) -> dict[str, Any]:
+    """Return the new values of the fields that an event changes."""
+    match event:
+        case StepDone():
+            return _step(state, event)
+        case RunStarted():
+            return _start(state, event)
+        case PhaseChanged():  # the first sign of a new process: it loads before it says `run_started`
+            return {"phase": event.phase, "phase_detail": event.detail, "ended": None}
+        case EvaluationDone():
+            return {"evaluations": state.evaluations.add(event)}
+        case SampleDone():
+            return {"samples": state.samples.append(event)}
+        case RolledBack():
+            return {**_cut(state, event.to_step), "rollbacks": (*state.rollbacks, event)}
+        case RunEnded():
+            peak = max(state.peak_bytes, event.measured.process_bytes if event.measured else 0)
+            return {"ended": event, "phase": "", "phase_detail": "", "peak_bytes": peak}
+        case _:
+            return _note(state, event)
+
+
+def _note(state: RunState, event: Event) -> dict[str, Any]:
+    match event:
+        case DataReady():
+            return {"data": event}
+        case PlanMade():
+            return {"plan": event, "peak_bytes": 0}
+        case CheckpointSaved():
+            return {"saved_step": event.step}
+        case CommandDone():
+            return {"refused": None if event.accepted else event}
+        case Warned():
+            return {"warnings": state.warnings.append(event)}
+        case GuardReported():
+            return {"guard": event}
+        case BestKept():
+            return {"best": event}
+        case _:
+            return {}
+
+
+def _step(state: RunState, event: StepDone) -> dict[str, Any]:
+    bad = state.bad_steps
+    if _is_bad(state, event):
+        bad = (*(step for step in bad if step != event.step), event.step)[-_MAX_BAD:]
+    peak = max(state.peak_bytes, event.held_bytes)
+    return {"steps": state.steps.add(event), "last_step": event, "peak_bytes": peak, "bad_steps": bad}
+
+
+def _is_bad(state: RunState, event: StepDone) -> bool:
+    """Whether a step was unusable. In fp16 a skipped step is normal: the loss scale has to be found."""
+    scaled = state.started is not None and state.started.precision == "fp16"
+    return not math.isfinite(event.loss) or not (math.isfinite(event.grad_norm) or scaled)
+
+
+def _start(state: RunState, event: RunStarted) -> dict[str, Any]:
+    safe = event.resumed_from_step
+    if safe is None:  # a new process evaluates the untrained model again, a rollback to the beginning does not
+        safe = 0 if state.started and _process(event) == _process(state.started) else -1
+    return {
+        **_cut(state, safe),
+        "starts": (*state.starts, event),
+        "ended": None,
+        "best": None,
+        "refused": None,
+        "bad_steps": tuple(step for step in state.bad_steps if step <= safe),
+        "rollbacks": tuple(back for back in state.rollbacks if back.to_step <= safe),
+        "saved_step": event.resumed_from_step,
+    }
+
+
+def _process(start: RunStarted) -> tuple[int, float]:
+    return start.pid, start.process_created
+
+
+def _cut(state: RunState, safe: int) -> dict[str, Any]:
+    """Return the fields without the steps, evaluations and samples after step `safe`, where the run continues."""
+    return {
+        "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
+        "steps": state.steps.up_to(safe),
+        "evaluations": state.evaluations.up_to(safe),
+        "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
+        "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
+    }

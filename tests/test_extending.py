@@ -12,6 +12,7 @@ from burnish_engine.data.files.file_kinds import FORMATS
 from burnish_engine.data.files.formats import READERS
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES
 from burnish_engine.models.families import family
+from burnish_engine.train.optimizers.flat_step import LIBRARY_STEPS
 
 from support.shelf import OPTIMIZERS
 from support.tiny_models import SHAPES
@@ -22,6 +23,7 @@ def test_every_optimizer_has_its_settings_words_and_comparison():
     assert set(OPTIMIZER_USES) == names
     assert set(OPTIMIZERS) == names
     assert set(CHOICES["train.optimizer"]) == names
+    assert set(LIBRARY_STEPS) == names - {"adamw"}
     recipes = [Recipe.model_validate({"train": {"optimizer": name}}) for name in names]
     assert all(optimizer_note(recipe, OptimizerBytes(0)) for recipe in recipes)
 

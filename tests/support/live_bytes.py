@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import burnish_kernels
 from burnish_engine.bench.shapes import shape
-from burnish_engine.models.decoder.decoder_load import build_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.families import family
@@ -126,7 +126,7 @@ def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, 
     spec = shape(name)
     plan = plan_adapter(section, family(spec.family).modules(spec))
     with watch:
-        loaded = build_decoder(NoWeights(spec), spec, dtype=dtype, device=META, positions=rows, plan=plan)
+        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan))
         model = make_trainable(loaded)
         loaded.decoder.chunk_feed_forward(mlp_rows)
         layout = BucketLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)

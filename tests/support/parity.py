@@ -9,7 +9,7 @@ import torch
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.decoder.decoder_load import LoadedDecoder, load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, load_decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, read_plan
 from burnish_engine.models.decoder.save_policy import SAVE_PRODUCTS
@@ -128,8 +128,7 @@ def fast(
     """Our decoder of a checkpoint, perhaps adapted; section: which optimizer; where: which tables are on the host."""
     source = model_source(folder)
     plan = read_plan(adapter, family(source.spec.family).modules(source.spec)) if adapter else NO_ADAPTER
-    options = {"dtype": dtype, "device": device, "positions": positions, "quantize": quantize}
-    loaded = load_decoder(source, **options, **where, plan=plan)
+    loaded = load_decoder(source, DecoderOptions(dtype, device, positions, plan, quantize, **where))
     if not adapter:
         return Fast(loaded)
     model = make_trainable(loaded, masking, section=section)

@@ -19,7 +19,7 @@ from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, pa
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
 from burnish_engine.data.tokens.pack import EpochPlan
-from burnish_engine.models.decoder.decoder_load import build_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.decoder.save_policy import SAVE_LEVELS, SavePolicy
 from burnish_engine.models.device.precision import DTYPES, exact_products
@@ -109,9 +109,7 @@ class StepBench:
         rows = -(-options.tokens // 64) * 64
         self.packs = self._packs()
         self.plan = self._plan(section)
-        loaded = build_decoder(
-            RandomWeights(self.spec, self.device),
-            self.spec,
+        wanted = DecoderOptions(
             dtype=DTYPES[options.precision],
             device=self.device,
             positions=options.tokens,
@@ -120,6 +118,7 @@ class StepBench:
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
         )
+        loaded = build_decoder(RandomWeights(self.spec, self.device), self.spec, wanted)
         loaded.decoder.chunk_feed_forward(self.plan.mlp_rows)
         self.model = make_trainable(loaded, MaskingSection(kind=options.masking), 0, options.section)
         self.model.adapter.initialize(0)

@@ -9,6 +9,7 @@ Its step can be captured in a CUDA graph too where it does not ask the host.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -309,6 +310,13 @@ class FlatOptimizer:
         if step_scale is None or self.rates is None:
             return step_scale if self.rates is None else self.rates
         return torch.mul(step_scale, self.rates, out=self._step_scale)
+
+    def step_scale_around(self, advance: Callable[[], None]) -> torch.Tensor | None:
+        """Advance the momentum with `advance`; return `step_scale`, from the momentum that the modifier needs."""
+        self.advanced = self.modifier is not None and self.modifier.momentum_after
+        step_scale = None if self.advanced else self.step_scale()
+        advance()
+        return self.step_scale() if self.advanced else step_scale
 
     def step(self) -> None:
         """Take a step with the gradient accumulated in `grad`, or skip it where that is not finite."""

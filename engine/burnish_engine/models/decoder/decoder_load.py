@@ -41,6 +41,30 @@ _ALIGNMENT = 128  # elements: matrices start at multiples of 256 bytes, as an al
 _NF4_SUFFIX = ".quant_state.bitsandbytes__nf4"
 
 
+@dataclass(frozen=True)
+class DecoderOptions:
+    """Settings that a decoder is built with.
+
+    Attributes:
+        dtype: dtype to compute in: fp32, bf16 or fp16.
+        device: device that the weights go to.
+        positions: tokens of the longest document, for which there is a rope table.
+        plan: adapter to make room for.
+        quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
+        embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
+            matrix, it is there only if both are to be.
+        head_on_host: whether to keep the head in page-locked host memory.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    positions: int
+    plan: AdapterPlan = NO_ADAPTER
+    quantize: bool = False
+    embedding_on_host: bool = False
+    head_on_host: bool = False
+
+
 @dataclass
 class LoadedDecoder:
     """A decoder and the memory of its adapter.
@@ -97,29 +121,12 @@ class _StackSlot:
     offset: int = 0
 
 
-def load_decoder(
-    source: ModelSource,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-    positions: int,
-    plan: AdapterPlan = NO_ADAPTER,
-    quantize: bool = False,
-    embedding_on_host: bool = False,
-    head_on_host: bool = False,
-) -> LoadedDecoder:
+def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
     """Load the decoder of a checkpoint of a known family.
 
     Args:
         source: checked model folder.
-        dtype: dtype to compute in.
-        device: device that the weights go to.
-        positions: tokens of the longest document.
-        plan: adapter to make room for.
-        quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
-        embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
-            matrix, it is there only if both are to be.
-        head_on_host: whether to keep the head in page-locked host memory.
+        options: settings of the decoder.
 
     Raises:
         SetupError: Weights are missing or damaged.
@@ -130,48 +137,31 @@ def load_decoder(
         raise ValueError(f"the fast decoder does not do {source.config.get('model_type')}")
     with Checkpoint(source.folder, wrapper=source.wrapper) as checkpoint:
         in_nf4 = {name.removesuffix(_NF4_SUFFIX) for name in checkpoint.names() if name.endswith(_NF4_SUFFIX)}
-        if in_nf4 and not quantize:
+        if in_nf4 and not options.quantize:
             raise SetupError(
                 f"The weights in {source.folder} are stored in 4 bits (NF4), but its config.json does not say so.",
                 "Download config.json again.",
             )
         checkpoint.require({name: shape for name, shape in known.tensors(spec).items() if name not in in_nf4})
-        return build_decoder(
-            checkpoint,
-            spec,
-            dtype=dtype,
-            device=device,
-            positions=positions,
-            plan=plan,
-            quantize=quantize,
-            embedding_on_host=embedding_on_host,
-            head_on_host=head_on_host,
-        )
+        return build_decoder(checkpoint, spec, options)
 
 
-def build_decoder(
-    checkpoint: WeightSource,
-    spec: DecoderSpec,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-    positions: int,
-    plan: AdapterPlan = NO_ADAPTER,
-    quantize: bool = False,
-    embedding_on_host: bool = False,
-    head_on_host: bool = False,
-) -> LoadedDecoder:
-    """Build the decoder of a specification, with weights from any source; arguments as in `load_decoder`."""
+def build_decoder(checkpoint: WeightSource, spec: DecoderSpec, options: DecoderOptions) -> LoadedDecoder:
+    """Build the decoder of a specification, with weights from any source.
+
+    Raises:
+        ValueError: The fast decoder does not do this family.
+    """
     known = family(spec.family)
     if known is None:
         raise ValueError(f"the fast decoder does not do {spec.family}")
-    slots = _stack_slots(known.modules(spec), plan)
-    compute_buffer = _compute_buffer(slots, quantize, dtype, device)
-    builder = _Builder(checkpoint, known, spec, dtype, device, compute_buffer, quantize)
-    decoder = builder.decoder(slots, positions, embedding_on_host=embedding_on_host, head_on_host=head_on_host)
-    segments = {id(adapted): pair for slot in slots.values() for adapted, pair in _segments(slot, quantize)}
-    ordered = [segment for adapted in plan.modules for segment in segments[id(adapted)]]
-    return LoadedDecoder(decoder, plan, compute_buffer, ordered, builder.pages)
+    slots = _stack_slots(known.modules(spec), options.plan)
+    compute_buffer = _compute_buffer(slots, options)
+    builder = _Builder(checkpoint, known, spec, options, compute_buffer)
+    decoder = builder.decoder(slots)
+    segments = {id(adapted): pair for slot in slots.values() for adapted, pair in _segments(slot, options.quantize)}
+    ordered = [segment for adapted in options.plan.modules for segment in segments[id(adapted)]]
+    return LoadedDecoder(decoder, options.plan, compute_buffer, ordered, builder.pages)
 
 
 def _stack_slots(modules: list[Module], plan: AdapterPlan) -> dict[tuple[int, str], _StackSlot]:
@@ -191,18 +181,16 @@ def _stack_slots(modules: list[Module], plan: AdapterPlan) -> dict[tuple[int, st
     return slots
 
 
-def _compute_buffer(
-    slots: dict[tuple[int, str], _StackSlot], quantize: bool, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
+def _compute_buffer(slots: dict[tuple[int, str], _StackSlot], options: DecoderOptions) -> torch.Tensor:
     """Allocate the compute buffer and assign every stack its offset in it."""
     total = 0
     for slot in slots.values():
         stack = slot.stack
         slot.offset = total
         whole = (stack.N + stack.R) * (stack.K + stack.R)
-        total += stack.R * (stack.K + stack.N) if quantize else whole
+        total += stack.R * (stack.K + stack.N) if options.quantize else whole
         total += -total % _ALIGNMENT
-    return torch.empty(max(total, 1), dtype=dtype, device=device)
+    return torch.empty(max(total, 1), dtype=options.dtype, device=options.device)
 
 
 def _segments(slot: _StackSlot, quantize: bool) -> Iterator[tuple[AdaptedModule, tuple[Segment, Segment]]]:
@@ -227,29 +215,26 @@ class _Builder:
         checkpoint: WeightSource,
         known: Family,
         spec: DecoderSpec,
-        dtype: torch.dtype,
-        device: torch.device,
+        options: DecoderOptions,
         compute_buffer: torch.Tensor,
-        quantize: bool,
     ) -> None:
-        self._checkpoint, self._family, self._spec = checkpoint, known, spec
-        self._dtype, self._device, self._compute_buffer, self._quantize = dtype, device, compute_buffer, quantize
+        self._checkpoint, self._family, self._spec, self._options = checkpoint, known, spec, options
+        self._dtype, self._device, self._compute_buffer = options.dtype, options.device, compute_buffer
         self._scratch: dict[bool, torch.Tensor] = {}
         self.pages = PageLock()
-        self._stored_in_nf4 = quantize and any(name.endswith(_NF4_SUFFIX) for name in checkpoint.names())
+        self._stored_in_nf4 = options.quantize and any(name.endswith(_NF4_SUFFIX) for name in checkpoint.names())
 
-    def decoder(
-        self, slots: dict[tuple[int, str], _StackSlot], positions: int, *, embedding_on_host: bool, head_on_host: bool
-    ) -> Decoder:
-        spec = self._spec
-        if self._quantize:
+    def decoder(self, slots: dict[tuple[int, str], _StackSlot]) -> Decoder:
+        spec, options = self._spec, self._options
+        if options.quantize:
             self._make_scratch(slots)
-        rope = rope_table(spec.rope, spec.head_dim, positions, self._device)
-        local = rope if spec.local_rope is None else rope_table(spec.local_rope, spec.head_dim, positions, self._device)
+        rope = local = rope_table(spec.rope, spec.head_dim, options.positions, self._device)
+        if spec.local_rope is not None:
+            local = rope_table(spec.local_rope, spec.head_dim, options.positions, self._device)
         head_path = self._family.head_path(spec)
-        apart = embedding_on_host and (head_on_host or head_path is not None)
+        apart = options.embedding_on_host and (options.head_on_host or head_path is not None)
         embedding = self._matrix(self._family.embedding_path, on_host=apart)
-        head = embedding if head_path is None else self._matrix(head_path, on_host=head_on_host)
+        head = embedding if head_path is None else self._matrix(head_path, on_host=options.head_on_host)
         vectors: dict[int | None, dict[str, torch.Tensor]] = defaultdict(dict)
         for vector in self._family.vectors(spec):
             vectors[vector.layer][vector.role] = self._vector(f"{vector.path}.weight")
@@ -304,7 +289,7 @@ class _Builder:
 
     def _stack(self, slot: _StackSlot, name: str) -> StackedLinear:
         stack = slot.stack
-        frozen = self._quantized(slot, name) if self._quantize else self._resident(slot)
+        frozen = self._quantized(slot, name) if self._options.quantize else self._resident(slot)
         bias = None
         if any(module.bias for module in slot.modules):
             bias = torch.zeros(stack.N, dtype=self._dtype, device=self._device)

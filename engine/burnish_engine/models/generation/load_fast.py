@@ -10,7 +10,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.decoder_load import LoadedDecoder, load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, load_decoder
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, NO_ADAPTER, LoraAdapter, read_plan
 from burnish_engine.models.decoder.lora_adapter import why_not_fast as why_not_fast_adapter
 from burnish_engine.models.device.precision import DTYPES
@@ -55,9 +55,8 @@ def load_for_generation(
             plan = read_plan(adapter, known.modules(spec))
         except SetupError as error:
             return None, error.what
-    loaded = load_decoder(
-        source, dtype=DTYPES[precision], device=device, positions=1, plan=plan, quantize=source.stored_quantized
-    )
+    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=source.stored_quantized)
+    loaded = load_decoder(source, options)
     if adapter is not None:
         _load_compute_copies(loaded, adapter)
     return DecoderGenerator(loaded.decoder, declared_ends(source)), ""

@@ -22,7 +22,7 @@ from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.decoder_load import load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
 from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.device.precision import DTYPES, exact_products
@@ -115,8 +115,7 @@ class FastEngine(Engine):
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4 = is_nf4(recipe, source.config)
         plan = plan or choose_memory_plan(recipe, spec, stream, device, precision=precision, nf4=nf4)
-        loaded = load_decoder(
-            source,
+        options = DecoderOptions(
             dtype=DTYPES[precision],
             device=device,
             positions=max(section.micro_batch_tokens, 64),
@@ -125,6 +124,7 @@ class FastEngine(Engine):
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
         )
+        loaded = load_decoder(source, options)
         self.model = make_trainable(loaded, recipe.masking, section.seed, section)
         if adapter:
             self.model.adapter.load(adapter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,15 @@ import torch
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.models.decoder.decoder_load import LoadedDecoder
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
-from burnish_engine.train.optimizers.flat_step import control_of, flat_tensors, make_flat_step, mask, restore_flat
-from burnish_engine.train.optimizers.library_step import LibraryStep
+from burnish_engine.train.optimizers.flat_step import (
+    averaged,
+    control_of,
+    flat_tensors,
+    make_flat_step,
+    mask,
+    restore_flat,
+)
+from burnish_engine.train.optimizers.trained_segments import TrainedSegments
 from burnish_kernels.adamw.op import FlatLayout, FlatOptimizer, StepSettings
 from burnish_kernels.lora_linear.op import Dropout
 
@@ -62,9 +69,9 @@ class TrainableDecoder:
         """
         restore_flat(self.optimizer, list(self.adapter.named()), tensors)
 
-    def averaged(self) -> AbstractContextManager[bool | None]:
+    def averaged(self) -> AbstractContextManager[bool]:
         """Swap in the weights to evaluate and save, for masters and compute copies; see `Optimizers.averaged`."""
-        return self.optimizer.averaged() if isinstance(self.optimizer, LibraryStep) else nullcontext()
+        return averaged(self.optimizer)
 
 
 def make_trainable(
@@ -92,7 +99,8 @@ def make_trainable(
     names = [name for adapted in loaded.plan.modules for name in adapted.names]
     scale = FIRST_LOSS_SCALE if loaded.compute_buffer.dtype == torch.float16 else 1.0
     masked = masking.is_active
-    optimizer = make_flat_step(section, layout, loaded.compute_buffer, names, rates, masked=masked, loss_scale=scale)
+    segments = TrainedSegments(layout, loaded.compute_buffer, names, rates, loss_scale=scale)
+    optimizer = make_flat_step(section, segments, masked=masked)
     draws = [index // 2 if masking.share == "pair" else index for index in range(len(names))]
     if masked:
         mask(optimizer, masking, seed, draws)

@@ -1,6 +1,6 @@
 """Muon on flat buffers without reading from the device, so that a CUDA graph holds the whole step.
 
-It equals `muon.BatchedMuon` within `library_step.LibraryStep` to the bit, for adapters of matrices alone. That one
+It equals `muon.BatchedMuon` within `momentum_step.MuonStep` to the bit, for adapters of matrices alone. That one
 needs several hundred launches, for which the host takes longer than the GPU.
 """
 
@@ -62,18 +62,14 @@ class FlatMuon(FlatOptimizer):
         self.decide()
         taken = self.status[TAKEN]
         self.grad.mul_(self._factors[GRADIENT_FACTOR]).masked_fill_(taken == 0, 0.0)
-        self.advanced = self.modifier is not None and self.modifier.momentum_after
-        step_scale = None if self.advanced else self.step_scale()
-        self._momentum.lerp_(self.grad, taken * (1 - self._decay))
-        torch.lerp(self.grad, self._momentum, self._decay, out=self._target)  # Nesterov's
-        self._move()
-        if self.advanced:
-            step_scale = self.step_scale()
+        step_scale = self.step_scale_around(lambda: self._advance(taken))
         where = (self._factors, self.compute_buffer, self._ones if step_scale is None else step_scale)
         apply_update_(self.layout, self.param, self.grad, self._target, *where)
 
-    def _move(self) -> None:
-        """Turn the directions in `_target` into updates."""
+    def _advance(self, taken: torch.Tensor) -> None:
+        """Advance the momentum, and write the update to `_target`."""
+        self._momentum.lerp_(self.grad, taken * (1 - self._decay))
+        torch.lerp(self.grad, self._momentum, self._decay, out=self._target)  # Nesterov's
         views = self.layout.views(self._target)
         rates = (self.control[_RATE] * self._sizes).float().neg()
         for batch, rate in zip(self._batches, rates.unbind(), strict=True):

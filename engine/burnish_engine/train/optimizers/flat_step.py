@@ -2,62 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, Optimizer, TrainSection
+from burnish_engine.train.optimizers.adafactor_step import MaskedAdafactorStep
+from burnish_engine.train.optimizers.eight_bit_step import EightBitStep, MaskedEightBitStep
 from burnish_engine.train.optimizers.flat_muon import FlatMuon
-from burnish_engine.train.optimizers.library_step import LibraryStep
+from burnish_engine.train.optimizers.library_step import DirectStep, LibraryStep
+from burnish_engine.train.optimizers.momentum_step import LionStep, MuonStep
 from burnish_engine.train.optimizers.optimizer import MUON_MOMENTUM
-from burnish_kernels.adamw.op import AdamW, FlatLayout, FlatOptimizer, StepSettings
+from burnish_engine.train.optimizers.schedule_free import MaskedScheduleFreeStep
+from burnish_engine.train.optimizers.trained_segments import TrainedSegments
+from burnish_kernels.adamw.op import AdamW, FlatOptimizer, StepSettings
 from burnish_kernels.magma.op import Magma, MagmaOptions
 
+LIBRARY_STEPS: dict[Optimizer, tuple[type[LibraryStep], type[LibraryStep]]] = {
+    "adafactor": (DirectStep, MaskedAdafactorStep),
+    "adamw8bit": (EightBitStep, MaskedEightBitStep),
+    "lion": (LionStep, LionStep),
+    "muon": (MuonStep, MuonStep),
+    "paged_adamw8bit": (EightBitStep, MaskedEightBitStep),
+    "schedule_free": (DirectStep, MaskedScheduleFreeStep),
+}
+"""Class that takes each optimizer's steps without masks, and with."""
 
-def make_flat_step(
-    section: TrainSection,
-    layout: FlatLayout,
-    compute_buffer: torch.Tensor | None,
-    names: Sequence[str],
-    rates: Sequence[float],
-    *,
-    non_matrix: Collection[int] = (),
-    shapes: Sequence[tuple[int, ...]] | None = None,
-    masked: bool = False,
-    loss_scale: float = 1.0,
-) -> FlatOptimizer:
+
+def make_flat_step(section: TrainSection, segments: TrainedSegments, *, masked: bool = False) -> FlatOptimizer:
     """Build the recipe's optimizer on flat buffers.
 
     Args:
         section: recipe section with the optimizer's name and settings.
-        layout: layout of the flat buffers.
-        compute_buffer: buffer of the compute copies, see `FlatOptimizer`.
-        names: name of each segment.
-        rates: factor on the learning rate of each segment.
-        non_matrix: indices of segments that Muon must not orthogonalize (vectors, embeddings, head); AdamW moves them.
-        shapes: shape of each segment's tensor; None: (rows, columns).
+        segments: tensors to train.
         masked: whether `mask` will be called.
-        loss_scale: initial loss scale.
 
     Raises:
+        ValueError: The compute buffer or the loss scale does not fit.
         SetupError: The optimizer's library does not run here.
     """
+    where = segments.layout, segments.compute_buffer
     optimizer: FlatOptimizer
     if section.optimizer == "adamw":
-        optimizer = AdamW(layout, compute_buffer, loss_scale=loss_scale)
-    elif section.optimizer == "muon" and not non_matrix:
-        optimizer = FlatMuon(layout, compute_buffer, section.momentum or MUON_MOMENTUM, loss_scale=loss_scale)
+        optimizer = AdamW(*where, loss_scale=segments.loss_scale)
+    elif section.optimizer == "muon" and not segments.non_matrix:
+        optimizer = FlatMuon(*where, section.momentum or MUON_MOMENTUM, loss_scale=segments.loss_scale)
     else:
-        return LibraryStep(
-            *(layout, compute_buffer, section, names, rates),
-            non_matrix=non_matrix,
-            shapes=shapes,
-            masked=masked,
-            loss_scale=loss_scale,
-        )
-    if any(rate != 1.0 for rate in rates):
-        optimizer.rates = torch.tensor(rates, dtype=torch.float32).to(optimizer.param.device)
+        return make_library_step(section, segments, masked=masked)
+    optimizer.rates = segments.rates_on_device
     return optimizer
+
+
+def make_library_step(section: TrainSection, segments: TrainedSegments, *, masked: bool = False) -> LibraryStep:
+    """Build the recipe's optimizer from its library; arguments as in `make_flat_step`."""
+    without_masks, with_masks = LIBRARY_STEPS[section.optimizer]
+    return (with_masks if masked else without_masks)(section, segments)
+
+
+def averaged(optimizer: FlatOptimizer) -> AbstractContextManager[bool]:
+    """Swap in the weights to evaluate and save, with their compute copies; see `Optimizers.averaged`."""
+    return optimizer.averaged() if isinstance(optimizer, LibraryStep) else nullcontext(enter_result=False)
 
 
 def mask(optimizer: FlatOptimizer, masking: MaskingSection, seed: int, draws: Sequence[int]) -> None:

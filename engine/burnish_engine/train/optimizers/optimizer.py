@@ -37,14 +37,12 @@ class TrainedTensor:
     """A tensor that an optimizer changes.
 
     Attributes:
-        name: name of the tensor.
         value: parameter, fp32.
         decay: whether weight decay applies.
         rate: factor on the learning rate.
         table: whether it is an embedding or a head, which Muon must not orthogonalize.
     """
 
-    name: str
     value: torch.nn.Parameter
     decay: bool = True
     rate: float = 1.0
@@ -130,13 +128,7 @@ def make_optimizer(
         SetupError: The optimizer's library does not run here.
     """
     trained = [
-        TrainedTensor(
-            name,
-            value,
-            decay=value.ndim >= 2,
-            rate=rate_of(section, name),
-            table=name in tables,
-        )
+        TrainedTensor(value, decay=value.ndim >= 2, rate=rate_of(section, name), table=name in tables)
         for name, value in parameters
     ]
     return build_optimizer(section, trained, whole=whole)

@@ -87,13 +87,13 @@ def restore_optimizer(optimizers: Optimizers, parameters: Named, tensors: dict[s
                     group[key] = type(start)(tensors[f"group/{index}/{key}"].item() if tensors else start)
 
 
-def momentum_8_bit(optimizers: Optimizers, value: torch.nn.Parameter) -> torch.Tensor | None:
-    """Dequantize the first moment of a tensor in 8-bit AdamW to fp32, in its shape; None before the first step."""
+def momentum_8_bit(optimizers: Optimizers, value: torch.nn.Parameter) -> torch.Tensor:
+    """Dequantize the first moment of a tensor in 8-bit AdamW to fp32, in its shape; 0 before the first step."""
     (part,) = optimizers.parts
     state = _state_of(part, value)
     if not state:
-        return None
-    moment = state["state1"].to(value.device)
+        return torch.zeros_like(value)
+    moment: torch.Tensor = state["state1"].to(value.device)
     if moment.dtype == torch.float32:
         return moment
     scales = state["absmax1"].to(value.device).repeat_interleave(_BLOCK_8_BIT)[: moment.numel()]

@@ -1,4 +1,4 @@
-"""Schedule-free AdamW with a scale on each tensor's step: schedulefree's step and state, for masking.
+"""Take masked steps of schedule-free AdamW: schedulefree's step and state, with a scale on each tensor's step.
 
 Schedule-free training (Defazio et al. 2024, arXiv 2405.15682) takes steps with z, and gradients at y, which lies
 between z and the average of all z. The scale therefore applies to the step of z; averaging goes on unscaled.
@@ -10,12 +10,37 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from typing_extensions import override
 
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.train.optimizers.library_step import KEPT, KEPT_DECAY, DirectStep
 from burnish_engine.train.optimizers.optimizer import Optimizers
+from burnish_engine.train.optimizers.trained_segments import TrainedSegments
+
+
+class MaskedScheduleFreeStep(DirectStep):
+    """Step with masks: they skip the step of z and not that of the weights, so it is taken here."""
+
+    def __init__(self, section: TrainSection, segments: TrainedSegments) -> None:
+        super().__init__(section, segments)
+        self._flat_state = {KEPT: self.new_flat()}
+
+    @override
+    def _advance(self) -> None:
+        self.momentum.lerp_(self.grad, 1 - KEPT_DECAY)
+
+    @override
+    def _move(self, step_scale: torch.Tensor | None) -> None:
+        if step_scale is None:
+            self._library.step()
+        else:
+            pairs = zip(self._pieces, self._named, strict=True)
+            _scaled_step(self._library, {value: step_scale[piece.first] for piece, (_, value) in pairs})
+        self._finish()
 
 
 @torch.no_grad()
-def scaled_step(optimizers: Optimizers, step_scales: Mapping[torch.Tensor, torch.Tensor]) -> None:
+def _scaled_step(optimizers: Optimizers, step_scales: Mapping[torch.Tensor, torch.Tensor]) -> None:
     """Take a step with the parameters' gradients, which are overwritten. Scales of 1 give the library's own result.
 
     Args:

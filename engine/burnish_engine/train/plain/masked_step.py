@@ -5,15 +5,22 @@ Parameters and gradients move into flat buffers and become views of them, so tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 
 import torch
 
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
-from burnish_engine.train.optimizers.flat_step import control_of, flat_tensors, make_flat_step, mask, restore_flat
-from burnish_engine.train.optimizers.library_step import LibraryStep
+from burnish_engine.train.optimizers.flat_step import (
+    averaged,
+    control_of,
+    flat_tensors,
+    make_flat_step,
+    mask,
+    restore_flat,
+)
 from burnish_engine.train.optimizers.optimizer import Named, rate_of
+from burnish_engine.train.optimizers.trained_segments import TrainedSegments
 from burnish_kernels.adamw.layout import own_segments
 from burnish_kernels.adamw.op import FlatLayout
 from burnish_kernels.magma.op import NEVER
@@ -46,9 +53,8 @@ class MaskedStep:
         non_matrix = {index for index, (name, value) in enumerate(parameters) if value.ndim != 2 or name in tables}
         rates = [rate_of(section, name) for name in self._names]
         own = [tuple(value.shape) for value in values]
-        self._flat = make_flat_step(
-            section, layout, None, self._names, rates, non_matrix=non_matrix, shapes=own, masked=True
-        )
+        segments = TrainedSegments(layout, None, self._names, rates, non_matrix, own)
+        self._flat = make_flat_step(section, segments, masked=True)
         mask(self._flat, masking, section.seed, self._draws(masking, tables))
         self._gradients = [
             view.view(value.shape) for view, value in zip(layout.views(self._flat.grad), values, strict=True)
@@ -73,14 +79,9 @@ class MaskedStep:
         for (_, value), gradient in zip(self._parameters, self._gradients, strict=True):
             value.grad = gradient
 
-    @contextmanager
-    def averaged(self) -> Iterator[bool]:
+    def averaged(self) -> AbstractContextManager[bool]:
         """Swap in the weights to evaluate and save; see `Optimizers.averaged`."""
-        if not isinstance(self._flat, LibraryStep):
-            yield False
-            return
-        with self._flat.averaged() as others:
-            yield others
+        return averaged(self._flat)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the optimizer's state by name, on the CPU."""

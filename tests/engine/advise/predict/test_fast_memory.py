@@ -26,7 +26,7 @@ from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.decoder.decoder_load import build_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
@@ -79,9 +79,7 @@ def spec_of(name):
 
 def build(spec, section, dtype=torch.float32, **options):
     plan = plan_adapter(section, family(spec.family).modules(spec))
-    return build_decoder(
-        RandomWeights(spec, CPU), spec, dtype=dtype, device=CPU, positions=TOKENS, plan=plan, **options
-    )
+    return build_decoder(RandomWeights(spec, CPU), spec, DecoderOptions(dtype, CPU, TOKENS, plan, **options))
 
 
 def kept_cases():

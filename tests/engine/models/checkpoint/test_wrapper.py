@@ -11,7 +11,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import WRAPPERS, text_part
-from burnish_engine.models.decoder.decoder_load import load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.families import why_not_fast
 from burnish_engine.models.transformers_path.plain import load_base
 
@@ -120,7 +120,7 @@ def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrappe
     if why_not_fast(source.config, source.spec):
         assert source.spec.family == "lfm2"
         return
-    fast = parity.Fast(load_decoder(source, dtype=torch.float32, device=CPU, positions=64))
+    fast = parity.Fast(load_decoder(source, DecoderOptions(torch.float32, CPU, 64)))
     batch = parity.micro_batch((40,))
     assert parity.same_logits(fast.logits(batch), whole_logits(source.folder, torch.tensor(batch.input_ids)[None]))
 

@@ -11,7 +11,7 @@ from burnish_engine.bench.shapes import RandomWeights
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import open_model
-from burnish_engine.models.decoder.decoder_load import build_decoder, load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, load_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.families import family, why_not_fast
@@ -85,9 +85,7 @@ def test_quantizing_loses_nothing_before_it_rounds(tmp_path, stored):
     base = tiny_models.make("llama", tmp_path / "base", dtype=stored)
     weights = load_file(base / "model.safetensors")
     for dtype in (torch.float32, torch.bfloat16):
-        loaded = load_decoder(
-            parity.model_source(base), dtype=dtype, device=parity.CPU, positions=64, quantize=True
-        )  # fmt: skip
+        loaded = load_decoder(parity.model_source(base), DecoderOptions(dtype, parity.CPU, 64, quantize=True))
         for index, layer in enumerate(loaded.decoder.layers):
             wanted = nf4.quantize(weights[f"model.layers.{index}.self_attn.o_proj.weight"])
             (found,) = layer.weights.o.frozen.parts
@@ -196,7 +194,7 @@ def test_a_family_that_it_does_not_know_is_the_callers_mistake(bases):
     source = parity.model_source(bases("llama"))
     object.__setattr__(source, "spec", None)
     with pytest.raises(ValueError, match="does not do llama"):
-        load_decoder(source, dtype=torch.float32, device=parity.CPU, positions=64)
+        load_decoder(source, DecoderOptions(torch.float32, parity.CPU, 64))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "phi3", "gemma3"])
@@ -243,9 +241,7 @@ def test_made_up_weights_are_a_checkpoint_too(name, bases):
     plan = plan_adapter(AdapterSection(rank=4, targets=["all-linear"]), family(spec.family).modules(spec))
     for quantize in (False, True):
         weights = RandomWeights(spec, parity.CPU)
-        loaded = build_decoder(
-            weights, spec, dtype=torch.float32, device=parity.CPU, positions=64, plan=plan, quantize=quantize
-        )
+        loaded = build_decoder(weights, spec, DecoderOptions(torch.float32, parity.CPU, 64, plan, quantize))
         assert len(loaded.segments) == 2 * len(plan.modules)
         assert torch.isfinite(parity.Fast(loaded).logits(parity.micro_batch((20, 9)))).all()
 
@@ -261,9 +257,8 @@ def test_streaming_leaves_no_second_copy_on_the_gpu(tmp_path, quantize):
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    loaded = load_decoder(
-        parity.model_source(base), dtype=torch.bfloat16, device=torch.device("cuda"), positions=4096, quantize=quantize
-    )
+    options = DecoderOptions(torch.bfloat16, torch.device("cuda"), 4096, quantize=quantize)
+    loaded = load_decoder(parity.model_source(base), options)
     torch.cuda.synchronize()
     held, peak = torch.cuda.memory_allocated() - before, torch.cuda.max_memory_allocated() - before
     assert loaded.decoder.device.type == "cuda"

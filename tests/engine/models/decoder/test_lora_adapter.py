@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.decoder.decoder_load import load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE, plan_adapter, read_plan, why_not_fast
 from burnish_engine.models.families import family
 from burnish_engine.models.transformers_path import plain
@@ -29,7 +29,7 @@ def new(base, section):
     """Our decoder with a new adapter."""
     plan = plan_adapter(section, modules_of(base))
     source = parity.model_source(base)
-    return make_trainable(load_decoder(source, dtype=torch.float32, device=parity.CPU, positions=256, plan=plan))
+    return make_trainable(load_decoder(source, DecoderOptions(torch.float32, parity.CPU, 256, plan)))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "phi3", "gemma3", "smollm3"])

@@ -9,7 +9,7 @@ import torch
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.decoder.decoder_load import load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.families import family
@@ -134,7 +134,7 @@ def test_long_prompts_are_read_in_groups(folders, monkeypatch):
 def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     monkeypatch.setattr(decoder_generate, "_POSITIONS_STEP", 8)
     model = tiny_models.load(folders(shape))
-    loaded = load_decoder(source_of(folders(shape)), dtype=torch.float32, device=CPU, positions=16)
+    loaded = load_decoder(source_of(folders(shape)), DecoderOptions(torch.float32, CPU, 16))
     decoder = loaded.decoder
     tables = [layer.weights.table_PR for layer in decoder.layers]
     before = [(table.data_ptr(), table.clone()) for table in tables]
@@ -178,7 +178,7 @@ def test_a_decoder_in_training_is_left_as_it_is(folders):
     source = source_of(folders("qwen3"))
     section = AdapterSection(rank=4, dropout=0.5)
     plan = plan_adapter(section, family("qwen3").modules(source.spec))
-    loaded = load_decoder(source, dtype=torch.float32, device=CPU, positions=64, plan=plan)
+    loaded = load_decoder(source, DecoderOptions(torch.float32, CPU, 64, plan))
     model = make_trainable(loaded)
     model.adapter.initialize(0)
     for matrix in model.adapter.matrices:
@@ -214,9 +214,9 @@ def test_quantized_weights_speak_with_and_without_their_adapter(folders):
     source = source_of(folders("llama"))
     modules = family("llama").modules(source.spec)
     plan = plan_adapter(AdapterSection(rank=4), modules)
-    options = {"dtype": torch.float32, "device": CPU, "positions": 64, "quantize": True}
-    bare = load_decoder(source, **options)
-    loaded = load_decoder(source, **options, plan=plan)
+    options = DecoderOptions(torch.float32, CPU, 64, quantize=True)
+    bare = load_decoder(source, options)
+    loaded = load_decoder(source, replace(options, plan=plan))
     model = make_trainable(loaded)
     for matrix in model.adapter.matrices:
         matrix.normal_(0.0, 0.1)

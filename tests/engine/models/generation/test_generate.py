@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.decoder.decoder_load import load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.generation.generate import (
     PieceDecoder,
     generate_replies,
@@ -127,7 +127,7 @@ def test_our_decoder_says_what_the_plain_model_says(tmp_path):
         == generate_stream(plain, tokenizer, chats[0], drawing).finish()
     )
     assert model_stop_ids(fast, tokenizer) == model_stop_ids(plain, tokenizer)
-    decoder = load_decoder(source, dtype=torch.float32, device=CPU, positions=64).decoder
+    decoder = load_decoder(source, DecoderOptions(torch.float32, CPU, 64)).decoder
     assert generate_replies(decoder, tokenizer, chats, limit) == wanted
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.train.optimizers.flat_step import flat_tensors, make_flat_step, restore_flat
-from burnish_engine.train.optimizers.library_step import LibraryStep
+from burnish_engine.train.optimizers.flat_step import flat_tensors, make_flat_step, make_library_step, restore_flat
+from burnish_engine.train.optimizers.trained_segments import TrainedSegments
 from burnish_kernels.adamw import op
 from burnish_kernels.adamw.op import FlatLayout, Segment, StepSettings
 from burnish_kernels.magma.op import NEVER, Magma, MagmaOptions
@@ -39,7 +39,8 @@ def made(name, device="cpu", *, kind=make_flat_step, loss_scale=1.0, ratio=1.0, 
     layout = FlatLayout(SEGMENTS, device)
     compute_buffer = torch.zeros(layout.copy_end, device=device)
     section = TrainSection(**{"optimizer": name, "learning_rate": rate_of(name), "weight_decay": 0.1, **settings})
-    one = kind(*(section, layout, compute_buffer), NAMES, [1.0, ratio] * 3, masked=masked, loss_scale=loss_scale)
+    segments = TrainedSegments(layout, compute_buffer, NAMES, [1.0, ratio] * 3, loss_scale=loss_scale)
+    one = kind(section, segments, masked=masked)
     generator = torch.Generator().manual_seed(0)
     for view in layout.views(one.param):
         view.copy_(torch.randn(view.shape, generator=generator))
@@ -184,11 +185,8 @@ def test_a_skipped_step_advances_nothing(name, bad, device):
 @pytest.mark.parametrize("after", [False, True])
 def test_muon_for_matrices_alone_has_the_bits_of_the_one_that_leaves_others_to_adamw(after, device):
     """The one that a CUDA graph can hold beside the library's, with masks, clipping and a rate of B's own."""
-
-    def on_the_library(section, layout, compute_buffer, *rest, **options):
-        return LibraryStep(layout, compute_buffer, section, *rest, **options)
-
-    ours, other = (made("muon", device, kind=kind, ratio=2.0, masked=True) for kind in (make_flat_step, on_the_library))
+    kinds = make_flat_step, make_library_step
+    ours, other = (made("muon", device, kind=kind, ratio=2.0, masked=True) for kind in kinds)
     assert (ours.capturable, other.capturable) == (True, False)
     for each in (ours, other):
         each.modifier = Magma(each.layout, range(6), seed=3, options=MagmaOptions(momentum_after=after))
@@ -365,7 +363,7 @@ def test_8_bit_steps_on_a_stream_of_ours_come_after_what_is_queued_there(masked)
     busy = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     moved = []
     for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
-        one = LibraryStep(layout, None, section, ["layer.0.A"], [1.0], masked=masked)
+        one = make_library_step(section, TrainedSegments(layout, None, ["layer.0.A"], [1.0]), masked=masked)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for step in range(3):

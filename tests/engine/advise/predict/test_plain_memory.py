@@ -320,5 +320,5 @@ def test_masks_are_planned_for_where_our_attention_is_not_sure():
     assert not uses_own_attention(Recipe(train=TrainSection(pack=False)), llama, new)
     others = {"family": "gpt_oss"}, {"attention_softcap": 50.0}, {"head_dim": 288}
     assert not any(uses_own_attention(Recipe(), llama.model_copy(update=one), new) for one in others)
-    kept = [sum(parts(Recipe(), apart=apart).values()) for apart in (True, False)]
+    kept = [sum(parts(Recipe(), own_attention=apart).values()) for apart in (True, False)]
     assert kept[0] < kept[1]

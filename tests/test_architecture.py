@@ -82,7 +82,7 @@ FLOORS = {
         "device", "families", "host_memory", "checkpoint", "decoder", "generation", "gguf", "transformers_path",
     ),
     "burnish_engine.runs": (".", "jobs", "compare"),
-    "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "recovery", "guard", "."),
+    "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "guard", "recovery", "."),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "magma",
         "swiglu",

@@ -130,7 +130,7 @@ def compilations() -> list[Compilation]:
                 "out_stride": "i32",
             }
             name = f"{dtype}-{'double' if double else 'single'}"
-            words = shared | {"packed_ptr": "*i32", "words": "i32", "row_words": "i32"}
+            words = shared | {"packed_ptr": "*i32", "word_count": "i32", "row_words": "i32"}
             constants = {"DOUBLE": double, "WORDS": kernel.WORDS}
             found.append(Compilation(f"words-{name}", kernel._dequantize_words, words, constants))
             values = shared | {"packed_ptr": "*u8", "count": "i64", "K": "i32"}

@@ -136,6 +136,21 @@ def test_imports_point_in_the_allowed_direction(module, path):
             assert mine == theirs or theirs in ENGINE_MAY_IMPORT[mine], f"{module} imports {name}"
 
 
+def private_uses(path):
+    """Names with an underscore that a file imports from another module of ours, or reads through it."""
+    tree, known = ast.parse(path.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGES:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    reads = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+    used = [*known.values(), *(f"{known[node.value.id]}.{node.attr}" for node in reads if node.value.id in known)]
+    return [name for name in used if "._" in name and ".__" not in name]
+
+
+def test_no_module_uses_private_names_of_another():
+    assert not {module: used for module, path in modules() if (used := private_uses(path))}
+
+
 def room_of(module, part):
     """The room of a module within a part; None for a module of another part or the part's own `__init__`."""
     inside = module.removeprefix(part + ".")

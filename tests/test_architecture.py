@@ -82,7 +82,7 @@ FLOORS = {
         "device", "families", "host_memory", "checkpoint", "decoder", "generation", "gguf", "transformers_path",
     ),
     "burnish_engine.runs": (".", "jobs", "compare"),
-    "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "recovery", "guard", "."),
+    "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "guard", "recovery", "."),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "magma",
         "swiglu",
@@ -134,6 +134,21 @@ def test_imports_point_in_the_allowed_direction(module, path):
         if package == target == "burnish_engine" and part_of(module) and part_of(name):
             mine, theirs = part_of(module), part_of(name)
             assert mine == theirs or theirs in ENGINE_MAY_IMPORT[mine], f"{module} imports {name}"
+
+
+def private_uses(path):
+    """Names with an underscore that a file imports from another module of ours, or reads through it."""
+    tree, known = ast.parse(path.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGES:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    reads = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+    used = [*known.values(), *(f"{known[node.value.id]}.{node.attr}" for node in reads if node.value.id in known)]
+    return [name for name in used if "._" in name and ".__" not in name]
+
+
+def test_no_module_uses_private_names_of_another():
+    assert not {module: used for module, path in modules() if (used := private_uses(path))}
 
 
 def room_of(module, part):

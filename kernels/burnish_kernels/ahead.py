@@ -34,6 +34,10 @@ Triton 3.7's compiler.py asks for capability // 10, and for 89 where there are 8
 Of 215 configurations compiled for all three, shared memory was the same in each and spills, of 64 bytes at most,
 differed in 5."""
 
+LAUNCH_WORDS = {"device", "device_type", "grid", "stream", "warmup"}
+"""Names that a kernel's argument must not have: Triton keeps them for the launch itself, where arguments are passed by
+keyword. Its interpreter accepts them, so only a launch on a GPU would fail."""
+
 _ALIGNED = [["tt.divisibility", 16]]  # what a launch tells the compiler of arguments that 16 divides
 
 
@@ -96,6 +100,8 @@ def _complete_signature(compilation: Compilation) -> dict[str, str]:
     if set(given) != set(names) or constants != set(compilation.constants):
         wrong = (set(names) ^ set(given)) | (constants ^ set(compilation.constants))
         raise ValueError(f"{compilation.name}: no type, no value, or no such argument: {', '.join(sorted(wrong))}")
+    if reserved := LAUNCH_WORDS & set(names):
+        raise ValueError(f"{compilation.name}: Triton's launch keeps the name {', '.join(sorted(reserved))} for itself")
     return {name: given[name] for name in names}
 
 

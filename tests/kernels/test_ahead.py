@@ -101,6 +101,12 @@ def test_a_signature_that_is_not_the_functions_is_refused(signature, constants, 
         ahead._complete_signature(Compilation("one", function(), signature, constants))
 
 
+def test_an_argument_named_like_one_of_the_launch_is_refused():
+    one = SimpleNamespace(arg_names=["x_ptr", "stream"])
+    with pytest.raises(ValueError, match="keeps the name stream"):
+        ahead._complete_signature(Compilation("one", one, {"x_ptr": "*bf16", "stream": "i32"}, {}))
+
+
 def test_pointers_and_sizes_are_aligned_unless_the_function_forbids_it():
     signature = {"x_ptr": "*bf16", "rows": "i32", "SIZE": "constexpr"}
     aligned = [["tt.divisibility", 16]]

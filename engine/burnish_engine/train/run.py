@@ -5,22 +5,28 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import RunEnded
 from burnish_engine.models.device.device import choose_device, is_out_of_memory, lease_name
+from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.lifecycle.commands import Ending
+from burnish_engine.train.lifecycle.tally import Tally
 from burnish_engine.train.recovery.recovery import short_message
 from burnish_engine.train.session import Session
 
 HowEnded = Literal["finished", "stopped", "suspended", "failed"]
+_Open = Callable[[RunPaths, Recipe, Recorder, Tally], Session]
 _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 
 
@@ -57,46 +63,47 @@ def run_training(
     """
     try:
         with lease.owned(paths):
-            recipe = read_recipe(paths)
-            session = Session(paths, recipe, anyway=anyway, stopping=stopping)
+            recipe, control = read_recipe(paths), ControlReader(paths.control)
             try:
-                session.device = choose_device(recipe.devices)
+                device = choose_device(recipe.devices)
             except BurnishError as error:
-                return _run_and_record(paths, session, listener, error)
-            lease.acquire(lease_name(session.device), paths, force=force)
-            return _run_and_record(paths, session, listener)
+                return _run_and_record(paths, recipe, listener, partial(_refuse, error))
+            lease.acquire(lease_name(device), paths, force=force)
+            open_session = partial(Session.open, control=control, device=device, anyway=anyway, stopping=stopping)
+            return _run_and_record(paths, recipe, listener, open_session)
     finally:
         lease.release(paths)
         lease.start_waiting()
 
 
-def _run_and_record(
-    paths: RunPaths, session: Session, listener: Listener | None, refusal: BurnishError | None = None
-) -> RunOutcome:
-    """Run the session and record how it ended; with a refusal, record only that."""
+def _refuse(error: BurnishError, *_: object) -> Session:
+    raise error
+
+
+def _run_and_record(paths: RunPaths, recipe: Recipe, listener: Listener | None, open_session: _Open) -> RunOutcome:
+    """Open a session, train, and record how the run ended, also where it could not be opened."""
     began = time.perf_counter()
-    recorder = Recorder(paths, listener)
+    recorder, tally = Recorder(paths, listener), Tally()
 
     def end(outcome: HowEnded, code: ExitCode, message: str = "") -> RunOutcome:
-        taken = session.measure.taken() if session.measure else None
+        taken = tally.measure.taken() if tally.measure else None
         recorder.end(
             RunEnded(
                 outcome=outcome,
                 exit_code=int(code),
-                step=session.step,
+                step=tally.step,
                 message=message,
                 seconds=time.perf_counter() - began,
                 measured=taken,
             )
         )
-        if session.measure and taken and outcome != "failed":
-            session.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
-        return RunOutcome(code, session.step, message)
+        if tally.measure and taken and outcome != "failed":
+            tally.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
+        return RunOutcome(code, tally.step, message)
 
     try:
-        if refusal:
-            raise refusal
-        ending = session.run(recorder)
+        with closing(open_session(paths, recipe, recorder, tally)) as session:
+            ending = session.train()
     except BurnishError as error:
         _log_traceback(paths)
         return end("failed", error.exit_code, str(error))
@@ -105,12 +112,12 @@ def _run_and_record(
     except BaseException as error:
         _log_traceback(paths)
         if is_out_of_memory(error):
-            return end("failed", ExitCode.DOES_NOT_FIT, str(_does_not_fit(session, error)))
+            return end("failed", ExitCode.DOES_NOT_FIT, str(_does_not_fit(recipe, tally.step, error)))
         end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
         raise
     if ending is None:
         return end("finished", ExitCode.DONE, session.ending_text)
-    return end(_OUTCOMES[ending], ExitCode.STOPPED, _ending_text(ending, session.step, paths))
+    return end(_OUTCOMES[ending], ExitCode.STOPPED, _ending_text(ending, tally.step, paths))
 
 
 def _ending_text(ending: Ending, step: int, paths: RunPaths) -> str:
@@ -127,10 +134,10 @@ def _what_is_kept(paths: RunPaths) -> str:
     return f"the last checkpoint (step {read_position(newest).step}) is kept."
 
 
-def _does_not_fit(session: Session, error: BaseException) -> DoesNotFitError:
-    tokens = session.recipe.train.micro_batch_tokens
+def _does_not_fit(recipe: Recipe, step: int, error: BaseException) -> DoesNotFitError:
+    tokens = recipe.train.micro_batch_tokens
     return DoesNotFitError(
-        f"Out of memory at step {session.step} with {tokens} tokens a pass ({short_message(error)}), and there is no "
+        f"Out of memory at step {step} with {tokens} tokens a pass ({short_message(error)}), and there is no "
         "smaller plan left.",
         "Lower train.micro_batch_tokens (and data.max_length); then start again.",
     )

@@ -225,8 +225,8 @@ def compilations() -> list[Compilation]:
     prepare = {**partials, **factors, "control_ptr": "*fp64", "counters_ptr": "*i64", "programs": "i32"}
     prepare |= dict.fromkeys(["loss_scale_ptr", "status_ptr"], "*fp32")
     found = [
-        Compilation("norm", kernel._norm, norm, {"BLOCK": BLOCK}, kernel.WARPS),
-        Compilation("prepare", kernel._prepare, prepare, {"MAX_PROGRAMS": MAX_PARTIALS}, kernel.WARPS),
+        Compilation("norm", kernel.norm_kernel, norm, {"BLOCK": BLOCK}, kernel.WARPS),
+        Compilation("prepare", kernel.prepare_kernel, prepare, {"MAX_PROGRAMS": MAX_PARTIALS}, kernel.WARPS),
     ]
     for compute_buffer, pointer in POINTER_TYPES.items():
         for vector in (4, 2, 1):
@@ -242,15 +242,17 @@ def compilations() -> list[Compilation]:
             name = f"{str(compute_buffer).removeprefix('torch.')}-{vector}"
             for scaled in (False, True):
                 kind = f"step-scaled-{name}" if scaled else f"step-{name}"
-                found.append(Compilation(kind, kernel._step, step, {**constants, "SCALED": scaled}, kernel.WARPS))
+                found.append(Compilation(kind, kernel.step_kernel, step, {**constants, "SCALED": scaled}, kernel.WARPS))
             displace = {
                 **compute_copies,
                 **factors,
                 **dict.fromkeys(["grad_ptr", "update_ptr", "step_scale_ptr"], "*fp32"),
             }
-            found.append(Compilation(f"update-{name}", kernel._apply_update, displace, constants, kernel.WARPS))
+            found.append(Compilation(f"update-{name}", kernel.apply_update_kernel, displace, constants, kernel.WARPS))
             found.append(
-                Compilation(f"copies-{name}", kernel._write_compute_copies, compute_copies, constants, kernel.WARPS)
+                Compilation(
+                    f"copies-{name}", kernel.write_compute_copies_kernel, compute_copies, constants, kernel.WARPS
+                )
             )
     return found
 

@@ -24,13 +24,14 @@ WARPS = 4
 
 
 @triton.jit
-def _norm(
+def norm_kernel(
     grad_ptr,  # [blocks * BLOCK] fp32
     partials_ptr,  # [programs] fp32
     blocks,
     programs,
     BLOCK: tl.constexpr,
 ):
+    """Sum the squares of every `programs`-th block, beginning with the program's own."""
     program = tl.program_id(0)
     places_ptr = grad_ptr + program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     squares = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -42,7 +43,7 @@ def _norm(
 
 
 @triton.jit
-def _prepare(
+def prepare_kernel(
     partials_ptr,  # [programs] fp32
     control_ptr,  # [7] fp64, reference.Control
     counters_ptr,  # [3] int64: STEP, GOOD_STEPS, SKIPPED
@@ -52,6 +53,7 @@ def _prepare(
     programs,
     MAX_PROGRAMS: tl.constexpr,
 ):
+    """Decide whether the step is taken and with which factors; advance the counters and the loss scale."""
     learning_rate = tl.load(control_ptr)
     beta1 = tl.load(control_ptr + 1)
     beta2 = tl.load(control_ptr + 2)
@@ -128,7 +130,7 @@ def _copy_indices(segments_ptr, geometry_ptr, BLOCK: tl.constexpr, VECTOR: tl.co
 
 
 @triton.jit
-def _step(
+def step_kernel(
     param_ptr,  # [blocks * BLOCK] fp32
     grad_ptr,  # [blocks * BLOCK] fp32
     exp_avg_ptr,  # [blocks * BLOCK] fp32
@@ -143,6 +145,7 @@ def _step(
     VECTOR: tl.constexpr,
     SCALED: tl.constexpr,
 ):
+    """Update one block: parameters, moments and compute copies; zero its gradient."""
     segment, decay, flat_EV, inside_EV, copy_EV = _copy_indices(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     # A skipped step does not even read the gradient: NaN times 0 would be NaN.
     if tl.load(factors_ptr) != 0.0:
@@ -177,7 +180,7 @@ def _step(
 
 
 @triton.jit
-def _apply_update(
+def apply_update_kernel(
     param_ptr,  # [blocks * BLOCK] fp32
     grad_ptr,  # [blocks * BLOCK] fp32
     update_ptr,  # [blocks * BLOCK] fp32
@@ -190,6 +193,7 @@ def _apply_update(
     BLOCK: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
+    """Add another optimizer's update to one block, decay it and write its compute copies; zero gradient and update."""
     segment, decay, flat_EV, inside_EV, copy_EV = _copy_indices(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     if tl.load(factors_ptr) != 0.0:
         length = tl.load(step_scale_ptr + segment)
@@ -206,7 +210,7 @@ def _apply_update(
 
 
 @triton.jit
-def _write_compute_copies(
+def write_compute_copies_kernel(
     param_ptr,  # [blocks * BLOCK] fp32
     copies_ptr,  # one-dimensional, of the compute dtype
     segments_ptr,  # [blocks] int32
@@ -215,6 +219,7 @@ def _write_compute_copies(
     BLOCK: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
+    """Write the compute copies of one block."""
     segment, _, flat_EV, inside_EV, copy_EV = _copy_indices(segments_ptr, geometry_ptr, BLOCK, VECTOR)
     param = tl.load(param_ptr + flat_EV, mask=inside_EV, other=0.0)
     compute_copy = (param * tl.load(scales_ptr + segment)).to(copies_ptr.dtype.element_ty)
@@ -226,10 +231,18 @@ def launch_norm(grad: torch.Tensor, partials: torch.Tensor) -> None:
     assert grad.dtype == partials.dtype == torch.float32
     assert grad.numel() % BLOCK == 0
     programs = partials.numel()
-    _norm[(programs,)](grad, partials, grad.numel() // BLOCK, programs, BLOCK=BLOCK, num_warps=WARPS)
+    norm_kernel[(programs,)](
+        grad_ptr=grad,
+        partials_ptr=partials,
+        blocks=grad.numel() // BLOCK,
+        programs=programs,
+        BLOCK=BLOCK,
+        num_warps=WARPS,
+    )
 
 
 def launch_prepare(
+    *,
     partials: torch.Tensor,
     control: torch.Tensor,
     counters: torch.Tensor,
@@ -243,20 +256,21 @@ def launch_prepare(
     assert factors.numel() == reference.FACTORS
     programs = partials.numel()
     assert programs <= MAX_PARTIALS
-    _prepare[(1,)](
-        partials,
-        control,
-        counters,
-        loss_scale,
-        status,
-        factors,
-        programs,
+    prepare_kernel[(1,)](
+        partials_ptr=partials,
+        control_ptr=control,
+        counters_ptr=counters,
+        loss_scale_ptr=loss_scale,
+        status_ptr=status,
+        factors_ptr=factors,
+        programs=programs,
         MAX_PROGRAMS=MAX_PARTIALS,
         num_warps=WARPS,
     )
 
 
 def launch_step(
+    *,
     layout: FlatLayout,
     param: torch.Tensor,
     grad: torch.Tensor,
@@ -264,23 +278,23 @@ def launch_step(
     exp_avg_sq: torch.Tensor,
     factors: torch.Tensor,
     compute_buffer: torch.Tensor,
-    step_scale_S: torch.Tensor | None = None,
+    step_scale_S: torch.Tensor | None,
 ) -> None:
     """Update everything, one program a block."""
     assert param.shape == grad.shape == exp_avg.shape == exp_avg_sq.shape == (layout.total,)
     assert step_scale_S is None or step_scale_S.dtype == torch.float32
     tables = layout.tables
-    _step[(layout.blocks,)](
-        param,
-        grad,
-        exp_avg,
-        exp_avg_sq,
-        factors,
-        compute_buffer,
-        tables.block_segments,
-        tables.geometry,
-        tables.scales,
-        tables.scales if step_scale_S is None else step_scale_S,
+    step_kernel[(layout.blocks,)](
+        param_ptr=param,
+        grad_ptr=grad,
+        exp_avg_ptr=exp_avg,
+        exp_avg_sq_ptr=exp_avg_sq,
+        factors_ptr=factors,
+        copies_ptr=compute_buffer,
+        segments_ptr=tables.block_segments,
+        geometry_ptr=tables.geometry,
+        scales_ptr=tables.scales,
+        step_scale_ptr=tables.scales if step_scale_S is None else step_scale_S,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
         SCALED=step_scale_S is not None,
@@ -289,6 +303,7 @@ def launch_step(
 
 
 def launch_apply_update(
+    *,
     layout: FlatLayout,
     param: torch.Tensor,
     grad: torch.Tensor,
@@ -301,16 +316,16 @@ def launch_apply_update(
     assert param.shape == grad.shape == update.shape == (layout.total,)
     assert step_scale_S.dtype == torch.float32
     tables = layout.tables
-    _apply_update[(layout.blocks,)](
-        param,
-        grad,
-        update,
-        factors,
-        compute_buffer,
-        tables.block_segments,
-        tables.geometry,
-        tables.scales,
-        step_scale_S,
+    apply_update_kernel[(layout.blocks,)](
+        param_ptr=param,
+        grad_ptr=grad,
+        update_ptr=update,
+        factors_ptr=factors,
+        copies_ptr=compute_buffer,
+        segments_ptr=tables.block_segments,
+        geometry_ptr=tables.geometry,
+        scales_ptr=tables.scales,
+        step_scale_ptr=step_scale_S,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
         num_warps=WARPS,
@@ -321,12 +336,12 @@ def launch_compute_copies(layout: FlatLayout, param: torch.Tensor, compute_buffe
     """Write every compute copy, one program a block."""
     assert param.shape == (layout.total,)
     tables = layout.tables
-    _write_compute_copies[(layout.blocks,)](
-        param,
-        compute_buffer,
-        tables.block_segments,
-        tables.geometry,
-        tables.scales,
+    write_compute_copies_kernel[(layout.blocks,)](
+        param_ptr=param,
+        copies_ptr=compute_buffer,
+        segments_ptr=tables.block_segments,
+        geometry_ptr=tables.geometry,
+        scales_ptr=tables.scales,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
         num_warps=WARPS,

@@ -110,7 +110,14 @@ def prepare(
     if use_kernels(partials):
         from burnish_kernels.adamw.kernel import launch_prepare
 
-        launch_prepare(partials, control, counters, loss_scale, status, factors)
+        launch_prepare(
+            partials=partials,
+            control=control,
+            counters=counters,
+            loss_scale=loss_scale,
+            status=status,
+            factors=factors,
+        )
         return
     reference.prepare(partials, control, counters, loss_scale, status, factors)
 
@@ -149,7 +156,16 @@ def step_(
     if use_kernels(param):
         from burnish_kernels.adamw.kernel import launch_step
 
-        launch_step(layout, param, grad, exp_avg, exp_avg_sq, factors, compute_buffer, step_scale_S)
+        launch_step(
+            layout=layout,
+            param=param,
+            grad=grad,
+            exp_avg=exp_avg,
+            exp_avg_sq=exp_avg_sq,
+            factors=factors,
+            compute_buffer=compute_buffer,
+            step_scale_S=step_scale_S,
+        )
         return
     reference.step_(layout, param, grad, exp_avg, exp_avg_sq, factors, compute_buffer, step_scale_S)
 
@@ -185,7 +201,15 @@ def apply_update_(
     if use_kernels(param):
         from burnish_kernels.adamw.kernel import launch_apply_update
 
-        launch_apply_update(layout, param, grad, update, factors, compute_buffer, step_scale_S)
+        launch_apply_update(
+            layout=layout,
+            param=param,
+            grad=grad,
+            update=update,
+            factors=factors,
+            compute_buffer=compute_buffer,
+            step_scale_S=step_scale_S,
+        )
         return
     reference.apply_update_(layout, param, grad, update, factors, compute_buffer, step_scale_S)
 

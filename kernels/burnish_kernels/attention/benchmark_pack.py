@@ -71,7 +71,13 @@ class BenchmarkPack:
     def backward(self) -> object:
         """Run the backward pass."""
         return op.backward(
-            *(self.do, self.q, self.k, self.v, self.o, self.lse, self.docs),
+            do_TND=self.do,
+            q_TND=self.q,
+            k_TMD=self.k,
+            v_TMD=self.v,
+            o_TND=self.o,
+            lse_NT=self.lse,
+            docs=self.docs,
             scale=self.scale,
             dq_out=self.dq,
             dk_out=self.dk,
@@ -82,15 +88,23 @@ class BenchmarkPack:
         """Launch one kernel in a given configuration."""
         from burnish_kernels.attention import launch_kernels as launch
 
-        docs, inputs = self.documents(tile_rows), (self.q, self.k, self.v)
-        options: dict[str, Any] = {"scale": self.scale, "window": None, "softcap": None}
-        options["config"] = AttentionConfig(tile_rows, chosen, chosen, chosen)
+        shared: dict[str, Any] = {
+            "q_TND": self.q,
+            "k_TMD": self.k,
+            "v_TMD": self.v,
+            "lse_NT": self.lse,
+            "docs": self.documents(tile_rows),
+            "scale": self.scale,
+            "window": None,
+            "softcap": None,
+            "config": AttentionConfig(tile_rows, chosen, chosen, chosen),
+        }
         if kernel == "forward":
-            launch.launch_forward(*inputs, self.o, self.lse, docs, **options)
+            launch.launch_forward(o_TND=self.o, **shared)
         elif kernel == "dq":
-            launch.launch_dq(self.do, *inputs, self.o, self.lse, self.delta, self.dq, docs, **options)
+            launch.launch_dq(do_TND=self.do, o_TND=self.o, delta_NT=self.delta, dq_TND=self.dq, **shared)
         else:
-            launch.launch_dkdv(self.do, *inputs, self.lse, self.delta, self.dk, self.dv, docs, **options)
+            launch.launch_dkdv(do_TND=self.do, delta_NT=self.delta, dk_TMD=self.dk, dv_TMD=self.dv, **shared)
 
     def results(self, kernel: str) -> list[torch.Tensor]:
         """Return the tensors that a kernel writes."""

@@ -186,7 +186,7 @@ def _compilations(
     found = []
     for name in ("forward", "dq", "dkdv"):
         chosen: KernelConfig = getattr(config, name)
-        function = getattr(kernel, f"_{name}")
+        function = getattr(kernel, f"{name}_kernel")
         constants: dict[str, Any] = {
             "GROUP": heads // kv_heads,
             "HEADS": math.gcd(heads // kv_heads, chosen.heads),

@@ -106,7 +106,7 @@ def _query_block(step, blocks, first, QUERIES: tl.constexpr, HEADS: tl.constexpr
 
 
 @triton.jit(do_not_specialize=["T", "window"])
-def _forward(
+def forward_kernel(
     q_ptr,  # [T, N, D]
     k_ptr,  # [T, M, D]
     v_ptr,  # [T, M, D]
@@ -134,6 +134,7 @@ def _forward(
     HAS_CAP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """Compute the output of one tile of queries, for HEADS heads of a group."""
     first, rows, first_key, _ = _tile(tiles_ptr)
     if rows == 0:
         return
@@ -183,7 +184,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=["T", "window"])
-def _dq(
+def dq_kernel(
     q_ptr,  # [T, N, D]
     k_ptr,  # [T, M, D]
     v_ptr,  # [T, M, D]
@@ -217,6 +218,7 @@ def _dq(
     HAS_CAP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """Compute dQ and delta of one tile of queries, for HEADS heads of a group."""
     first, rows, first_key, _ = _tile(tiles_ptr)
     if rows == 0:
         return
@@ -270,7 +272,7 @@ def _dq(
 
 
 @triton.jit(do_not_specialize=["T", "window"])
-def _dkdv(
+def dkdv_kernel(
     q_ptr,  # [T, N, D]
     k_ptr,  # [T, M, D]
     v_ptr,  # [T, M, D]
@@ -304,6 +306,7 @@ def _dkdv(
     HAS_CAP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """Compute dK and dV of one tile of keys, summed over the heads of its group."""
     first, rows, _, past_query = _tile(tiles_ptr)
     if rows == 0:
         return

@@ -25,13 +25,13 @@ two ("Timeout Detection and Recovery")."""
 
 
 def launch_forward(
+    *,
     q_TND: torch.Tensor,
     k_TMD: torch.Tensor,
     v_TMD: torch.Tensor,
     o_TND: torch.Tensor,
     lse_NT: torch.Tensor,
     docs: Documents,
-    *,
     scale: float,
     window: int | None,
     softcap: float | None,
@@ -45,17 +45,17 @@ def launch_forward(
     constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.forward)
     tiles = docs.tiles_G4[: len(docs.tiles_G4) // 2]
     for part in parts(tiles, rows, q_TND, window, products=2):
-        kernel._forward[(heads // constants["HEADS"], len(part))](
-            q_TND,
-            k_TMD,
-            v_TMD,
-            o_TND,
-            lse_NT,
-            docs.start_T,
-            part,
-            rows,
-            window or 0,
-            *_factors(scale, softcap),
+        kernel.forward_kernel[(heads // constants["HEADS"], len(part))](
+            q_ptr=q_TND,
+            k_ptr=k_TMD,
+            v_ptr=v_TMD,
+            o_ptr=o_TND,
+            lse_ptr=lse_NT,
+            start_ptr=docs.start_T,
+            tiles_ptr=part,
+            T=rows,
+            window=window or 0,
+            **_factors(scale, softcap),
             **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND),
             **constants,
             **_resources(config.forward),
@@ -63,6 +63,7 @@ def launch_forward(
 
 
 def launch_dq(
+    *,
     do_TND: torch.Tensor,
     q_TND: torch.Tensor,
     k_TMD: torch.Tensor,
@@ -72,7 +73,6 @@ def launch_dq(
     delta_NT: torch.Tensor,
     dq_TND: torch.Tensor,
     docs: Documents,
-    *,
     scale: float,
     window: int | None,
     softcap: float | None,
@@ -86,21 +86,21 @@ def launch_dq(
     constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dq)
     tiles = docs.tiles_G4[: len(docs.tiles_G4) // 2]
     for part in parts(tiles, rows, q_TND, window, products=3):
-        kernel._dq[(heads // constants["HEADS"], len(part))](
-            q_TND,
-            k_TMD,
-            v_TMD,
-            o_TND,
-            do_TND,
-            dq_TND,
-            lse_NT,
-            delta_NT,
-            docs.start_T,
-            part,
-            rows,
-            window or 0,
-            scale,
-            *_factors(scale, softcap),
+        kernel.dq_kernel[(heads // constants["HEADS"], len(part))](
+            q_ptr=q_TND,
+            k_ptr=k_TMD,
+            v_ptr=v_TMD,
+            o_ptr=o_TND,
+            do_ptr=do_TND,
+            dq_ptr=dq_TND,
+            lse_ptr=lse_NT,
+            delta_ptr=delta_NT,
+            start_ptr=docs.start_T,
+            tiles_ptr=part,
+            T=rows,
+            window=window or 0,
+            scale=scale,
+            **_factors(scale, softcap),
             **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND, DO=do_TND, DQ=dq_TND),
             **constants,
             **_resources(config.dq),
@@ -108,6 +108,7 @@ def launch_dq(
 
 
 def launch_dkdv(
+    *,
     do_TND: torch.Tensor,
     q_TND: torch.Tensor,
     k_TMD: torch.Tensor,
@@ -117,7 +118,6 @@ def launch_dkdv(
     dk_TMD: torch.Tensor,
     dv_TMD: torch.Tensor,
     docs: Documents,
-    *,
     scale: float,
     window: int | None,
     softcap: float | None,
@@ -132,21 +132,21 @@ def launch_dkdv(
     constants = compiled_in(q_TND, k_TMD, window, softcap, config.tile_rows, config.dkdv)
     tiles = docs.tiles_G4[len(docs.tiles_G4) // 2 :]
     for part in parts(tiles, rows, q_TND, window, products=4):
-        kernel._dkdv[(k_TMD.shape[1], len(part))](
-            q_TND,
-            k_TMD,
-            v_TMD,
-            do_TND,
-            dk_TMD,
-            dv_TMD,
-            lse_NT,
-            delta_NT,
-            docs.end_T,
-            part,
-            rows,
-            window or 0,
-            scale,
-            *_factors(scale, softcap),
+        kernel.dkdv_kernel[(k_TMD.shape[1], len(part))](
+            q_ptr=q_TND,
+            k_ptr=k_TMD,
+            v_ptr=v_TMD,
+            do_ptr=do_TND,
+            dk_ptr=dk_TMD,
+            dv_ptr=dv_TMD,
+            lse_ptr=lse_NT,
+            delta_ptr=delta_NT,
+            end_ptr=docs.end_T,
+            tiles_ptr=part,
+            T=rows,
+            window=window or 0,
+            scale=scale,
+            **_factors(scale, softcap),
             **_strides(Q=q_TND, K=k_TMD, V=v_TMD, DO=do_TND, DK=dk_TMD, DV=dv_TMD),
             **constants,
             **_resources(config.dkdv),
@@ -203,11 +203,11 @@ def _precision(dtype: torch.dtype) -> str:
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
-def _factors(scale: float, softcap: float | None) -> tuple[float, float, float]:
-    """Return the kernels' `factor`, `cap` and `cap_factor`."""
+def _factors(scale: float, softcap: float | None) -> dict[str, float]:
+    """Return what the kernels multiply scores by, before and after the soft cap."""
     if softcap is None:
-        return scale * LOG2_E, 0.0, 0.0
-    return 1.0, softcap * LOG2_E, 2.0 * LOG2_E * scale / softcap
+        return {"factor": scale * LOG2_E, "cap": 0.0, "cap_factor": 0.0}
+    return {"factor": 1.0, "cap": softcap * LOG2_E, "cap_factor": 2.0 * LOG2_E * scale / softcap}
 
 
 def _strides(**tensors: torch.Tensor) -> dict[str, int]:

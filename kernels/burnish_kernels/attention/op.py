@@ -87,7 +87,12 @@ def forward(
 
     if q_TND.shape[0]:
         launch_forward(
-            *(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs),
+            q_TND=q_TND,
+            k_TMD=k_TMD,
+            v_TMD=v_TMD,
+            o_TND=o_TND,
+            lse_NT=lse_NT,
+            docs=docs,
             scale=scale,
             window=window,
             softcap=softcap,
@@ -155,7 +160,16 @@ def backward(
         return dq_TND, dk_TMD, dv_TMD
     if not use_kernels(q_TND):
         cpu.backward(
-            *(do_TND, q_TND, k_TMD, v_TMD, o_TND, lse_NT, dq_TND, dk_TMD, dv_TMD, docs.start_T),
+            do_TND=do_TND,
+            q_TND=q_TND,
+            k_TMD=k_TMD,
+            v_TMD=v_TMD,
+            o_TND=o_TND,
+            lse_NT=lse_NT,
+            dq_TND=dq_TND,
+            dk_TMD=dk_TMD,
+            dv_TMD=dv_TMD,
+            start_T=docs.start_T,
             scale=scale,
             window=window,
             softcap=softcap,
@@ -165,10 +179,21 @@ def backward(
 
     chosen = _config(config, q_TND, k_TMD, docs)
     delta_NT = torch.empty_like(lse_NT)
-    inputs = (do_TND, q_TND, k_TMD, v_TMD)
-    options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "config": chosen}
-    launch_dq(*inputs, o_TND, lse_NT, delta_NT, dq_TND, docs, **options)
-    launch_dkdv(*inputs, lse_NT, delta_NT, dk_TMD, dv_TMD, docs, **options)
+    shared: dict[str, Any] = {
+        "do_TND": do_TND,
+        "q_TND": q_TND,
+        "k_TMD": k_TMD,
+        "v_TMD": v_TMD,
+        "lse_NT": lse_NT,
+        "delta_NT": delta_NT,
+        "docs": docs,
+        "scale": scale,
+        "window": window,
+        "softcap": softcap,
+        "config": chosen,
+    }
+    launch_dq(o_TND=o_TND, dq_TND=dq_TND, **shared)
+    launch_dkdv(dk_TMD=dk_TMD, dv_TMD=dv_TMD, **shared)
     return dq_TND, dk_TMD, dv_TMD
 
 

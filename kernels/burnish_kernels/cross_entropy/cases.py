@@ -172,7 +172,7 @@ def _compilation(dtype: torch.dtype, config: CrossEntropyConfig, *, gradient: bo
     constants |= dict.fromkeys(["HAS_SOFTCAP", "SMOOTH", "CORRECT"], terms)
     words = [TYPES[dtype][1:], f"{config.warps}x{config.accesses}", "gradient" * gradient, "terms" * terms]
     name = "-".join(word for word in words if word)
-    return Compilation(name, kernel._cross_entropy, pointers | numbers, constants, config.warps, num_stages=1)
+    return Compilation(name, kernel.cross_entropy_kernel, pointers | numbers, constants, config.warps, num_stages=1)
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
@@ -237,7 +237,17 @@ def _tuning(rows: int, vocabulary: int, device: str) -> Tuning:
     loss, scale = torch.empty(rows, device=device), torch.ones(1, device=device)
 
     def run(config: CrossEntropyConfig) -> None:
-        launch(logits, targets, loss, scale, None, 0.0, 0.0, None, config)
+        launch(
+            logits_RV=logits,
+            targets_R=targets,
+            loss_R=loss,
+            scale=scale,
+            softcap=None,
+            label_smoothing=0.0,
+            z_loss=0.0,
+            correct_R=None,
+            config=config,
+        )
 
     default = default_config(vocabulary, 2)
     candidates = [default, *(config for config in CONFIGS if config != default)]

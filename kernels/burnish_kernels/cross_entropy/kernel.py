@@ -79,7 +79,7 @@ def _gradient(
 
 
 @triton.jit
-def _cross_entropy(
+def cross_entropy_kernel(
     logits_ptr,  # [R, V]; with GRADIENT overwritten by scale * dloss / dlogits
     targets_ptr,  # [R] int32 or int64
     loss_ptr,  # [R] fp32
@@ -97,6 +97,7 @@ def _cross_entropy(
     GROUPS: tl.constexpr,  # G
     WIDTH: tl.constexpr,  # W, neighbors that one thread holds
 ):
+    """Compute the loss of one row, and with GRADIENT overwrite its logits."""
     BLOCK: tl.constexpr = GROUPS * WIDTH
     row = tl.program_id(0).to(tl.int64)
     row_ptr = logits_ptr + row * row_stride
@@ -173,6 +174,7 @@ def _cross_entropy(
 
 
 def launch(
+    *,
     logits_RV: torch.Tensor,
     targets_R: torch.Tensor,
     loss_R: torch.Tensor,
@@ -191,17 +193,17 @@ def launch(
     assert scale is None or (scale.numel() == 1 and scale.dtype == torch.float32)
     assert config in CONFIGS
     counts_R = loss_R if correct_R is None else correct_R
-    _cross_entropy[(rows,)](
-        logits_RV,
-        targets_R,
-        loss_R,
-        loss_R if scale is None else scale,
-        counts_R.view(torch.uint8) if counts_R.dtype == torch.bool else counts_R,
-        logits_RV.stride(0),
-        vocabulary,
-        1.0 if softcap is None else softcap,
-        label_smoothing,
-        z_loss,
+    cross_entropy_kernel[(rows,)](
+        logits_ptr=logits_RV,
+        targets_ptr=targets_R,
+        loss_ptr=loss_R,
+        scale_ptr=loss_R if scale is None else scale,
+        correct_ptr=counts_R.view(torch.uint8) if counts_R.dtype == torch.bool else counts_R,
+        row_stride=logits_RV.stride(0),
+        V=vocabulary,
+        softcap=1.0 if softcap is None else softcap,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
         GRADIENT=scale is not None,
         HAS_SOFTCAP=softcap is not None,
         SMOOTH=label_smoothing > 0.0,

@@ -211,7 +211,17 @@ def _run(
             allowed=CONFIGS,
             device=logits_RV.device,
         )
-        launch(logits_RV, targets_R, loss_R, scale, softcap, label_smoothing, z_loss, correct_R, config)
+        launch(
+            logits_RV=logits_RV,
+            targets_R=targets_R,
+            loss_R=loss_R,
+            scale=scale,
+            softcap=softcap,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            correct_R=correct_R,
+            config=config,
+        )
         return
     arguments: dict[str, Any] = {"softcap": softcap, "label_smoothing": label_smoothing, "z_loss": z_loss}
     loss_R.copy_(reference.losses(logits_RV, targets_R, **arguments))

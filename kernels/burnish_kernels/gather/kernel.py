@@ -14,7 +14,7 @@ WARPS = 4
 
 
 @triton.jit
-def _gather(
+def gather_kernel(
     table_ptr,  # [V, H]
     ids_ptr,  # [T]
     out_ptr,  # [T, H]
@@ -23,6 +23,7 @@ def _gather(
     out_stride,
     BLOCK: tl.constexpr,
 ):
+    """Copy one block of columns of one row."""
     row = tl.program_id(0).to(tl.int64)
     source = table_ptr + tl.load(ids_ptr + row).to(tl.int64) * table_stride
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -42,6 +43,13 @@ def launch_gather(table_VH: torch.Tensor, ids_T: torch.Tensor, out_TH: torch.Ten
     assert table_VH.shape[1] == columns
     assert ids_T.stride(0) == 1
     block = block_columns(columns)
-    _gather[(rows, triton.cdiv(columns, block))](
-        table_VH, ids_T, out_TH, columns, table_VH.stride(0), out_TH.stride(0), BLOCK=block, num_warps=WARPS
+    gather_kernel[(rows, triton.cdiv(columns, block))](
+        table_ptr=table_VH,
+        ids_ptr=ids_T,
+        out_ptr=out_TH,
+        H=columns,
+        table_stride=table_VH.stride(0),
+        out_stride=out_TH.stride(0),
+        BLOCK=block,
+        num_warps=WARPS,
     )

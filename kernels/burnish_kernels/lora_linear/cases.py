@@ -192,7 +192,7 @@ def _project_compilations(dtype: torch.dtype, kind: str, ranks: int) -> list[Com
         signature |= dict.fromkeys(scalars, "i32")
         constants = {"BLOCK_T": tiles.BLOCK_T, "BLOCK_C": tile.C, "BLOCK_R": tile.R, "INTERPRETED": False, unit: 1}
         name = f"project-{kind}-{ranks}-{unit}-to-{out}"
-        found[name] = Compilation(name, kernel._project, signature, constants, tile.warps, tile.stages)
+        found[name] = Compilation(name, kernel.project_kernel, signature, constants, tile.warps, tile.stages)
     return list(found.values())
 
 
@@ -203,7 +203,7 @@ def _outer_compilation(dtype: torch.dtype, kind: str, ranks: int) -> Compilation
     signature = _NUMBERS | {"p_ptr": f"*{kind}", "q_ptr": f"*{kind}", "parts_ptr": "*fp32"}
     signature |= dict.fromkeys(("T", "p_stride", "q_stride", "part_rows", "C", "split_tokens"), "i32")
     constants = {"BLOCK_T": tiles.BLOCK_T, "BLOCK_C": tile.C, "BLOCK_R": tile.R, "INTERPRETED": False}
-    return Compilation(f"outer-{kind}-{ranks}", kernel._outer, signature, constants, tile.warps, tile.stages)
+    return Compilation(f"outer-{kind}-{ranks}", kernel.outer_kernel, signature, constants, tile.warps, tile.stages)
 
 
 def _small_compilations(kind: str) -> list[Compilation]:
@@ -214,14 +214,18 @@ def _small_compilations(kind: str) -> list[Compilation]:
         ("T", "R", "splits", "part_size", "out_stride"), "i32"
     )
     drops = {"x_ptr": f"*{kind}", "seed_ptr": "*i64", "out_ptr": f"*{kind}", "scale": "fp32"} | dict.fromkeys(
-        ("T", "K", "x_stride", "out_stride", "stream", "threshold"), "i32"
+        ("T", "K", "x_stride", "out_stride", "stream_id", "threshold"), "i32"
     )
     found = [
-        Compilation(f"join-projections-{kind}", kernel._join_projections, projections, sums | {"SUM_T": kernel.SUM_C})
+        Compilation(
+            f"join-projections-{kind}", kernel.join_projections_kernel, projections, sums | {"SUM_T": kernel.SUM_C}
+        )
     ]
     for add in (False, True):
         constants = {"ADD": add, "DROP_T": kernel.DROP_T, "DROP_C": kernel.DROP_C}
-        found.append(Compilation(f"{'add-dropped' if add else 'dropout'}-{kind}", kernel._dropout, drops, constants))
+        found.append(
+            Compilation(f"{'add-dropped' if add else 'dropout'}-{kind}", kernel.dropout_kernel, drops, constants)
+        )
     if kind == "fp32":
         outers = {f"{field}_{index}": "i32" for field in ("first", "columns", "part", "ranks") for index in range(3)}
         outers |= {f"out_{index}": "*fp32" for index in range(3)} | {f"scale_{index}": "fp32" for index in range(3)}
@@ -229,7 +233,7 @@ def _small_compilations(kind: str) -> list[Compilation]:
         for unit, other in (("column", "row"), ("row", "column")):
             strides = {f"{other}_stride_{index}": "i32" for index in range(3)}
             constants = sums | {"SUM_C": kernel.SUM_C} | {f"{unit}_stride_{index}": 1 for index in range(3)}
-            found.append(Compilation(f"join-outers-by-{other}", kernel._join_outers, outers | strides, constants))
+            found.append(Compilation(f"join-outers-by-{other}", kernel.join_outers_kernel, outers | strides, constants))
     return found
 
 

@@ -22,7 +22,7 @@ def _pick(which, first, second, third):
 
 
 @triton.jit
-def _dot(left, right, total, INTERPRETED: tl.constexpr):
+def dot(left, right, total, INTERPRETED: tl.constexpr):
     """Product left @ right + total; fp32 is never rounded to TF32.
 
     WORKAROUND: Triton's interpreter multiplies the bit patterns of bf16 (https://github.com/triton-lang/triton/issues/11584).
@@ -35,7 +35,7 @@ def _dot(left, right, total, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _project(
+def project_kernel(
     x_ptr,  # [T, C]
     a_ptr,  # [R, C]
     out_ptr,  # [T, R], or parts [S, T, R] fp32
@@ -64,6 +64,7 @@ def _project(
     BLOCK_R: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
+    """Multiply a block of tokens with a block of one segment's ranks, over a share of its columns."""
     which = tl.program_id(2) // rank_blocks
     first = _pick(which, first_0, first_1, first_2)
     columns = _pick(which, columns_0, columns_1, columns_2)
@@ -82,7 +83,7 @@ def _project(
         at = column + lane
         x = tl.load(x_rows + at[None, :], mask=own_tokens & (at < columns)[None, :], other=0.0)
         a = tl.load(a_rows + at.to(tl.int64)[:, None] * a_column, mask=(at < columns)[:, None] & own_ranks, other=0.0)
-        sums = _dot(x, a, sums, INTERPRETED)
+        sums = dot(x, a, sums, INTERPRETED)
     out_ptr += tl.program_id(1).to(tl.int64) * part_size
     tl.store(
         out_ptr + token.to(tl.int64)[:, None] * out_stride + (first_rank + rank)[None, :],
@@ -92,7 +93,7 @@ def _project(
 
 
 @triton.jit
-def _join_projections(
+def join_projections_kernel(
     parts_ptr,  # [S, T, R] fp32
     out_ptr,  # [T, R]
     T,
@@ -104,6 +105,7 @@ def _join_projections(
     SUM_R: tl.constexpr,
     SUM_S: tl.constexpr,
 ):
+    """Add up the parts of a tile of projections."""
     token = tl.program_id(0).to(tl.int64) * SUM_T + tl.arange(0, SUM_T)
     rank = tl.program_id(1) * SUM_R + tl.arange(0, SUM_R)
     inside = (token < T)[:, None] & (rank < R)[None, :]
@@ -130,7 +132,7 @@ def _add_parts(parts_ptr, offsets, inside, part_size, splits, SUM_S: tl.constexp
 
 
 @triton.jit
-def _outer(
+def outer_kernel(
     p_ptr,  # [T, R]
     q_ptr,  # [T, C]
     parts_ptr,  # [S, part_rows, C] fp32
@@ -157,6 +159,7 @@ def _outer(
     BLOCK_R: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
+    """Multiply a block of ranks with a block of one segment's columns, over a share of the tokens."""
     block = tl.program_id(0)
     blocks_0 = tl.cdiv(columns_0, BLOCK_C)
     blocks_1 = tl.cdiv(columns_1, BLOCK_C)
@@ -179,7 +182,7 @@ def _outer(
         row = at.to(tl.int64)[:, None]
         p = tl.load(p_columns + row * p_stride, mask=(at < end)[:, None] & (rank < ranks)[None, :], other=0.0)
         q = tl.load(q_columns + row * q_stride, mask=(at < end)[:, None] & (column < columns)[None, :], other=0.0)
-        sums = _dot(tl.trans(p), q, sums, INTERPRETED)
+        sums = dot(tl.trans(p), q, sums, INTERPRETED)
     part = (tl.program_id(1).to(tl.int64) * part_rows + rank)[:, None]
     tl.store(
         parts_ptr + part * C + (first + column)[None, :],
@@ -189,7 +192,7 @@ def _outer(
 
 
 @triton.jit
-def _join_outers(
+def join_outers_kernel(
     parts_ptr,  # [S, part_rows, C] fp32
     out_0,  # [R_0, columns_0] fp32, any strides; added to
     out_1,
@@ -222,6 +225,7 @@ def _join_outers(
     SUM_C: tl.constexpr,
     SUM_S: tl.constexpr,
 ):
+    """Add up the parts of a tile of one segment's sums, and add them, scaled, to its output."""
     which = tl.program_id(2)
     columns = _pick(which, columns_0, columns_1, columns_2)
     ranks = _pick(which, ranks_0, ranks_1, ranks_2)
@@ -245,7 +249,7 @@ def _join_outers(
 
 
 @triton.jit
-def _dropout(
+def dropout_kernel(
     x_ptr,  # [T, K]
     seed_ptr,  # [1] int64
     out_ptr,  # [T, K]; added to with ADD
@@ -253,19 +257,20 @@ def _dropout(
     K,
     x_stride,
     out_stride,
-    stream,
+    stream_id,
     threshold,
     scale,
     ADD: tl.constexpr,
     DROP_T: tl.constexpr,
     DROP_C: tl.constexpr,
 ):
+    """Drop elements of a tile and scale the others."""
     token = tl.program_id(0) * DROP_T + tl.arange(0, DROP_T)
     group = tl.program_id(1) * (DROP_C // 4) + tl.arange(0, DROP_C // 4)
     zero = tl.zeros([DROP_T, DROP_C // 4], tl.int32)
     seed = tl.load(seed_ptr)
     # Four words a counter: (column / 4, row, stream, 0), as `reference.kept` has it.
-    r0, r1, r2, r3 = tl.philox(seed, zero + group[None, :], zero + token[:, None], zero + stream, zero)
+    r0, r1, r2, r3 = tl.philox(seed, zero + group[None, :], zero + token[:, None], zero + stream_id, zero)
     draws = tl.reshape(tl.join(tl.join(r0, r2), tl.join(r1, r3)), [DROP_T, DROP_C])
     keep = (draws >> 1).to(tl.int32) >= threshold
     column = tl.program_id(1) * DROP_C + tl.arange(0, DROP_C)

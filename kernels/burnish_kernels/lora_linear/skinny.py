@@ -64,7 +64,7 @@ def project(
         splits = project_splits(tokens, group, x_TC.dtype)
         shape = (splits, tokens, high - low)
         parts = torch.empty(shape, dtype=torch.float32, device=x_TC.device) if splits > 1 else None
-        launch_project(x_TC, a_RC[low:high], out_TR[:, low:high], group, parts)
+        launch_project(x_TC=x_TC, a_RC=a_RC[low:high], out_TR=out_TR[:, low:high], segments=group, parts_STR=parts)
 
 
 def outer_accumulate(
@@ -109,7 +109,15 @@ def outer_accumulate(
         group = slice(begin, begin + MAX_SEGMENTS)
         plan = outer_plan(tokens, segments[group], p_TR.dtype)
         parts = torch.empty((plan.splits, plan.rows, width), dtype=torch.float32, device=p_TR.device)
-        launch_outer(p_TR, q_TC, segments[group], plan, parts, out[group], scales[group])
+        launch_outer(
+            p_TR=p_TR,
+            q_TC=q_TC,
+            segments=segments[group],
+            plan=plan,
+            parts=parts,
+            out=out[group],
+            scales=scales[group],
+        )
 
 
 def _outer_plain(

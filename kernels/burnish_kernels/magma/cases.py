@@ -84,11 +84,11 @@ def compilations() -> list[Compilation]:
     decide = dict.fromkeys(["partials_ptr", "factors_ptr", "alignment_ptr", "step_scale_ptr"], "*fp32")
     decide |= {"blocks_ptr": "*i32", "draws_ptr": "*i32", "seed_ptr": "*i64", "step_ptr": "*i64", "threshold": "i64"}
     decide |= dict.fromkeys(["inverse_temperature", "decay", "skip_length", "rate"], "fp32")
-    found = [Compilation("sums", kernel._sums, sums, {"BLOCK": BLOCK}, kernel.WARPS)]
+    found = [Compilation("sums", kernel.sums_kernel, sums, {"BLOCK": BLOCK}, kernel.WARPS)]
     for after in (False, True):
         for skip in (False, True):
             constants = {"LANES": kernel.LANES, "AFTER": after, "SKIP": skip}
-            found.append(Compilation(f"decide-{after}-{skip}", kernel._decide, decide, constants, kernel.WARPS))
+            found.append(Compilation(f"decide-{after}-{skip}", kernel.decide_kernel, decide, constants, kernel.WARPS))
     return found
 
 

@@ -21,12 +21,13 @@ _DOMAIN, _NEVER = tl.constexpr(DOMAIN), tl.constexpr(NEVER)
 
 
 @triton.jit
-def _sums(
+def sums_kernel(
     grad_ptr,  # [blocks * BLOCK] fp32
     exp_avg_ptr,  # [blocks * BLOCK] fp32
     partials_ptr,  # [blocks, 3] fp32: DOT, MOMENTUM, GRADIENT
     BLOCK: tl.constexpr,
 ):
+    """Sum the products of momentum and gradient, and the squares of both, over one block."""
     block = tl.program_id(0).to(tl.int64)
     places = block * BLOCK + tl.arange(0, BLOCK)  # padding is 0 in both
     grad = tl.load(grad_ptr + places)
@@ -37,7 +38,7 @@ def _sums(
 
 
 @triton.jit
-def _decide(
+def decide_kernel(
     partials_ptr,  # [blocks, 3] fp32
     blocks_ptr,  # [S, 2] int32: first block and number of blocks
     draws_ptr,  # [S] int32
@@ -55,6 +56,7 @@ def _decide(
     AFTER: tl.constexpr,
     SKIP: tl.constexpr,
 ):
+    """Draw whether one segment takes the step, and how long that is."""
     segment = tl.program_id(0)
     if tl.load(factors_ptr + _TAKE) != 0.0:
         draw = tl.load(draws_ptr + segment)
@@ -101,10 +103,13 @@ def launch_sums(grad: torch.Tensor, exp_avg: torch.Tensor, partials_N3: torch.Te
     """Fill `partials_N3`, one row a block."""
     assert grad.dtype == exp_avg.dtype == partials_N3.dtype == torch.float32
     assert grad.numel() == exp_avg.numel() == len(partials_N3) * BLOCK
-    _sums[(len(partials_N3),)](grad, exp_avg, partials_N3, BLOCK=BLOCK, num_warps=WARPS)
+    sums_kernel[(len(partials_N3),)](
+        grad_ptr=grad, exp_avg_ptr=exp_avg, partials_ptr=partials_N3, BLOCK=BLOCK, num_warps=WARPS
+    )
 
 
 def launch_decide(
+    *,
     partials_N3: torch.Tensor,
     blocks_S2: torch.Tensor,
     draws_S: torch.Tensor,
@@ -118,20 +123,20 @@ def launch_decide(
     """Update alignments and fill the step scales; one program a segment."""
     assert blocks_S2.dtype == draws_S.dtype == torch.int32
     assert seed.dtype == step.dtype == torch.int64
-    _decide[(len(draws_S),)](
-        partials_N3,
-        blocks_S2,
-        draws_S,
-        seed,
-        step,
-        factors,
-        alignment_S,
-        step_scale_S,
-        options.threshold,
-        1.0 / options.temperature,
-        options.decay,
-        1.0 / options.probability,
-        options.rate,
+    decide_kernel[(len(draws_S),)](
+        partials_ptr=partials_N3,
+        blocks_ptr=blocks_S2,
+        draws_ptr=draws_S,
+        seed_ptr=seed,
+        step_ptr=step,
+        factors_ptr=factors,
+        alignment_ptr=alignment_S,
+        step_scale_ptr=step_scale_S,
+        threshold=options.threshold,
+        inverse_temperature=1.0 / options.temperature,
+        decay=options.decay,
+        skip_length=1.0 / options.probability,
+        rate=options.rate,
         LANES=LANES,
         AFTER=options.momentum_after,
         SKIP=options.skip,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from typing_extensions import override
@@ -67,18 +68,25 @@ class Magma(StepModifier):
 
     @override
     def step_scale(self, optimizer: FlatOptimizer, factors: torch.Tensor) -> torch.Tensor:
-        step, momentum = optimizer.counters[:1], optimizer.momentum
         # Where the momentum has advanced already, it is taken as it is.
         options = replace(self.options, momentum_after=False) if optimizer.advanced else self.options
-        rest = (self._draws, self._seed, step, factors, self.alignment, self.last, options)
+        decision: dict[str, Any] = {
+            "draws_S": self._draws,
+            "seed": self._seed,
+            "step": optimizer.counters[:1],
+            "factors": factors,
+            "alignment_S": self.alignment,
+            "step_scale_S": self.last,
+            "options": options,
+        }
         if use_kernels(self.last):
             from burnish_kernels.magma.kernel import launch_decide, launch_sums
 
-            launch_sums(optimizer.grad, momentum, self._sums)
-            launch_decide(self._sums, self._blocks, *rest)
+            launch_sums(optimizer.grad, optimizer.momentum, self._sums)
+            launch_decide(partials_N3=self._sums, blocks_S2=self._blocks, **decision)
         else:
-            reference.block_sums(self._layout, optimizer.grad, momentum, self._sums)
-            reference.decide(self._sums, *rest)
+            reference.block_sums(self._layout, optimizer.grad, optimizer.momentum, self._sums)
+            reference.decide(self._sums, **decision)
         return self.last
 
 

@@ -132,14 +132,14 @@ def compilations() -> list[Compilation]:
             name = f"{dtype}-{'double' if double else 'single'}"
             words = shared | {"packed_ptr": "*i32", "word_count": "i32", "row_words": "i32"}
             constants = {"DOUBLE": double, "WORDS": kernel.WORDS}
-            found.append(Compilation(f"words-{name}", kernel._dequantize_words, words, constants))
+            found.append(Compilation(f"words-{name}", kernel.dequantize_words_kernel, words, constants))
             values = shared | {"packed_ptr": "*u8", "count": "i64", "K": "i32"}
             constants = {"DOUBLE": double, "BLOCK": kernel.BLOCK}
-            found.append(Compilation(f"values-{name}", kernel._dequantize_values, values, constants))
+            found.append(Compilation(f"values-{name}", kernel.dequantize_values_kernel, values, constants))
         pointers = dict.fromkeys(("buffer_ptr", "a_ptr", "b_ptr"), f"*{dtype}")
         numbers = ("N", "K", "R", "buffer_stride", "a_row", "a_column", "b_row", "b_column", "a_programs")
         signature = pointers | dict.fromkeys(numbers, "i32")
-        found.append(Compilation(f"paste-{dtype}", kernel._paste, signature, {"BLOCK": kernel.PASTE}))
+        found.append(Compilation(f"paste-{dtype}", kernel.paste_kernel, signature, {"BLOCK": kernel.PASTE}))
     return found
 
 

@@ -52,7 +52,7 @@ def _scale(block, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE: 
 
 
 @triton.jit
-def _dequantize_words(
+def dequantize_words_kernel(
     packed_ptr,  # [words] int32, eight values each
     absmax_ptr,  # [words / 8], uint8 with DOUBLE, else fp32
     nested_ptr,  # [words / 2048] fp32, read only with DOUBLE
@@ -65,6 +65,7 @@ def _dequantize_words(
     DOUBLE: tl.constexpr,
     WORDS: tl.constexpr,
 ):
+    """Dequantize WORDS words of eight values, of rows that are whole words."""
     word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
     inside = word < word_count
     bits = tl.load(packed_ptr + word, mask=inside, other=0)
@@ -79,7 +80,7 @@ def _dequantize_words(
 
 
 @triton.jit
-def _dequantize_values(
+def dequantize_values_kernel(
     packed_ptr,  # [ceil(count / 2)] uint8
     absmax_ptr,  # [ceil(count / 64)], uint8 with DOUBLE, else fp32
     nested_ptr,  # [ceil(count / 16384)] fp32, read only with DOUBLE
@@ -92,6 +93,7 @@ def _dequantize_values(
     DOUBLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Dequantize BLOCK values, of rows of any length."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < count
     byte = tl.load(packed_ptr + (index >> 1), mask=inside, other=0).to(tl.int32)
@@ -103,7 +105,7 @@ def _dequantize_values(
 
 
 @triton.jit
-def _paste(
+def paste_kernel(
     buffer_ptr,  # [N + R, K + R]
     a_ptr,  # [R, K]
     b_ptr,  # [N, R]
@@ -118,6 +120,7 @@ def _paste(
     a_programs,
     BLOCK: tl.constexpr,
 ):
+    """Copy BLOCK values of A below the weight, or of B to its right."""
     program = tl.program_id(0)
     if program < a_programs:
         index = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -141,33 +144,35 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
     count = rows * columns
     assert out_NK.shape == weight.shape
     assert out_NK.stride(1) == 1
-    absmax = weight.absmax_q if weight.double else weight.absmax
     unused = weight.packed
-    state = [absmax]
-    for tensor in (weight.nested_absmax, weight.code256, weight.offset):
-        state.append(unused if tensor is None else tensor)
+    scales = {
+        "absmax_ptr": weight.absmax_q if weight.double else weight.absmax,
+        "nested_ptr": unused if weight.nested_absmax is None else weight.nested_absmax,
+        "code_ptr": unused if weight.code256 is None else weight.code256,
+        "offset_ptr": unused if weight.offset is None else weight.offset,
+    }
     aligned = columns % 8 == 0 and weight.packed.data_ptr() % 4 == 0 and weight.packed.storage_offset() % 4 == 0
     if aligned and count // 8 < 2**31 - WORDS:
-        _dequantize_words[(triton.cdiv(count // 8, WORDS),)](
-            weight.packed.view(torch.int32),
-            *state,
-            out_NK,
-            count // 8,
-            columns // 8,
-            out_NK.stride(0),
+        dequantize_words_kernel[(triton.cdiv(count // 8, WORDS),)](
+            packed_ptr=weight.packed.view(torch.int32),
+            **scales,
+            out_ptr=out_NK,
+            word_count=count // 8,
+            row_words=columns // 8,
+            out_stride=out_NK.stride(0),
             DOUBLE=weight.double,
             WORDS=WORDS,
             num_warps=4,
             enable_fp_fusion=False,
         )
     else:
-        _dequantize_values[(triton.cdiv(count, BLOCK),)](
-            weight.packed,
-            *state,
-            out_NK,
-            count,
-            columns,
-            out_NK.stride(0),
+        dequantize_values_kernel[(triton.cdiv(count, BLOCK),)](
+            packed_ptr=weight.packed,
+            **scales,
+            out_ptr=out_NK,
+            count=count,
+            K=columns,
+            out_stride=out_NK.stride(0),
             DOUBLE=weight.double,
             BLOCK=BLOCK,
             num_warps=4,
@@ -184,17 +189,19 @@ def launch_paste(buffer: torch.Tensor, a_RK: torch.Tensor, sb_NR: torch.Tensor) 
     if not rank:
         return
     a_programs = triton.cdiv(rank * columns, PASTE)
-    _paste[(a_programs + triton.cdiv(rows * rank, PASTE),)](
-        buffer,
-        a_RK,
-        sb_NR,
-        rows,
-        columns,
-        rank,
-        buffer.stride(0),
-        *a_RK.stride(),
-        *sb_NR.stride(),
-        a_programs,
+    paste_kernel[(a_programs + triton.cdiv(rows * rank, PASTE),)](
+        buffer_ptr=buffer,
+        a_ptr=a_RK,
+        b_ptr=sb_NR,
+        N=rows,
+        K=columns,
+        R=rank,
+        buffer_stride=buffer.stride(0),
+        a_row=a_RK.stride(0),
+        a_column=a_RK.stride(1),
+        b_row=sb_NR.stride(0),
+        b_column=sb_NR.stride(1),
+        a_programs=a_programs,
         BLOCK=PASTE,
         num_warps=4,
     )

@@ -178,13 +178,13 @@ def compilations() -> list[Compilation]:
             constants = kernel.configuration(hidden)
             warps = constants.pop("num_warps")
             for function, pointers, switches in (
-                (kernel._rms_norm_forward, ("x", "residual", "weight", "y", "sum"), ("HAS_RESIDUAL",)),
-                (kernel._rms_norm_backward, ("dy", "dsum", "sum", "weight", "dx", "y"), ("HAS_DSUM", "HAS_Y")),
+                (kernel.rms_norm_forward_kernel, ("x", "residual", "weight", "y", "sum"), ("HAS_RESIDUAL",)),
+                (kernel.rms_norm_backward_kernel, ("dy", "dsum", "sum", "weight", "dx", "y"), ("HAS_DSUM", "HAS_Y")),
             ):
                 strided = [name for name in pointers if name != "weight"]
                 signature = {f"{name}_ptr": pointer for name in pointers} | {"inverse_ptr": "*fp32"}
                 signature |= dict.fromkeys(["H", *(f"{name}_stride" for name in strided)], "i32")
-                if function is kernel._rms_norm_forward:
+                if function is kernel.rms_norm_forward_kernel:
                     signature["eps"] = "fp32"
                 name = f"{function.__name__}-{hidden}-{pointer[1:]}"
                 fixed = {**constants, **dict.fromkeys(switches, True), "ONE_PLUS": hidden == 1152}

@@ -41,7 +41,7 @@ def _store_scaled(x, inverse, weight, y_ptr, columns, inside, ONE_PLUS: tl.const
 
 
 @triton.jit
-def _rms_norm_forward(
+def rms_norm_forward_kernel(
     x_ptr,  # [T, H]
     residual_ptr,  # [T, H], read only with HAS_RESIDUAL
     weight_ptr,  # [H]
@@ -59,6 +59,7 @@ def _rms_norm_forward(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,  # 0: HEAD covers the row
 ):
+    """Normalize one row, or the sum of two."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     residual_ptr += row * residual_stride
@@ -119,7 +120,7 @@ def _store_gradient(dunit, x, inverse, mean, dsum, dx_ptr, columns, inside, HAS_
 
 
 @triton.jit
-def _rms_norm_backward(
+def rms_norm_backward_kernel(
     dy_ptr,  # [T, H]
     dsum_ptr,  # [T, H], gradient that reached the sum by another way; read only with HAS_DSUM
     sum_ptr,  # [T, H], what was normalized
@@ -139,6 +140,7 @@ def _rms_norm_backward(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,  # 0: HEAD covers the row
 ):
+    """Compute the gradient of one row before the norm."""
     row = tl.program_id(0).to(tl.int64)
     dy_ptr += row * dy_stride
     dsum_ptr += row * dsum_stride
@@ -167,6 +169,7 @@ def _rms_norm_backward(
 
 
 def launch_forward(
+    *,
     x_TH: torch.Tensor,
     residual_TH: torch.Tensor | None,
     weight_H: torch.Tensor,
@@ -181,19 +184,19 @@ def launch_forward(
     assert y_TH.shape == sum_TH.shape == x_TH.shape
     assert inverse_T.shape == (rows,)
     assert inverse_T.dtype == torch.float32
-    _rms_norm_forward[(rows,)](
-        x_TH,
-        x_TH if residual_TH is None else residual_TH,
-        weight_H,
-        y_TH,
-        sum_TH,
-        inverse_T,
-        hidden,
-        x_TH.stride(0),
-        (x_TH if residual_TH is None else residual_TH).stride(0),
-        y_TH.stride(0),
-        sum_TH.stride(0),
-        eps,
+    rms_norm_forward_kernel[(rows,)](
+        x_ptr=x_TH,
+        residual_ptr=x_TH if residual_TH is None else residual_TH,
+        weight_ptr=weight_H,
+        y_ptr=y_TH,
+        sum_ptr=sum_TH,
+        inverse_ptr=inverse_T,
+        H=hidden,
+        x_stride=x_TH.stride(0),
+        residual_stride=(x_TH if residual_TH is None else residual_TH).stride(0),
+        y_stride=y_TH.stride(0),
+        sum_stride=sum_TH.stride(0),
+        eps=eps,
         HAS_RESIDUAL=residual_TH is not None,
         ONE_PLUS=one_plus_weight,
         **configuration(hidden),
@@ -201,6 +204,7 @@ def launch_forward(
 
 
 def launch_backward(
+    *,
     dy_TH: torch.Tensor,
     dsum_TH: torch.Tensor | None,
     sum_TH: torch.Tensor,
@@ -214,20 +218,20 @@ def launch_backward(
     rows, hidden = sum_TH.shape
     assert dx_TH.shape == dy_TH.shape == sum_TH.shape
     assert inverse_T.dtype == torch.float32
-    _rms_norm_backward[(rows,)](
-        dy_TH,
-        dy_TH if dsum_TH is None else dsum_TH,
-        sum_TH,
-        weight_H,
-        inverse_T,
-        dx_TH,
-        dx_TH if y_TH is None else y_TH,
-        hidden,
-        dy_TH.stride(0),
-        (dy_TH if dsum_TH is None else dsum_TH).stride(0),
-        sum_TH.stride(0),
-        dx_TH.stride(0),
-        (dx_TH if y_TH is None else y_TH).stride(0),
+    rms_norm_backward_kernel[(rows,)](
+        dy_ptr=dy_TH,
+        dsum_ptr=dy_TH if dsum_TH is None else dsum_TH,
+        sum_ptr=sum_TH,
+        weight_ptr=weight_H,
+        inverse_ptr=inverse_T,
+        dx_ptr=dx_TH,
+        y_ptr=dx_TH if y_TH is None else y_TH,
+        H=hidden,
+        dy_stride=dy_TH.stride(0),
+        dsum_stride=(dy_TH if dsum_TH is None else dsum_TH).stride(0),
+        sum_stride=sum_TH.stride(0),
+        dx_stride=dx_TH.stride(0),
+        y_stride=(dx_TH if y_TH is None else y_TH).stride(0),
         HAS_DSUM=dsum_TH is not None,
         HAS_Y=y_TH is not None,
         ONE_PLUS=one_plus_weight,

@@ -66,7 +66,16 @@ def forward(
     sum_TH = x_TH if residual_TH is None else _empty(x_TH) if sum_out is None else sum_out
     inverse_T = torch.empty(x_TH.shape[0], dtype=torch.float32, device=x_TH.device)
     if x_TH.shape[0]:
-        launch_forward(x_TH, residual_TH, weight_H, y_TH, sum_TH, inverse_T, eps, one_plus_weight)
+        launch_forward(
+            x_TH=x_TH,
+            residual_TH=residual_TH,
+            weight_H=weight_H,
+            y_TH=y_TH,
+            sum_TH=sum_TH,
+            inverse_T=inverse_T,
+            eps=eps,
+            one_plus_weight=one_plus_weight,
+        )
     return y_TH, sum_TH, inverse_T
 
 
@@ -124,7 +133,16 @@ def backward(
     from burnish_kernels.rms_norm.kernel import launch_backward
 
     if sum_TH.shape[0]:
-        launch_backward(dy_TH, dsum_TH, sum_TH, weight_H, inverse_T, dx_TH, y_out, one_plus_weight)
+        launch_backward(
+            dy_TH=dy_TH,
+            dsum_TH=dsum_TH,
+            sum_TH=sum_TH,
+            weight_H=weight_H,
+            inverse_T=inverse_T,
+            dx_TH=dx_TH,
+            y_TH=y_out,
+            one_plus_weight=one_plus_weight,
+        )
     return dx_TH
 
 

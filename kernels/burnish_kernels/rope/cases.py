@@ -223,9 +223,9 @@ def compilations() -> list[Compilation]:
             constants = kernel.configuration(num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False)
             constants["ONE_PLUS"] = head_dim == 256
             for function, pointers, strides in (
-                (kernel._rope_forward, ("q_in", "k_in", "q_weight", "k_weight", "q", "k"), ("in", "q", "k")),
+                (kernel.rope_forward_kernel, ("q_in", "k_in", "q_weight", "k_weight", "q", "k"), ("in", "q", "k")),
                 (
-                    kernel._rope_backward,
+                    kernel.rope_backward_kernel,
                     ("dq", "dk", "q_in", "k_in", "q_weight", "k_weight", "q_out", "k_out"),
                     ("dq", "dk", "in", "out"),
                 ),

@@ -182,7 +182,7 @@ def _backward_rows(
 
 
 @triton.jit(do_not_specialize=["T"])
-def _rope_forward(
+def rope_forward_kernel(
     q_in_ptr,  # [T, N, D]
     k_in_ptr,  # [T, M, D], the queries' token stride
     table_ptr,  # [P, 2·HALF] fp32, cosines then sines; read only if HALF
@@ -207,6 +207,7 @@ def _rope_forward(
     HALF_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr,
 ):
+    """Normalize and rotate ROWS heads, of the queries or of the keys."""
     program = tl.program_id(0)
     q_programs = tl.cdiv(T * N, ROWS)
     if program < q_programs:
@@ -222,7 +223,7 @@ def _rope_forward(
 
 
 @triton.jit(do_not_specialize=["T"])
-def _rope_backward(
+def rope_backward_kernel(
     dq_ptr,  # [T, N, D]
     dk_ptr,  # [T, M, D]
     q_in_ptr,  # [T, N, D], before the norm; read only with NORM
@@ -250,6 +251,7 @@ def _rope_backward(
     HALF_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr,
 ):
+    """Compute the gradients of ROWS heads before rotation and norm, of the queries or of the keys."""
     program = tl.program_id(0)
     q_programs = tl.cdiv(T * N, ROWS)
     if program < q_programs:
@@ -267,6 +269,7 @@ def _rope_backward(
 
 
 def launch_forward(
+    *,
     q_in_TND: torch.Tensor,
     k_in_TMD: torch.Tensor,
     table_PR: torch.Tensor | None,
@@ -288,27 +291,28 @@ def launch_forward(
     )  # fmt: skip
     if not constants["HALF"] and not constants["WRITE_REST"]:
         return
-    _rope_forward[_grid(q_TND.shape[0], constants)](
-        q_in_TND,
-        k_in_TMD,
-        q_TND if table_PR is None else table_PR,
-        q_TND if index_T is None else index_T,
-        q_TND if q_weight_D is None else q_weight_D,
-        k_TMD if k_weight_D is None else k_weight_D,
-        q_TND,
-        k_TMD,
-        q_TND.shape[0],
-        q_in_TND.stride(0),
-        q_TND.stride(0),
-        k_TMD.stride(0),
-        eps,
+    rope_forward_kernel[_grid(q_TND.shape[0], constants)](
+        q_in_ptr=q_in_TND,
+        k_in_ptr=k_in_TMD,
+        table_ptr=q_TND if table_PR is None else table_PR,
+        index_ptr=q_TND if index_T is None else index_T,
+        q_weight_ptr=q_TND if q_weight_D is None else q_weight_D,
+        k_weight_ptr=k_TMD if k_weight_D is None else k_weight_D,
+        q_ptr=q_TND,
+        k_ptr=k_TMD,
+        T=q_TND.shape[0],
+        in_stride=q_in_TND.stride(0),
+        q_stride=q_TND.stride(0),
+        k_stride=k_TMD.stride(0),
+        eps=eps,
         ONE_PLUS=one_plus_weight,
-        num_warps=WARPS,
         **constants,
+        num_warps=WARPS,
     )
 
 
 def launch_backward(
+    *,
     dq_TND: torch.Tensor,
     dk_TMD: torch.Tensor,
     q_in_TND: torch.Tensor | None,
@@ -334,26 +338,26 @@ def launch_backward(
     )  # fmt: skip
     if not constants["HALF"] and not constants["WRITE_REST"]:
         return
-    _rope_backward[_grid(dq_TND.shape[0], constants)](
-        dq_TND,
-        dk_TMD,
-        q_in_TND,
-        k_in_TMD,
-        dq_TND if table_PR is None else table_PR,
-        dq_TND if index_T is None else index_T,
-        dq_TND if q_weight_D is None else q_weight_D,
-        dk_TMD if k_weight_D is None else k_weight_D,
-        q_out_TND,
-        k_out_TMD,
-        dq_TND.shape[0],
-        dq_TND.stride(0),
-        dk_TMD.stride(0),
-        q_in_TND.stride(0),
-        q_out_TND.stride(0),
-        eps,
+    rope_backward_kernel[_grid(dq_TND.shape[0], constants)](
+        dq_ptr=dq_TND,
+        dk_ptr=dk_TMD,
+        q_in_ptr=q_in_TND,
+        k_in_ptr=k_in_TMD,
+        table_ptr=dq_TND if table_PR is None else table_PR,
+        index_ptr=dq_TND if index_T is None else index_T,
+        q_weight_ptr=dq_TND if q_weight_D is None else q_weight_D,
+        k_weight_ptr=dk_TMD if k_weight_D is None else k_weight_D,
+        q_out_ptr=q_out_TND,
+        k_out_ptr=k_out_TMD,
+        T=dq_TND.shape[0],
+        dq_stride=dq_TND.stride(0),
+        dk_stride=dk_TMD.stride(0),
+        in_stride=q_in_TND.stride(0),
+        out_stride=q_out_TND.stride(0),
+        eps=eps,
         ONE_PLUS=one_plus_weight,
-        num_warps=WARPS,
         **constants,
+        num_warps=WARPS,
     )
 
 

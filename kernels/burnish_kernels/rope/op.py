@@ -71,7 +71,16 @@ def forward(
 
         if qkv_TC.shape[0]:
             launch_forward(
-                q_in_TND, k_in_TMD, table_PR, index_T, q_weight_D, k_weight_D, q_out, k_out, eps, one_plus_weight
+                q_in_TND=q_in_TND,
+                k_in_TMD=k_in_TMD,
+                table_PR=table_PR,
+                index_T=index_T,
+                q_weight_D=q_weight_D,
+                k_weight_D=k_weight_D,
+                q_TND=q_out,
+                k_TMD=k_out,
+                eps=eps,
+                one_plus_weight=one_plus_weight,
             )
         return q_out, k_out
     if q_weight_D is None:  # both are rotated alike; at once it is half the operations, whose start costs short passes
@@ -140,9 +149,19 @@ def backward(
 
         if dqkv_out.shape[0]:
             launch_backward(
-                dq_TND, dk_TMD, q_in_TND, k_in_TMD, table_PR, index_T, q_weight_D, k_weight_D,
-                q_out_TND, k_out_TMD, eps, one_plus_weight,
-            )  # fmt: skip
+                dq_TND=dq_TND,
+                dk_TMD=dk_TMD,
+                q_in_TND=q_in_TND,
+                k_in_TMD=k_in_TMD,
+                table_PR=table_PR,
+                index_T=index_T,
+                q_weight_D=q_weight_D,
+                k_weight_D=k_weight_D,
+                q_out_TND=q_out_TND,
+                k_out_TMD=k_out_TMD,
+                eps=eps,
+                one_plus_weight=one_plus_weight,
+            )
         return
     for dy_TXD, in_TXD, weight_D, out_TXD in (
         (dq_TND, q_in_TND, q_weight_D, q_out_TND),

@@ -139,9 +139,9 @@ def compilations() -> list[Compilation]:
         for activation in ("silu", "gelu_tanh", "gelu"):
             constants = {"ACTIVATION": activation, "ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS}
             for function, pointers, strided, switches in (
-                (kernel._swiglu_forward, ("gate", "up", "act"), ("gate", "act"), {}),
+                (kernel.swiglu_forward_kernel, ("gate", "up", "act"), ("gate", "act"), {}),
                 (
-                    kernel._swiglu_backward,
+                    kernel.swiglu_backward_kernel,
                     ("dact", "gate", "up", "dgate", "dup", "act"),
                     ("dact", "gate", "dgate", "act"),
                     {"HAS_ACT": True},

@@ -21,7 +21,7 @@ _INVERSE_ROOT_2_PI = tl.constexpr(0.3989422804014327)
 
 
 @triton.jit
-def _share(x, ACTIVATION: tl.constexpr):
+def activation_share(x, ACTIVATION: tl.constexpr):
     """Return the share of x that the activation lets through, fp32."""
     if ACTIVATION == "gelu":
         return 0.5 * (1.0 + tl.erf(x * _ROOT_HALF))
@@ -31,7 +31,7 @@ def _share(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _slope(x, share, ACTIVATION: tl.constexpr):
+def activation_slope(x, share, ACTIVATION: tl.constexpr):
     """Return the derivative of the activation, fp32."""
     if ACTIVATION == "gelu":
         return share + x * (tl.exp(-0.5 * x * x) * _INVERSE_ROOT_2_PI)
@@ -42,7 +42,7 @@ def _slope(x, share, ACTIVATION: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T"])
-def _swiglu_forward(
+def swiglu_forward_kernel(
     gate_ptr,  # [T, I]
     up_ptr,  # [T, I], the same stride
     act_ptr,  # [T, I]
@@ -54,6 +54,7 @@ def _swiglu_forward(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
+    """Compute one tile of the activated gate times up."""
     column_tiles = tl.cdiv(size, COLUMNS)
     row = (tl.program_id(0) // column_tiles) * ROWS + tl.arange(0, ROWS)[:, None]
     column = (tl.program_id(0) % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
@@ -62,12 +63,12 @@ def _swiglu_forward(
     offsets = row * gate_stride + column
     gate = tl.load(gate_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
-    act = gate * _share(gate, ACTIVATION) * up
+    act = gate * activation_share(gate, ACTIVATION) * up
     tl.store(act_ptr + row * act_stride + column, act.to(act_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T"])
-def _swiglu_backward(
+def swiglu_backward_kernel(
     dact_ptr,  # [T, I]
     gate_ptr,  # [T, I]
     up_ptr,  # [T, I], gate's stride
@@ -85,6 +86,7 @@ def _swiglu_backward(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
+    """Compute one tile of the gradients of gate and up, and with HAS_ACT of the activation again."""
     column_tiles = tl.cdiv(size, COLUMNS)
     row = (tl.program_id(0) // column_tiles) * ROWS + tl.arange(0, ROWS)[:, None]
     column = (tl.program_id(0) % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
@@ -94,8 +96,8 @@ def _swiglu_backward(
     dact = tl.load(dact_ptr + row * dact_stride + column, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
-    share = _share(gate, ACTIVATION)
-    dgate = dact * up * _slope(gate, share, ACTIVATION)
+    share = activation_share(gate, ACTIVATION)
+    dgate = dact * up * activation_slope(gate, share, ACTIVATION)
     dup = dact * (gate * share)
     offsets = row * dgate_stride + column
     tl.store(dgate_ptr + offsets, dgate.to(dgate_ptr.dtype.element_ty), mask=inside)
@@ -109,14 +111,14 @@ def launch_forward(gate_up_TJ: torch.Tensor, act_TI: torch.Tensor, activation: s
     """Fill `act_TI`."""
     rows, size = act_TI.shape
     assert gate_up_TJ.shape == (rows, 2 * size)
-    _swiglu_forward[_grid(rows, size)](
-        gate_up_TJ,
-        gate_up_TJ[:, size:],
-        act_TI,
-        rows,
-        size,
-        gate_up_TJ.stride(0),
-        act_TI.stride(0),
+    swiglu_forward_kernel[_grid(rows, size)](
+        gate_ptr=gate_up_TJ,
+        up_ptr=gate_up_TJ[:, size:],
+        act_ptr=act_TI,
+        T=rows,
+        size=size,
+        gate_stride=gate_up_TJ.stride(0),
+        act_stride=act_TI.stride(0),
         ACTIVATION=activation,
         ROWS=ROWS,
         COLUMNS=COLUMNS,
@@ -135,19 +137,19 @@ def launch_backward(
     rows, size = dact_TI.shape
     assert gate_up_TJ.shape == dgate_up_TJ.shape == (rows, 2 * size)
     assert act_TI is None or act_TI.shape == dact_TI.shape
-    _swiglu_backward[_grid(rows, size)](
-        dact_TI,
-        gate_up_TJ,
-        gate_up_TJ[:, size:],
-        dgate_up_TJ,
-        dgate_up_TJ[:, size:],
-        dact_TI if act_TI is None else act_TI,
-        rows,
-        size,
-        dact_TI.stride(0),
-        gate_up_TJ.stride(0),
-        dgate_up_TJ.stride(0),
-        (dact_TI if act_TI is None else act_TI).stride(0),
+    swiglu_backward_kernel[_grid(rows, size)](
+        dact_ptr=dact_TI,
+        gate_ptr=gate_up_TJ,
+        up_ptr=gate_up_TJ[:, size:],
+        dgate_ptr=dgate_up_TJ,
+        dup_ptr=dgate_up_TJ[:, size:],
+        act_ptr=dact_TI if act_TI is None else act_TI,
+        T=rows,
+        size=size,
+        dact_stride=dact_TI.stride(0),
+        gate_stride=gate_up_TJ.stride(0),
+        dgate_stride=dgate_up_TJ.stride(0),
+        act_stride=(dact_TI if act_TI is None else act_TI).stride(0),
         ACTIVATION=activation,
         HAS_ACT=act_TI is not None,
         ROWS=ROWS,

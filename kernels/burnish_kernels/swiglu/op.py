@@ -33,7 +33,7 @@ def forward(gate_up_TJ: torch.Tensor, *, activation: str, out: torch.Tensor | No
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit.
     """
-    _check(gate_up_TJ, activation, act_TI=(("out", out),))
+    validate(gate_up_TJ, activation, act_TI=(("out", out),))
     act_TI = gate_up_TJ.new_empty(len(gate_up_TJ), gate_up_TJ.shape[1] // 2) if out is None else out
     if not use_kernels(gate_up_TJ):
         for rows in row_blocks(gate_up_TJ):
@@ -70,7 +70,7 @@ def backward(
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit.
     """
-    _check(gate_up_TJ, activation, act_TI=(("dact", dact_TI), ("act_out", act_out)), stacked_TJ=(("out", out),))
+    validate(gate_up_TJ, activation, act_TI=(("dact", dact_TI), ("act_out", act_out)), stacked_TJ=(("out", out),))
     dgate_up_TJ = torch.empty_like(gate_up_TJ, memory_format=torch.contiguous_format) if out is None else out
     if not use_kernels(gate_up_TJ):
         size = dact_TI.shape[1]
@@ -111,12 +111,23 @@ class _SwiGlu(torch.autograd.Function):
         return backward(dact_TI.contiguous(), gate_up_TJ, activation=ctx.activation), None
 
 
-def _check(
+def validate(
     gate_up_TJ: torch.Tensor,
     activation: str,
     act_TI: tuple[tuple[str, torch.Tensor | None], ...],
     stacked_TJ: tuple[tuple[str, torch.Tensor | None], ...] = (),
 ) -> None:
+    """Check the operands of a gated activation.
+
+    Args:
+        gate_up_TJ: input `[T, 2I]`.
+        activation: name of the activation.
+        act_TI: names and tensors that must be `[T, I]` of the same type, or None.
+        stacked_TJ: names and tensors that must be `[T, 2I]` of the same type, or None.
+
+    Raises:
+        ValueError: Shapes, dtypes, layout or the activation's name do not fit.
+    """
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
     if gate_up_TJ.ndim != 2 or gate_up_TJ.shape[1] % 2 or not gate_up_TJ.shape[1]:

@@ -16,7 +16,7 @@ from burnish_engine.contract.run.events import RunEnded, StepDone
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import open_run, read_recipe, summarize
-from burnish_engine.train import session
+from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.run import run_training
 
@@ -57,7 +57,7 @@ def test_a_recorded_run_goes_on_to_the_losses_of_the_whole_one(recorded, engine,
     newest, _ = find_checkpoint(part.checkpoints)
     recorded_hash = read_position(newest).recipe_hash
     # The hash holds absolute paths, which the copy does not have; the test below compares hashes.
-    monkeypatch.setattr(session, "recipe_hash", lambda _: recorded_hash)
+    monkeypatch.setattr(run_setup, "recipe_hash", lambda _: recorded_hash)
     assert run_training(part).exit_code == 0
     # Bit for bit with the versions that recorded it; other versions of torch round elsewhere.
     assert losses(part) == pytest.approx(losses(whole), rel=1e-4)

@@ -29,10 +29,10 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run, read_state, summarize
-from burnish_engine.train import session
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
@@ -286,7 +286,7 @@ def test_a_run_of_an_older_data_order_goes_on_in_it(made, monkeypatch):
     whole, resumed, newer = made(**settings), made(**settings), made(**settings)
     run_training(newer)
     with monkeypatch.context() as older:
-        older.setattr(session, "DATA_ORDER", 1)
+        older.setattr(run_setup, "DATA_ORDER", 1)
         run_training(whole)
         run_training(resumed, listener=commanding(resumed, 3, "stop"))
     [state] = resumed.checkpoints.glob("*/state.json")

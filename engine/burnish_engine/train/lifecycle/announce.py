@@ -1,4 +1,4 @@
-"""The events that a run emits when it begins or resumes."""
+"""The events that a run emits when it begins or resumes, and the warnings of its engine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.models.device.device import describe
 from burnish_engine.runs.process import own_identity
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.stream import Budget
 from burnish_engine.train.lifecycle.checkpoint import Position
 
@@ -58,6 +60,12 @@ def data_ready(data: PreparedDataset, budget: Budget) -> DataReady:
         micro_batches_per_epoch=budget.per_epoch,
         fill=facts.fill,
     )
+
+
+def report_notes(engine: Engine, recorder: Recorder) -> None:
+    """Emit the engine's notes as warnings, and remove them."""
+    while engine.notes:
+        recorder.warn("engine", engine.notes.pop(0))
 
 
 def _versions() -> dict[str, str]:

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
-from burnish_engine.contract.facts.exports import ExportChoice
+from burnish_engine.contract.facts.exports import ExportChoice, export_text
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.card import (
     CardData,
@@ -27,10 +27,12 @@ from burnish_engine.contract.run.card import (
 )
 from burnish_engine.runs.card import read_card, write_card
 from burnish_engine.runs.file_hashes import CancelledError, known_sha256, sha256_file
+from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
-from burnish_engine.train.lifecycle.card_facts import plan_text
+from burnish_engine.train.lifecycle.card_facts import base_files, data_files, new_card, plan_text
 from burnish_engine.train.lifecycle.commands import Ending
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
+from burnish_engine.train.lifecycle.run_setup import RunSetup
 
 _JOIN_S = 0.5  # Windows does not interrupt a longer wait by Ctrl-C
 _PATIENCE_S = 10.0
@@ -69,6 +71,22 @@ class CardKeeper:
         self._write(aloud=True)
         self._thread = threading.Thread(target=self._hash, name="card", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def begin(cls, setup: RunSetup, engine: Engine, recorder: Recorder, *, step: int) -> Self:
+        """Begin the card of a run, or go on with it; warn about exports that will not work.
+
+        Args:
+            setup: settings and inputs of the run.
+            engine: engine that trains.
+            recorder: recorder of warnings.
+            step: optimizer steps done.
+        """
+        card = new_card(setup, engine)
+        if step == 0 and (text := export_text(card.exports)):
+            recorder.warn("exports", text)
+        data, base = data_files(setup.recipe), base_files(setup.inputs.source.folder)
+        return cls(setup.paths, card, data=data, base=base, step=step, warn=recorder.warn)
 
     def guarded(self, verdict: CardGuard) -> None:
         """Write the guard's verdict into the card."""

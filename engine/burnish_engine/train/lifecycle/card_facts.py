@@ -15,13 +15,11 @@ from pydantic import ValidationError
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.plan.exports import exports_of
 from burnish_engine.contract.facts.exports import ExportChoice
-from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardData, CardModel, DataFile, HashedFile, RunCard, RunEnvironment
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.files.discover import files_under
-from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -29,6 +27,7 @@ from burnish_engine.models.device.device import describe
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.lifecycle.run_setup import RunSetup
 
 _PACKAGES = {
     "torch": ("torch",),
@@ -62,48 +61,28 @@ def export_choices(source: ModelSource, recipe: Recipe, trained: Path | None = N
     return exports_of(source.config, spec, recipe.adapter, trained=trained, name=source.name)
 
 
-def new_card(
-    paths: RunPaths,
-    recipe: Recipe,
-    source: ModelSource,
-    data: PreparedDataset,
-    engine: Engine,
-    *,
-    device: torch.device,
-    precision: str,
-    threads: int,
-    steps: int,
-) -> RunCard:
+def new_card(setup: RunSetup, engine: Engine) -> RunCard:
     """Build the card of a run that begins now.
 
     Data and base are listed in the order of `data_files` and `base_files`, without hashes, because these take time.
 
-    Args:
-        paths: run folder.
-        recipe: recipe of the run.
-        source: base model.
-        data: tokenized rows.
-        engine: engine that trains.
-        device: device to train on.
-        precision: compute precision.
-        threads: number of processor threads.
-        steps: optimizer steps of the whole run.
     """
+    recipe, source, data = setup.recipe, setup.inputs.source, setup.inputs.data
     circumstances = RunEnvironment(
-        **_machine(device),
-        threads=threads,
+        **_machine(setup.device),
+        threads=setup.threads,
         engine=engine.name,
-        precision=precision,
-        weights="nf4" if is_nf4(recipe, source.config) else precision,
+        precision=setup.precision,
+        weights="nf4" if is_nf4(recipe, source.config) else setup.precision,
         layout=engine.layout,
         memory_plan=plan_text(engine.memory_plan),
     )
     first_held_out = len(files_under(recipe.data.files))
     return RunCard(
         t=time.time(),
-        recipe_sha256=sha256_file(paths.recipe),
+        recipe_sha256=sha256_file(setup.paths.recipe),
         seed=recipe.train.seed,
-        steps=steps,
+        steps=setup.inputs.budget.steps,
         circumstances=circumstances,
         exports=export_choices(source, recipe),
         data=CardData(

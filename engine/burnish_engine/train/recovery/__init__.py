@@ -1,1 +1,1 @@
-"""Recovery from running out of memory: a run continues with a smaller memory plan."""
+"""Recovery: a run goes on with a smaller plan when memory runs out, and from its checkpoints after bad steps."""

@@ -45,11 +45,16 @@ class RecoveringEngine(Engine):
     def __init__(self, engine: Engine, device: torch.device, notify: Notify, load: Load | None = None) -> None:
         self.notes = engine.notes
         self._load, self._next_plan = load, ""
-        self._engine, self._device, self._notify = engine, device, notify
+        self._engines = [engine]  # none between two: the first is freed before the second is loaded
+        self._device, self._notify = device, notify
         self._start: Callable[[int], None] | None = None  # begins anew after that many steps
         self._step = 0
         self._arrived: list[StepResult] = []
         self._restore_held: Callable[[], None] | None = None
+
+    @property
+    def _engine(self) -> Engine:
+        return self._engines[0]
 
     @property
     @override
@@ -172,8 +177,14 @@ class RecoveringEngine(Engine):
 
     @override
     def close(self) -> None:
-        if hasattr(self, "_engine"):  # where loading it again failed there is none
-            self._engine.close()
+        for engine in self._engines:
+            engine.close()
+
+    def unload(self) -> None:
+        """Close the wrapped engine and free its memory. Nothing but `close` may be called afterwards."""
+        self.close()
+        self._engines.clear()
+        release(self._device)
 
     def _retry(self, what: str, action: Callable[[], _Result]) -> _Result:
         """Run an action with smaller and smaller plans; raise the original error once there is none."""
@@ -236,10 +247,8 @@ class RecoveringEngine(Engine):
             trained = Path(folder) / "trained"
             self._engine.save_adapter(trained)
             state = self._engine.optimizer_tensors()
-            self._engine.close()
-            del self._engine
-            release(self._device)
-            self._engine = self._load(plan, trained)
+            self.unload()
+            self._engines.append(self._load(plan, trained))
             self._engine.notes = self.notes  # the notes of loading were shown before
         self._engine.restore_optimizer(state)
         put_random_back()

@@ -211,7 +211,7 @@ def _backward_compilation(dtype: torch.dtype, activation: str, ranks: tuple[int,
     constants = {"ACTIVATION": activation, "BLOCK_T": tile.T, "BLOCK_C": tile.C, "STAGES": tile.stages}
     constants |= {"ACT_RANKS": ranks[0], "GATE_RANKS": ranks[1], "UP_RANKS": ranks[2], "INTERPRETED": False}
     name = f"backward-adapted-{NAMES[dtype]}-{activation}-{'-'.join(map(str, ranks))}"
-    function = kernel._adapted_backward
+    function = kernel.adapted_backward_kernel
     return Compilation(name, function, signature, constants, tile.warps, tile.stages)
 
 
@@ -225,7 +225,7 @@ def _forward_compilation(dtype: torch.dtype, activation: str, ranks: int) -> Com
     constants = {"ACTIVATION": activation, "RANKS": ranks, "BLOCK_T": tile.T, "BLOCK_C": tile.C}
     constants |= {"STAGES": tile.stages, "INTERPRETED": False}
     name = f"forward-adapted-{NAMES[dtype]}-{activation}-{ranks}"
-    return Compilation(name, kernel._adapted_forward, signature, constants, tile.warps, tile.stages)
+    return Compilation(name, kernel.adapted_forward_kernel, signature, constants, tile.warps, tile.stages)
 
 
 def _join_compilation() -> Compilation:
@@ -238,7 +238,7 @@ def _join_compilation() -> Compilation:
     signature |= dict.fromkeys(("row_stride_0", "column_stride_1", "column_stride_2"), "i32")
     constants = {"SUM_R": kernel.SUM_R, "SUM_C": kernel.SUM_C, "SUM_S": kernel.SUM_S}
     constants |= {"column_stride_0": 1, "row_stride_1": 1, "row_stride_2": 1}
-    return Compilation("backward-adapted-join", kernel._join_outers, signature, constants)
+    return Compilation("backward-adapted-join", kernel.join_outers_kernel, signature, constants)
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:

@@ -13,16 +13,15 @@ Shapes: T tokens, I intermediate size, J = 2I (gate, then up), R ranks of one ad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.lora_linear.kernel import SUM_C, SUM_R, SUM_S, _dot, _join_outers
+from burnish_kernels.lora_linear.kernel import dot
 from burnish_kernels.swiglu.adapted.tiles import BackwardPlan, forward_tile, rank_block
-from burnish_kernels.swiglu.kernel import _share, _slope
+from burnish_kernels.swiglu.kernel import activation_share, activation_slope
 
 
 @triton.jit
@@ -61,7 +60,7 @@ def _store_part(parts_ptr, first_row, sums, column, size, ranks, RANKS: tl.const
 
 
 @triton.jit(do_not_specialize=["T"])
-def _adapted_backward(
+def adapted_backward_kernel(
     dact_ptr,  # [T, I]
     gate_ptr,  # [T, I]
     up_ptr,  # [T, I], gate's stride
@@ -92,6 +91,7 @@ def _adapted_backward(
     STAGES: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
+    """Compute the gradients of a block of columns for a share of the tokens, and their sums with the narrow factors."""
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     lane = tl.arange(0, BLOCK_T)
     start = tl.program_id(1) * split_tokens
@@ -114,9 +114,9 @@ def _adapted_backward(
         gate = tl.load(gate_ptr + far * gate_stride + gate_tile, mask=inside, other=0.0).to(tl.float32)
         up = tl.load(up_ptr + far * gate_stride + gate_tile, mask=inside, other=0.0).to(tl.float32)
         dact = tl.load(dact_ptr + far * dact_stride + dact_tile, mask=inside, other=0.0).to(tl.float32)
-        share = _share(gate, ACTIVATION)
+        share = activation_share(gate, ACTIVATION)
         # Rounded before they are multiplied: the sums are those of the tensors as they stand in memory.
-        dgate = (dact * up * _slope(gate, share, ACTIVATION)).to(dtype)
+        dgate = (dact * up * activation_slope(gate, share, ACTIVATION)).to(dtype)
         dup = (dact * (gate * share)).to(dtype)
         dgate, dup = _opaque(dgate, INTERPRETED), _opaque(dup, INTERPRETED)
         tl.store(dgate_ptr + far * dgate_stride + dgate_tile, dgate, mask=inside)
@@ -124,13 +124,13 @@ def _adapted_backward(
         if ACT_RANKS > 0:
             p = _narrow(act_p_ptr, act_p_stride, token, lane, end, act_ranks, ACT_RANKS)
             act = _opaque((gate * share * up).to(dtype), INTERPRETED)
-            act_sums = _dot(tl.trans(p), act, act_sums, INTERPRETED)
+            act_sums = dot(tl.trans(p), act, act_sums, INTERPRETED)
         if GATE_RANKS > 0:
             p = _narrow(gate_p_ptr, gate_p_stride, token, lane, end, gate_ranks, GATE_RANKS)
-            gate_sums = _dot(tl.trans(p), dgate, gate_sums, INTERPRETED)
+            gate_sums = dot(tl.trans(p), dgate, gate_sums, INTERPRETED)
         if UP_RANKS > 0:
             p = _narrow(up_p_ptr, up_p_stride, token, lane, end, up_ranks, UP_RANKS)
-            up_sums = _dot(tl.trans(p), dup, up_sums, INTERPRETED)
+            up_sums = dot(tl.trans(p), dup, up_sums, INTERPRETED)
     first_row = tl.program_id(1) * (act_ranks + gate_ranks + up_ranks)
     if ACT_RANKS > 0:
         _store_part(parts_ptr, first_row, act_sums, column, size, act_ranks, ACT_RANKS)
@@ -141,7 +141,7 @@ def _adapted_backward(
 
 
 @triton.jit(do_not_specialize=["T"])
-def _adapted_forward(
+def adapted_forward_kernel(
     gate_ptr,  # [T, I]
     up_ptr,  # [T, I], the same stride
     a_ptr,  # [R, I]
@@ -161,6 +161,7 @@ def _adapted_forward(
     STAGES: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
+    """Compute the activation of some whole rows, and its product with A."""
     row = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     rank = tl.arange(0, RANKS)
     own_rows, own_ranks = (row < T)[:, None], (rank < ranks)[:, None]
@@ -174,9 +175,9 @@ def _adapted_forward(
         gate = tl.load(gate_rows + column[None, :], mask=own_rows & own_columns, other=0.0).to(tl.float32)
         up = tl.load(up_rows + column[None, :], mask=own_rows & own_columns, other=0.0).to(tl.float32)
         a = tl.load(a_rows + column[None, :], mask=own_ranks & own_columns, other=0.0)
-        act = _opaque((gate * _share(gate, ACTIVATION) * up).to(act_ptr.dtype.element_ty), INTERPRETED)
+        act = _opaque((gate * activation_share(gate, ACTIVATION) * up).to(act_ptr.dtype.element_ty), INTERPRETED)
         tl.store(act_rows + column[None, :], act, mask=own_rows & own_columns)
-        sums = _dot(act, tl.trans(a), sums, INTERPRETED)
+        sums = dot(act, tl.trans(a), sums, INTERPRETED)
     out = out_ptr + far * out_stride + rank[None, :]
     tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=own_rows & (rank < ranks)[None, :])
 
@@ -190,19 +191,19 @@ def launch_forward(
     assert a_RI.shape == (ranks, size)
     assert xa_TR.shape == (rows, ranks)
     tile = forward_tile(act_TI.dtype, ranks)
-    _adapted_forward[(triton.cdiv(rows, tile.T),)](
-        gate_up_TJ,
-        gate_up_TJ[:, size:],
-        a_RI,
-        act_TI,
-        xa_TR,
-        rows,
-        size,
-        ranks,
-        gate_up_TJ.stride(0),
-        a_RI.stride(0),
-        act_TI.stride(0),
-        xa_TR.stride(0),
+    adapted_forward_kernel[(triton.cdiv(rows, tile.T),)](
+        gate_ptr=gate_up_TJ,
+        up_ptr=gate_up_TJ[:, size:],
+        a_ptr=a_RI,
+        act_ptr=act_TI,
+        out_ptr=xa_TR,
+        T=rows,
+        size=size,
+        ranks=ranks,
+        gate_stride=gate_up_TJ.stride(0),
+        a_stride=a_RI.stride(0),
+        act_stride=act_TI.stride(0),
+        out_stride=xa_TR.stride(0),
         ACTIVATION=activation,
         RANKS=rank_block(ranks),
         BLOCK_T=tile.T,
@@ -215,6 +216,7 @@ def launch_forward(
 
 
 def launch_backward(
+    *,
     dact_TI: torch.Tensor,
     gate_up_TJ: torch.Tensor,
     dgate_up_TJ: torch.Tensor,
@@ -225,72 +227,41 @@ def launch_backward(
 ) -> None:
     """Fill `dgate_up_TJ` and `parts`; the factors `[T, R]` are those of the activation, of dgate and of dup."""
     rows, size = dact_TI.shape
-    ranks = [0 if factor is None else factor.shape[1] for factor in factors]
-    assert len(factors) == 3
+    act_ranks, gate_ranks, up_ranks = (0 if factor is None else factor.shape[1] for factor in factors)
     assert gate_up_TJ.shape == dgate_up_TJ.shape == (rows, 2 * size)
-    assert parts.shape == (plan.splits, sum(ranks), size)
+    assert parts.shape == (plan.splits, act_ranks + gate_ranks + up_ranks, size)
     assert plan.splits * plan.tokens >= rows
-    held = [dact_TI if factor is None else factor for factor in factors]
-    _adapted_backward[(triton.cdiv(size, plan.tile.C), plan.splits)](
-        dact_TI,
-        gate_up_TJ,
-        gate_up_TJ[:, size:],
-        dgate_up_TJ,
-        dgate_up_TJ[:, size:],
-        *held,
-        parts,
-        rows,
-        size,
-        dact_TI.stride(0),
-        gate_up_TJ.stride(0),
-        dgate_up_TJ.stride(0),
-        *[factor.stride(0) for factor in held],
-        *ranks,
-        plan.tokens,
+    act_p_TR, gate_p_TR, up_p_TR = (dact_TI if factor is None else factor for factor in factors)
+    adapted_backward_kernel[(triton.cdiv(size, plan.tile.C), plan.splits)](
+        dact_ptr=dact_TI,
+        gate_ptr=gate_up_TJ,
+        up_ptr=gate_up_TJ[:, size:],
+        dgate_ptr=dgate_up_TJ,
+        dup_ptr=dgate_up_TJ[:, size:],
+        act_p_ptr=act_p_TR,
+        gate_p_ptr=gate_p_TR,
+        up_p_ptr=up_p_TR,
+        parts_ptr=parts,
+        T=rows,
+        size=size,
+        dact_stride=dact_TI.stride(0),
+        gate_stride=gate_up_TJ.stride(0),
+        dgate_stride=dgate_up_TJ.stride(0),
+        act_p_stride=act_p_TR.stride(0),
+        gate_p_stride=gate_p_TR.stride(0),
+        up_p_stride=up_p_TR.stride(0),
+        act_ranks=act_ranks,
+        gate_ranks=gate_ranks,
+        up_ranks=up_ranks,
+        split_tokens=plan.tokens,
         ACTIVATION=activation,
-        ACT_RANKS=rank_block(ranks[0]),
-        GATE_RANKS=rank_block(ranks[1]),
-        UP_RANKS=rank_block(ranks[2]),
+        ACT_RANKS=rank_block(act_ranks),
+        GATE_RANKS=rank_block(gate_ranks),
+        UP_RANKS=rank_block(up_ranks),
         BLOCK_T=plan.tile.T,
         BLOCK_C=plan.tile.C,
         STAGES=plan.tile.stages,
         INTERPRETED=interpreted(),
         num_warps=plan.tile.warps,
         num_stages=plan.tile.stages,
-    )
-
-
-def launch_join(
-    parts: torch.Tensor, first_rows: Sequence[int], out: Sequence[torch.Tensor], scales: Sequence[float]
-) -> None:
-    """Add scale times the sum over `parts`, from each first row on, to each `out` of `[r, I]` fp32, any strides."""
-    splits, rows, size = parts.shape
-    assert 1 <= len(out) == len(scales) == len(first_rows) <= 3
-    assert all(sums.dtype == torch.float32 and sums.shape[1] == size for sums in out)
-
-    def three(values: Sequence[Any], filling: Any) -> list[Any]:
-        return [*values, *[filling] * (3 - len(values))]
-
-    ranks = max(sums.shape[0] for sums in out)
-    _join_outers[(triton.cdiv(size, SUM_C), triton.cdiv(ranks, SUM_R), len(out))](
-        parts,
-        *three(out, out[0]),
-        *three([sums.stride(0) for sums in out], 0),
-        *three([sums.stride(1) for sums in out], 0),
-        *three(scales, 0.0),
-        0,
-        0,
-        0,
-        size,
-        size,
-        size,
-        *three(first_rows, 0),
-        *three([sums.shape[0] for sums in out], 0),
-        size,
-        rows * size,
-        splits,
-        SUM_R=SUM_R,
-        SUM_C=SUM_C,
-        SUM_S=SUM_S,
-        num_warps=4,
     )

@@ -54,7 +54,7 @@ def forward_adapted(
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit, or `can_fuse` says no.
     """
-    op._check(gate_up_TJ, activation, act_TI=(("out", out),))
+    op.validate(gate_up_TJ, activation, act_TI=(("out", out),))
     (tokens, size), ranks = out.shape, len(a_RI)
     for name, tensor, shape in (("a", a_RI, (ranks, size)), ("xa_out", xa_out, (tokens, ranks))):
         if tensor.shape != shape or tensor.dtype != gate_up_TJ.dtype or tensor.stride(1) != 1:
@@ -101,7 +101,7 @@ def backward_adapted(
     Raises:
         ValueError: Shapes, dtypes, layout or the activation's name do not fit, or `can_fuse` says no.
     """
-    op._check(gate_up_TJ, activation, act_TI=(("dact", dact_TI),), stacked_TJ=(("out", out),))
+    op.validate(gate_up_TJ, activation, act_TI=(("dact", dact_TI),), stacked_TJ=(("out", out),))
     outers = [act, gate, up]
     for name, outer in zip(("act", "gate", "up"), outers, strict=True):
         _validate(name, outer, dact_TI)
@@ -111,7 +111,8 @@ def backward_adapted(
     ranks = [0 if outer is None else outer.factor_TR.shape[1] for outer in outers]
     if not can_fuse(ranks, gate_up_TJ.dtype):
         raise ValueError(f"ranks {ranks} in {gate_up_TJ.dtype} are not done in one kernel")
-    from burnish_kernels.swiglu.adapted.kernel import launch_backward, launch_join
+    from burnish_kernels.lora_linear.launch_kernels import launch_join_outers
+    from burnish_kernels.swiglu.adapted.kernel import launch_backward
 
     dgate_up_TJ = torch.empty_like(gate_up_TJ, memory_format=torch.contiguous_format) if out is None else out
     tokens, size = dact_TI.shape
@@ -120,9 +121,23 @@ def backward_adapted(
     plan = backward_plan(tokens, size, gate_up_TJ.dtype, ranks)
     parts = torch.empty((plan.splits, sum(ranks), size), dtype=torch.float32, device=gate_up_TJ.device)
     factors = [None if outer is None else outer.factor_TR for outer in outers]
-    launch_backward(dact_TI, gate_up_TJ, dgate_up_TJ, factors, plan, parts, activation)
+    launch_backward(
+        dact_TI=dact_TI,
+        gate_up_TJ=gate_up_TJ,
+        dgate_up_TJ=dgate_up_TJ,
+        factors=factors,
+        plan=plan,
+        parts=parts,
+        activation=activation,
+    )
     first_rows = [sum(ranks[:index]) for index, rank in enumerate(ranks) if rank]
-    launch_join(parts, first_rows, [outer.out_rI for outer in there], [outer.scale for outer in there])
+    launch_join_outers(
+        parts,
+        [outer.out_rI for outer in there],
+        [outer.scale for outer in there],
+        first_columns=[0] * len(there),
+        first_rows=first_rows,
+    )
     return dgate_up_TJ
 
 

@@ -52,10 +52,10 @@ def bad_steps(monkeypatch):
 
         def is_bad():
             session = now["session"]
-            return session is not None and now["step"] in steps and (always or session._rollback is None)
+            return session is not None and now["step"] in steps and (always or session.rollback is None)
 
         def step(self):
-            now.update(step=self.step + 1, session=self)
+            now.update(step=self.tally.step + 1, session=self)
             try:
                 return train_step(self)
             finally:

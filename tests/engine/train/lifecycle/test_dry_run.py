@@ -13,7 +13,7 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train import session
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
-from burnish_engine.train.lifecycle import dry_run
+from burnish_engine.train.lifecycle import dry_run, run_setup
 from burnish_engine.train.lifecycle.dry_run import is_worthwhile
 from burnish_engine.train.plain import plain_engine
 from burnish_engine.train.run import run_training
@@ -41,7 +41,7 @@ def made(folder, request, monkeypatch):
     """Make a run: (engine, whether it is tried before, keyword arguments of tiny_recipe) -> its paths."""
     count = iter(range(99))
     tried = []
-    monkeypatch.setattr(session, "check_fit", lambda *_args, **_settings: None)
+    monkeypatch.setattr(run_setup, "check_fit", lambda *_args, **_settings: None)
     monkeypatch.setattr(session, "is_worthwhile", lambda *_: tried[-1])
 
     def make(engine, tries, **settings):
@@ -166,7 +166,7 @@ def test_only_long_runs_are_worth_it():
 def test_what_is_left_of_a_run_decides(made, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        session,
+        run_setup,
         "check_fit",
         lambda *_args, **_settings: SimpleNamespace(seconds=1000.0, memory_plan=None, coverage=None),
     )

@@ -143,7 +143,7 @@ def test_runs_correct_the_next_prediction(tmp_path, engine):
 
 def test_a_run_that_failed_is_not_kept(tmp_path, monkeypatch):
     def diverge(self, result):
-        self.measure.step(result.tokens, result.seconds)
+        self.setup.measure.step(result.tokens, result.seconds)
         raise DivergedError("It diverged.", "Lower the learning rate.")
 
     monkeypatch.setattr(session.Session, "_record", diverge)

@@ -13,11 +13,11 @@ from burnish_engine.models.decoder import decoder_load
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
-from burnish_engine.train import session
 from burnish_engine.train.fast import fast_engine, fast_trainer
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.recovery import recovery
 from burnish_engine.train.run import run_training
 
@@ -77,7 +77,7 @@ def unload_kernels():
 def test_memory_that_another_process_takes_at_any_moment(made, ballast, monkeypatch):
     """At fifty moments, kernels loaded anew in a third of the runs: data order, losses, evaluations and adapter are
     those of an undisturbed run, whose bits do not depend on what layers keep."""
-    monkeypatch.setattr(session, "check_fit", lambda *_args, **_settings: None)
+    monkeypatch.setattr(run_setup, "check_fit", lambda *_args, **_settings: None)
     whole = made("products")
     with counted(PLACES) as counts:
         assert run_training(whole).exit_code == ExitCode.DONE

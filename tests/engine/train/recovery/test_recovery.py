@@ -13,13 +13,14 @@ from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, Samp
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
-from burnish_engine.train import choose_engine, session
+from burnish_engine.train import choose_engine, engine_loader, session
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.plain import plain_engine
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
@@ -71,7 +72,7 @@ def deeds(paths):
 @pytest.fixture(autouse=True)
 def _unplanned(monkeypatch):
     """Nothing is predicted, so that only the number of steps decides whether there is a dry run."""
-    monkeypatch.setattr(session, "check_fit", lambda *_args, **_settings: None)
+    monkeypatch.setattr(run_setup, "check_fit", lambda *_args, **_settings: None)
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +236,7 @@ def test_half_an_update_goes_back_to_the_newest_checkpoint(made, smaller, monkey
     """What it changed cannot be told from what it did not. The first model is gone before it is loaded again."""
     paths = made(engine, extra=WATCHED)
     loaded, still = [], []
-    real = session.make_engine
+    real = engine_loader.make_engine
 
     def making(*args, **settings):
         still.extend(engine() for engine in loaded)
@@ -243,7 +244,7 @@ def test_half_an_update_goes_back_to_the_newest_checkpoint(made, smaller, monkey
         loaded.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(session, "make_engine", making)
+    monkeypatch.setattr(engine_loader, "make_engine", making)
     with scarce(place, calls=[call], after=True):
         assert run_training(paths).exit_code == ExitCode.DONE
     assert still == [None]
@@ -331,7 +332,7 @@ def test_a_resumed_run_begins_with_the_plan_that_it_fell_back_to(made, smaller, 
         taken_up.append(made_engine.memory_plan)
         return made_engine
 
-    monkeypatch.setattr(session, "make_engine", making)
+    monkeypatch.setattr(engine_loader, "make_engine", making)
     assert run_training(paths).exit_code == ExitCode.DONE
     assert SMALLER[engine] in taken_up[0]
     assert losses(paths) == losses(smaller(engine))

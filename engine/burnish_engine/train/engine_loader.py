@@ -1,0 +1,111 @@
+"""Load the engine of a run, at its start or at a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish_engine.contract.run.card import CardRollback
+from burnish_engine.models.device.device import lease_name
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.guard.record import GuardRecord, read_record
+from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.lifecycle.announce import data_ready, report_notes, run_started
+from burnish_engine.train.lifecycle.progress import Progress
+from burnish_engine.train.lifecycle.run_setup import RunSetup
+from burnish_engine.train.lifecycle.tally import Tally
+from burnish_engine.train.recovery.recovery import Load, RecoveringEngine, load_recovering
+from burnish_engine.train.recovery.rollback import current_recipe
+
+
+@dataclass(frozen=True)
+class EngineLoader:
+    """Loads the engine of a run, and announces from where the run goes on.
+
+    Attributes:
+        setup: settings and inputs of the run.
+        recorder: recorder of events and state.
+        tally: counts of the run; they go to where the engine is.
+        progress: recorder of steps, which follows the engine.
+    """
+
+    setup: RunSetup
+    recorder: Recorder
+    tally: Tally
+    progress: Progress
+
+    def load(
+        self, checkpoint: Path | None, plan: str, rollback: CardRollback | None = None
+    ) -> tuple[RecoveringEngine, GuardRecord]:
+        """Load the engine as it was at a checkpoint.
+
+        Args:
+            checkpoint: checkpoint to go on from; None for the start of the run.
+            plan: memory plan, as text.
+            rollback: reason for going back to the checkpoint; None: it is none, or the checkpoint knows of one.
+
+        Returns:
+            The engine, and the state of guard, early stopping and rollback at that checkpoint.
+
+        Raises:
+            UsageError: Data or recipe differ from the checkpoint's.
+        """
+        position = checkpoints.read_position(checkpoint) if checkpoint else None
+        record = read_record(position)
+        record.rollback = rollback or record.rollback
+        trained = checkpoints.trained_folder(checkpoint) if checkpoint else None
+        load = self._loading(position, record.rollback)
+        engine = load_recovering(load, plan, self.setup.device, self._report_smaller_plan, trained)
+        self.progress.follow(engine.name, lambda: engine.locked_bytes)
+        report_notes(engine, self.recorder)
+        self.tally.go_to(None)
+        if checkpoint and position:
+            self._restore(engine, checkpoint, position)
+        self._announce(engine, position)
+        return engine, record
+
+    def _loading(self, position: checkpoints.Position | None, rollback: CardRollback | None) -> Load:
+        setup, inputs = self.setup, self.setup.inputs
+        recipe = current_recipe(setup.recipe, rollback)
+        name, layout = (position.engine, position.layout) if position else (None, None)
+
+        def load(plan: str, trained: Path | None) -> Engine:
+            return make_engine(
+                inputs.source,
+                recipe,
+                inputs.stream,
+                inputs.tokenizer,
+                precision=setup.precision,
+                device=setup.device,
+                adapter=trained,
+                name=name,
+                layout=layout,
+                plan=plan,
+            )
+
+        return load
+
+    def _restore(self, engine: Engine, checkpoint: Path, position: checkpoints.Position) -> None:
+        setup = self.setup
+        checkpoints.refuse_changes(position, setup.inputs.data.dataset_hash, setup.recipe_hash, setup.paths.recipe)
+        if position.device != setup.device.type:
+            self.recorder.warn(
+                "device",
+                f"This run was started on {position.device} and goes on on {setup.device.type}: losses will differ in "
+                "their last digits from an uninterrupted run's.",
+            )
+        checkpoints.restore_training(checkpoint, engine, setup.device)
+        self.tally.go_to(position)
+
+    def _announce(self, engine: Engine, position: checkpoints.Position | None) -> None:
+        setup, budget = self.setup, self.setup.inputs.budget
+        run, total = setup.paths.root.name, budget.steps
+        self.recorder.emit(run_started(run, setup.device, setup.precision, engine.name, position, total))
+        self.recorder.emit(data_ready(setup.inputs.data, budget))
+        self.recorder.update(step=self.tally.step, total_steps=total, device=lease_name(setup.device))
+
+    def _report_smaller_plan(self, message: str) -> None:
+        self.setup.measure.not_as_planned()
+        self.recorder.warn("smaller_plan", message)

@@ -1,0 +1,129 @@
+"""Set a run up: everything that is decided and prepared once, before the engine is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from burnish_engine.contract.facts.coverage import Coverage
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import recipe_hash
+from burnish_engine.data.tokens.pack import DATA_ORDER
+from burnish_engine.models.device.device import cap_memory, choose_precision, choose_threads
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.random_state import seed_everything
+from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.lifecycle.fit import check_fit
+from burnish_engine.train.lifecycle.inputs import RunInputs
+from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.lifecycle.tally import Tally
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """Setup of a run: settings, inputs and plan, which stay the same once they are decided.
+
+    Attributes:
+        paths: run folder.
+        recipe: frozen recipe.
+        recipe_hash: fingerprint of the recipe.
+        device: device to train on.
+        threads: number of CPU threads.
+        precision: precision of the base weights.
+        data_order: version of the data order that the run began with.
+        inputs: model files, tokenizer and data.
+        measure: measurements of memory and speed.
+        resume: checkpoint to resume from; None where the run begins.
+        plan: memory plan to load the engine with, as text; empty leaves the choice to the engine.
+        planned_coverage: coverage that the plan announced; None: it announced none, or the run is resumed.
+        predicted_s: predicted time of the whole run, seconds; 0 where not known.
+    """
+
+    paths: RunPaths
+    recipe: Recipe
+    recipe_hash: str
+    device: torch.device
+    threads: int
+    precision: str
+    data_order: int
+    inputs: RunInputs
+    measure: Measure
+    resume: Path | None
+    plan: str
+    planned_coverage: Coverage | None
+    predicted_s: float
+
+    @classmethod
+    def prepare(
+        cls,
+        paths: RunPaths,
+        recipe: Recipe,
+        recorder: Recorder,
+        tally: Tally,
+        *,
+        device: torch.device,
+        anyway: bool = False,
+    ) -> Self:
+        """Seed all generators, read model and data, plan the run, and get the device ready.
+
+        Args:
+            paths: run folder.
+            recipe: frozen recipe.
+            recorder: recorder of phases, warnings and the plan.
+            tally: tally of the run; it gets the measurements as soon as there are any.
+            device: device to train on.
+            anyway: whether to train although the plan says that the run does not fit.
+
+        Raises:
+            BurnishError: The model or the data cannot be used, or the run does not fit.
+        """
+        resume = newest_checkpoint(paths, recorder)
+        position = checkpoints.read_position(resume) if resume else None
+        order = position.data_order if position else DATA_ORDER
+        threads = position.threads if position else choose_threads(recipe.devices.threads)
+        torch.set_num_threads(threads)
+        seed_everything(recipe.train.seed)
+        fresh = position is None
+        inputs = RunInputs.load(paths, recipe, recorder, fresh=fresh, order=order)
+        # A run that already trained here is not refused for what happens to be free now, only warned about.
+        plan = check_fit(recipe, inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
+        measure = tally.measure = Measure(device)
+        if not fresh:  # it goes on with whatever plan it had
+            measure.not_as_planned()
+        _prepare_gpu(device, recipe.memory.budget_gib, measure)
+        planned = plan.memory_plan.model_dump_json() if plan and plan.memory_plan else ""
+        return cls(
+            paths=paths,
+            recipe=recipe,
+            recipe_hash=recipe_hash(recipe),
+            device=device,
+            threads=threads,
+            precision=position.precision if position else choose_precision(recipe.train.precision, device),
+            data_order=order,
+            inputs=inputs,
+            measure=measure,
+            resume=resume,
+            plan=position.plan if position else planned,
+            planned_coverage=plan.coverage if plan and fresh else None,
+            predicted_s=(plan.seconds or 0.0) if plan else 0.0,
+        )
+
+
+def newest_checkpoint(paths: RunPaths, recorder: Recorder) -> Path | None:
+    """Find the run's newest intact checkpoint; warn about newer ones that are damaged."""
+    found, broken = checkpoints.find_checkpoint(paths.checkpoints)
+    for name in broken:
+        recorder.warn("checkpoint_broken", f"The checkpoint {name} is not whole and is not used.")
+    return found
+
+
+def _prepare_gpu(device: torch.device, budget_gib: float, measure: Measure) -> None:
+    """Reset a GPU's memory peaks and cap what the run may allocate on it."""
+    if device.type == "cuda":
+        torch.cuda.init()
+        torch.cuda.reset_peak_memory_stats(device)
+        cap_memory(device, budget_gib, measure.beside)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from burnish_engine.contract.run.card import CardRollback
 from burnish_engine.models.device.device import lease_name
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
@@ -16,7 +17,7 @@ from burnish_engine.train.lifecycle.announce import data_ready, report_notes, ru
 from burnish_engine.train.lifecycle.progress import Progress
 from burnish_engine.train.lifecycle.run_setup import RunSetup
 from burnish_engine.train.lifecycle.tally import Tally
-from burnish_engine.train.recovery.recovery import Load, RecoveringEngine, load_recovering
+from burnish_engine.train.recovery.recovery import RecoveringEngine, load_recovering
 from burnish_engine.train.recovery.rollback import current_recipe
 
 
@@ -56,8 +57,14 @@ class EngineLoader:
         record = read_record(position)
         record.rollback = rollback or record.rollback
         trained = checkpoints.trained_folder(checkpoint) if checkpoint else None
-        load = self._loading(position, record.rollback)
-        engine = load_recovering(load, plan, self.setup.device, self._report_smaller_plan, trained)
+        spec = self._spec(position, record.rollback)
+        engine = load_recovering(
+            lambda chosen, weights: make_engine(replace(spec, plan=chosen, adapter=weights)),
+            plan,
+            self.setup.device,
+            self._report_smaller_plan,
+            trained,
+        )
         self.progress.follow(engine.name, lambda: engine.locked_bytes)
         report_notes(engine, self.recorder)
         self.tally.go_to(None)
@@ -66,26 +73,18 @@ class EngineLoader:
         self._announce(engine, position)
         return engine, record
 
-    def _loading(self, position: checkpoints.Position | None, rollback: CardRollback | None) -> Load:
+    def _spec(self, position: checkpoints.Position | None, rollback: CardRollback | None) -> EngineSpec:
         setup, inputs = self.setup, self.setup.inputs
-        recipe = current_recipe(setup.recipe, rollback)
-        name, layout = (position.engine, position.layout) if position else (None, None)
-
-        def load(plan: str, trained: Path | None) -> Engine:
-            return make_engine(
-                inputs.source,
-                recipe,
-                inputs.stream,
-                inputs.tokenizer,
-                precision=setup.precision,
-                device=setup.device,
-                adapter=trained,
-                name=name,
-                layout=layout,
-                plan=plan,
-            )
-
-        return load
+        return EngineSpec(
+            source=inputs.source,
+            recipe=current_recipe(setup.recipe, rollback),
+            stream=inputs.stream,
+            tokenizer=inputs.tokenizer,
+            precision=setup.precision,
+            device=setup.device,
+            name=position.engine if position else None,
+            layout=position.layout if position else None,
+        )
 
     def _restore(self, engine: Engine, checkpoint: Path, position: checkpoints.Position) -> None:
         setup = self.setup

@@ -11,6 +11,7 @@ from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation import load_fast
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast.fast_engine import why_not
@@ -39,7 +40,7 @@ def choose(tmp_path, tiny_llama):
         source = open_model(str(folder))
         tokenizer = load_tokenizer(source)
         stream = BatchStream(prepare(recipe, tokenizer).train, recipe.train)
-        engine = make_engine(source, recipe, stream, tokenizer, precision=precision, device=CPU, name=name)
+        engine = make_engine(EngineSpec(source, recipe, stream, tokenizer, precision, CPU, name=name))
         made.append(engine)
         return engine
 

@@ -102,7 +102,7 @@ class Engine(Protocol):
 
     @property
     def memory_plan(self) -> str:
-        """Current memory plan as text that `make_engine` accepts; empty where the engine decides for itself."""
+        """Current memory plan as text that `EngineSpec.plan` takes; empty where the engine decides for itself."""
         ...
 
     @property

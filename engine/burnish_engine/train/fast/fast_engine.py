@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from typing_extensions import override
@@ -34,15 +33,15 @@ from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends, device_problem
 from burnish_engine.models.generation.sampling import Reply
 from burnish_engine.train.base.engine import Engine, StepResult, TrainedKind
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
-from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import choose_memory_plan, lockable_memory, pass_buckets
 from burnish_engine.train.fast.packed_batch import BucketLayout, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
-from burnish_engine.train.fast.smaller_plan import smaller_plan, what_changed
+from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
 
 
@@ -68,14 +67,7 @@ class FastEngine(Engine):
     """Engine that trains an adapter with Burnish's own decoder and kernels.
 
     Args:
-        source: base model, for which `why_not` returned nothing.
-        recipe: recipe of the run.
-        stream: micro-batches of the run.
-        tokenizer: tokenizer that decodes replies.
-        precision: "fp32", "bf16" or "fp16".
-        device: device to train on.
-        adapter: folder of the adapter to continue with; None starts a new one.
-        plan: memory plan; None chooses one by the free memory.
+        spec: specification of the engine, for whose model `why_not` returned nothing.
 
     Attributes:
         plan: memory plan in use.
@@ -85,38 +77,37 @@ class FastEngine(Engine):
     trains: TrainedKind = "adapter"
     layout = "packed"
 
-    def __init__(
-        self,
-        source: ModelSource,
-        recipe: Recipe,
-        stream: BatchStream,
-        tokenizer: Any,
-        *,
-        precision: str,
-        device: torch.device,
-        adapter: Path | None = None,
-        plan: MemoryPlan | None = None,
-    ) -> None:
-        spec, known = source.spec, family(source.spec.family) if source.spec else None
-        assert spec is not None
+    def __init__(self, spec: EngineSpec) -> None:
+        source, recipe, stream, device, adapter = spec.source, spec.recipe, spec.stream, spec.device, spec.adapter
+        shape, known = source.spec, family(source.spec.family) if source.spec else None
+        assert shape is not None
         assert known is not None
         exact_products()
         self.notes = optimizer_notes(recipe.train)
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
-        self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, tokenizer, str(source.folder)
+        self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)
         section = recipe.train
-        modules = known.modules(spec)
+        modules = known.modules(shape)
         if not adapter:
-            self.notes += check_spec_targets(spec, recipe.adapter)
+            self.notes += check_spec_targets(shape, recipe.adapter)
         adapters = read_plan(adapter, modules) if adapter else plan_adapter(recipe.adapter, modules)
-        self._coverage = _coverage(spec, adapters)
+        self._coverage = _coverage(shape, adapters)
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4 = is_nf4(recipe, source.config)
+<<<<<<< HEAD
         plan = plan or choose_memory_plan(recipe, spec, stream, device, precision=precision, nf4=nf4)
         options = DecoderOptions(
             dtype=DTYPES[precision],
+=======
+        plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(
+            recipe, shape, stream, device, precision=spec.precision, nf4=nf4
+        )
+        loaded = load_decoder(
+            source,
+            dtype=DTYPES[spec.precision],
+>>>>>>> session
             device=device,
             positions=max(section.micro_batch_tokens, 64),
             plan=adapters,

@@ -1,19 +1,18 @@
 """The fast engine's optimizer step, queued on the device without waiting for it.
 
-One step (`FastTrainer.step`):
+One step (`FastTrainer.step`), and the file of each part:
 
-    wait until fewer than AHEAD steps are queued
-    for each micro-batch of the step:
-        host_batch = prefetcher.next()                  # laid out in page-locked memory by a thread
-        inputs[:size] = host_batch.buffer               # upload, asynchronous
-        hidden = decoder.forward(inputs.ids)            # saves activations as the policies say
-        for each chunk of supervised positions:         # the head, a chunk at a time
-            loss_sum += cross_entropy(head(hidden[chunk]), targets[chunk]) / supervised tokens of the step
-            hidden_gradient[chunk] = gradient of the chunk's loss
-        decoder.backward(hidden_gradient)               # adds to the flat gradient buffer
-    optimizer.step()                                    # clip, update masters, write compute copies, zero gradients
-    copy status and loss_sum to page-locked memory      # asynchronous; loss_sum = 0
-    later: results() yields a StepResult for each step whose copy has arrived
+    wait while AHEAD steps are queued on the device             # here, else the host runs far ahead
+    for each micro-batch of the step:                           # prefetch.py: a thread lays it out ahead
+        copy its one buffer to the inputs, asynchronously       # prefetch.py; packed_batch.py: where each field lies
+        hidden = decoder.forward(ids)                           # models/decoder/decoder.py; save_policy.py: what stays
+        for each chunk of supervised tokens:                    # micro_batch_step.py: logits of one chunk at a time
+            loss_sum += cross_entropy(head(hidden[chunk])) / n  # kernel cross_entropy; n: the step's supervised tokens
+            hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
+        decoder.backward(hidden_gradient)                       # models/decoder/decoder.py: adds to fp32 gradients
+    optimizer.step()                                            # train/optimizers/: clip, update, zero gradients
+    copy status and loss_sum to page-locked memory              # here (`_Readback`), asynchronous
+    a step or two later: results() yields the step's numbers    # train/session.py takes them
 
 Forward, head chunk, backward and update are replayed as CUDA graphs once they ran eagerly. A step without supervised
 tokens makes no update. Optimizers of libraries are the exception: their update is never captured and waits for the

@@ -44,7 +44,7 @@ def smaller_plan(plan: MemoryPlan, tokens: int, *, barred: Collection[SaveLevel]
     return None
 
 
-def read_plan(text: str, spec: DecoderSpec) -> MemoryPlan | None:
+def read_memory_plan(text: str, spec: DecoderSpec) -> MemoryPlan | None:
     """Parse the text of `Engine.memory_plan`; None leaves the choice to the engine.
 
     Args:

@@ -19,7 +19,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes, unused_settings_note
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
-from burnish_engine.models.checkpoint.source import ModelSource, open_model
+from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.device.precision import exact_products
 from burnish_engine.models.families.adapter_targets import check_targets
 from burnish_engine.models.generation.generate import generate_replies
@@ -32,10 +32,10 @@ from burnish_engine.models.transformers_path.model_shape import (
     placed_matrices,
 )
 from burnish_engine.train.base.engine import SMALLEST, Engine, StepResult, TrainedKind, whole_update
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.leaks import choose_rows
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.base.schedule import learning_rate
-from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.optimizers.optimizer import Optimizers, make_optimizer
 from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, restore_optimizer
 from burnish_engine.train.plain.evaluate import held_out_loss
@@ -52,47 +52,28 @@ class PlainEngine(Engine):
     """Engine that trains an adapter or a whole model with transformers and PEFT.
 
     Args:
-        source: base model.
-        recipe: recipe of the run.
-        stream: micro-batches of the run.
-        tokenizer: tokenizer that decodes replies.
-        precision: "fp32" or "bf16".
-        device: device to train on.
-        adapter: folder of the weights trained so far (adapter or whole model); None starts anew.
-        layout: layout of a resumed run, kept where possible; None measures which one fits.
-        plan: memory plan as text; empty follows the recipe.
+        spec: specification of the engine.
     """
 
     name = "plain"
 
-    def __init__(
-        self,
-        source: ModelSource,
-        recipe: Recipe,
-        stream: BatchStream,
-        tokenizer: Any,
-        *,
-        precision: str,
-        device: torch.device,
-        adapter: Path | None = None,
-        layout: str | None = None,
-        plan: str = "",
-    ) -> None:
-        self._recipe, self._stream, self._tokenizer, self._device = recipe, stream, tokenizer, device
+    def __init__(self, spec: EngineSpec) -> None:
+        recipe, device, adapter = spec.recipe, spec.device, spec.adapter
+        self._recipe, self._stream, self._tokenizer, self._device = recipe, spec.stream, spec.tokenizer, device
         exact_products()
         self.notes = optimizer_notes(recipe.train)
         self._whole: WholeModel | None = None
         if recipe.adapter.method == "full":
             # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.
-            self._whole = WholeModel(open_model(str(adapter)) if adapter else source, precision, device)
+            self._whole = WholeModel(open_model(str(adapter)) if adapter else spec.source, spec.precision, device)
             base = self._whole.model
         else:
-            base = plain.load_base(source, precision, device)
+            base = plain.load_base(spec.source, spec.precision, device)
         placed = placed_matrices(base)
         self._note_idle_settings(placed, recipe, fresh=adapter is None)
-        rows = [row.input_ids for row in choose_rows(stream.documents)]
+        rows = [row.input_ids for row in choose_rows(spec.stream.documents)]
         self._layout, note = choose_layout(
-            base, len(base.get_input_embeddings().weight), device, recipe.train.pack, layout, rows
+            base, len(base.get_input_embeddings().weight), device, recipe.train.pack, spec.layout, rows
         )
         self.notes += [note] if note else []
         if self._whole:
@@ -103,7 +84,7 @@ class PlainEngine(Engine):
             self.model = plain.attach_adapter(base, recipe.adapter, recipe.train.seed)
         self._coverage = measured_coverage(placed, self.model)
         self._plan = ""
-        if recipe.train.recompute or plan in (_RECOMPUTE, SMALLEST):
+        if recipe.train.recompute or spec.plan in (_RECOMPUTE, SMALLEST):
             self.shrink()
         self.model.train()
         self._parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)

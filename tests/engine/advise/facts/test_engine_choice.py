@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSec
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec, rough_spec
 from burnish_engine.train import choose_engine as train_choice
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast import fast_engine
 
 from support.machines import gpu_machine
@@ -62,7 +63,7 @@ def test_advice_and_training_choose_alike(monkeypatch, name, method, optimizer, 
     for kind in ("Fast", "Plain"):
         monkeypatch.setattr(train_choice, f"{kind}Engine", lambda *_args, kind=kind, **_options: Made(kind))
     try:
-        made = train_choice.make_engine(source, recipe, None, None, precision="fp32", device=CPU)
+        made = train_choice.make_engine(EngineSpec(source, recipe, None, None, "fp32", CPU))
     except UsageError as error:
         with pytest.raises(UsageError) as caught:
             choose_engine(recipe, spec, None, "fp32", config)

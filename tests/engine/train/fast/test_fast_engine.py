@@ -16,6 +16,7 @@ from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast.fast_engine import FastEngine
@@ -46,7 +47,7 @@ class Made:
         self.stream = BatchStream(self.data.train, recipe.train)
         self.budget = self.stream.budget()
         self.engine = make_engine(
-            self.source, recipe, self.stream, self.tokenizer, precision=precision, device=device, adapter=adapter
+            EngineSpec(self.source, recipe, self.stream, self.tokenizer, precision, device, adapter)
         )
         self.engine.start(step, self.budget.steps, self.budget.micro_batches)
 

@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.train.base.engine import SMALLEST
-from burnish_engine.train.fast.smaller_plan import read_plan, smaller_plan, what_changed
+from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 
 
 def going_down(plan, rows, **settings):
@@ -92,13 +92,13 @@ def spec(*, tied):
 
 def test_a_plan_comes_back_from_its_words():
     plan = MemoryPlan(layers=("narrow", "host", "all"), mlp_rows=40, head_rows=32)
-    assert read_plan(plan.model_dump_json(), spec(tied=True)) == plan
-    assert read_plan("", spec(tied=True)) is None
-    assert read_plan('{"layers": ["everything"], "head_rows": 1}', spec(tied=True)) is None
+    assert read_memory_plan(plan.model_dump_json(), spec(tied=True)) == plan
+    assert read_memory_plan("", spec(tied=True)) is None
+    assert read_memory_plan('{"layers": ["everything"], "head_rows": 1}', spec(tied=True)) is None
 
 
 def test_the_smallest_plan_has_none_below_it():
-    plan = read_plan(SMALLEST, spec(tied=True))
+    plan = read_memory_plan(SMALLEST, spec(tied=True))
     assert len(plan.layers) == 3
     assert plan.embedding_on_host
     assert plan.head_on_host

@@ -15,6 +15,7 @@ from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
@@ -42,9 +43,7 @@ def open_engine(tmp_path_factory):
 
     def open_engine(name, adapter=None, step=0):
         torch.manual_seed(0)
-        engine = make_engine(
-            source, recipe, stream, tokenizer, precision="fp32", device=CPU, adapter=adapter, name=name, layout="packed"
-        )
+        engine = make_engine(EngineSpec(source, recipe, stream, tokenizer, "fp32", CPU, adapter, name, "packed"))
         engine.start(step, 40, 40)
         made.append(engine)
         return engine

@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate, warmup_steps
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
@@ -49,8 +50,7 @@ class Run:
         updates = {key: getattr(recipe, key).model_copy(update=values) for key, values in sections.items()}
         self.recipe = recipe.model_copy(update=updates)
         stream = BatchStream(self.data.train, self.recipe.train)
-        made = {"precision": precision, "device": device, "adapter": trained}
-        self.engine = make_engine(source, self.recipe, stream, tokenizer, **made)
+        self.engine = make_engine(EngineSpec(source, self.recipe, stream, tokenizer, precision, device, trained))
         self.engine.start(step, total, total * self.recipe.train.accumulation)
 
     def steps(self, count):

@@ -18,6 +18,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
+from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
@@ -55,7 +56,7 @@ def opened(tmp_path):
         source = open_model(recipe.model.path)
         tokenizer = load_tokenizer(source)
         stream = BatchStream(prepare(recipe, tokenizer).train, recipe.train)
-        engine = make_engine(source, recipe, stream, tokenizer, precision=precision, device=CPU, adapter=trained)
+        engine = make_engine(EngineSpec(source, recipe, stream, tokenizer, precision, CPU, trained))
         engine.start(step, 1000, 2000)
         return engine
 
@@ -359,7 +360,7 @@ def test_adapters_train_in_8_bits_too(tmp_path):
     source = open_model(recipe.model.path)
     tokenizer = load_tokenizer(source)
     stream = BatchStream(prepare(recipe, tokenizer).train, recipe.train)
-    engine = make_engine(source, recipe, stream, tokenizer, precision="fp32", device=CPU)
+    engine = make_engine(EngineSpec(source, recipe, stream, tokenizer, "fp32", CPU))
     assert (engine.name, engine.trains) == ("fast", "adapter")
     engine.start(0, 100, 100)
     losses = [loss for loss, _ in steps_of(engine, 6)]

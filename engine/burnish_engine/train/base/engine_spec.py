@@ -1,0 +1,42 @@
+"""The specification that an engine is loaded from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.train.base.stream import BatchStream
+
+
+@dataclass(frozen=True, eq=False)
+class EngineSpec:
+    """Specification of an engine: what it trains, on what, and where it goes on.
+
+    Attributes:
+        source: base model.
+        recipe: recipe of the run.
+        stream: micro-batches of the run.
+        tokenizer: tokenizer that decodes replies.
+        precision: "fp32", "bf16" or "fp16"; the plain engine does not train in fp16.
+        device: device to train on.
+        adapter: folder of the weights trained so far (adapter or whole model); None starts anew.
+        name: engine of a resumed run, "fast" or "plain"; None chooses by the recipe.
+        layout: arrangement of rows in a resumed run, which the plain engine keeps where possible; None chooses.
+        plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
+    """
+
+    source: ModelSource
+    recipe: Recipe
+    stream: BatchStream
+    tokenizer: Any
+    precision: str
+    device: torch.device
+    adapter: Path | None = None
+    name: str | None = None
+    layout: str | None = None
+    plan: str = ""

@@ -96,18 +96,11 @@ class FastEngine(Engine):
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4 = is_nf4(recipe, source.config)
-<<<<<<< HEAD
-        plan = plan or choose_memory_plan(recipe, spec, stream, device, precision=precision, nf4=nf4)
-        options = DecoderOptions(
-            dtype=DTYPES[precision],
-=======
         plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(
             recipe, shape, stream, device, precision=spec.precision, nf4=nf4
         )
-        loaded = load_decoder(
-            source,
+        options = DecoderOptions(
             dtype=DTYPES[spec.precision],
->>>>>>> session
             device=device,
             positions=max(section.micro_batch_tokens, 64),
             plan=adapters,

@@ -25,6 +25,8 @@ from burnish_engine.train.fast.packed_batch import (
 )
 from burnish_kernels.attention.documents import Documents
 
+_UNTIMED, _TIMED = 2, 10  # repetitions
+
 
 @dataclass
 class RebuiltBatch:
@@ -34,13 +36,11 @@ class RebuiltBatch:
         batch: documents of the micro-batch.
         layout: layout of the bucket.
         device: device to upload to.
-        rebuilds: number of times that the fields were rebuilt.
     """
 
     batch: MicroBatch
     layout: BucketLayout
     device: torch.device
-    rebuilds: int = 0
 
     @property
     def table_index_T(self) -> torch.Tensor:
@@ -55,16 +55,14 @@ class RebuiltBatch:
         return Documents(fields.start_T, fields.end_T, fields.tiles_G4, self.layout.tile_rows)
 
     def _fields(self) -> BatchFields:
-        self.rebuilds += 1
         return self.layout.views(_host_buffer(self.batch, self.layout)[0].to(self.device))
 
 
-def metadata_ablation(options: StepOptions, passes: int = 10) -> dict[str, Any]:
+def metadata_ablation(options: StepOptions) -> dict[str, Any]:
     """Time forward and backward of one micro-batch in ms: metadata once, metadata per layer, and captured.
 
     Args:
         options: settings of the measurement; steps and warm-up are not used.
-        passes: number of timed repetitions, after two that are not timed.
     """
     bench = StepBench(replace(options, graphs=False))
     batch = bench.packs[0]
@@ -73,29 +71,29 @@ def metadata_ablation(options: StepOptions, passes: int = 10) -> dict[str, Any]:
     program = MicroBatchStep(
         bench.model, bench.layout, inputs, bench.keep(), torch.zeros(1, dtype=torch.float32, device=bench.device)
     )
-    once = _timed(program, counts, passes)
+    once = _timed(program, counts)
     cached = program.metadata
     program.metadata = RebuiltBatch(batch, bench.layout, bench.device)  # type: ignore[assignment]
-    rebuilt = _timed(program, counts, passes)
+    rebuilt = _timed(program, counts)
     program.metadata = cached
     row = {"shape": options.shape, "tokens": options.tokens, "once_ms": once, "per_layer_ms": rebuilt}
     row["gain"] = rebuilt / once - 1
     if bench.device.type == "cuda":
         program.capture(torch.cuda.graph_pool_handle(), torch.cuda.Stream())
-        row["captured_ms"] = _timed(program, counts, passes)
+        row["captured_ms"] = _timed(program, counts)
     return row
 
 
-def _timed(program: MicroBatchStep, counts: BatchCounts, passes: int) -> float:
+def _timed(program: MicroBatchStep, counts: BatchCounts) -> float:
     times = []
-    for _ in range(passes + 2):
+    for _ in range(_UNTIMED + _TIMED):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         program.run(counts)
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end))
-    return float(np.median(times[2:]))
+    return float(np.median(times[_UNTIMED:]))
 
 
 def _host_buffer(batch: MicroBatch, layout: BucketLayout) -> tuple[torch.Tensor, BatchCounts]:

@@ -235,19 +235,19 @@ class StepBench:
             "nvml_gib": held / GIB if held else None,
         }
 
-    def profile(self, steps: int = _PROFILED) -> dict[str, float]:
-        """Profile steps: milliseconds a step by kind of kernel, and of idle time."""
+    def profile(self) -> dict[str, float]:
+        """Profile a few steps: milliseconds a step by kind of kernel, and of idle time."""
         from torch.profiler import ProfilerActivity, profile
 
         first = self.options.warmup + self.options.steps
-        with self.prefetcher(first, steps + 2) as prefetcher:
+        with self.prefetcher(first, _PROFILED + 2) as prefetcher:
             self.trainer.step(prefetcher)
             list(self.trainer.results(wait=True))
             with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
-                for _ in range(steps):
+                for _ in range(_PROFILED):
                     self.trainer.step(prefetcher)
                 list(self.trainer.results(wait=True))
-        return summarize(trace, steps)
+        return summarize(trace, _PROFILED)
 
 
 def parse_keep(text: str) -> tuple[SaveLevel, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from burnish_engine.duel.sides.spec import DuelOptions, Side
 from burnish_engine.duel.state import DuelState
 
 _LETTERS = "ABCDEFGH"
-PredictRun = Callable[[Recipe], RunPlan]
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,13 @@ class DuelForecast:
         return least * sum(known), most * sum(known)
 
 
-def forecast_duel(
-    files: Sequence[Path], options: DuelOptions, command: str, plan: PredictRun | None = None
-) -> DuelForecast:
+def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> DuelForecast:
     """Read the recipes of a duel and forecast it.
 
     Args:
         files: recipe files.
         options: options of the comparison.
         command: command line that asked for the duel.
-        plan: function that predicts a run; by default with the dataset read.
 
     Raises:
         UsageError: The recipes cannot be compared, or not fairly.
@@ -83,7 +79,7 @@ def forecast_duel(
             "Change what the duel shall be about (optimizer, rank, engine, ...), or add --anyway: equal sides show how "
             "often this method finds a difference where there is none.",
         )
-    plans = [(plan or _planned)(recipe) for recipe in recipes]
+    plans = [_planned(recipe) for recipe in recipes]
     sides = [
         Side(letter=_LETTERS[place], name=name, file=file.name, rate=recipe.train.learning_rate, run_s=made.seconds)
         for place, (name, file, recipe, made) in enumerate(zip(names, files, recipes, plans, strict=True))

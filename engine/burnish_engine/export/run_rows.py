@@ -35,21 +35,18 @@ class ExportRows:
     note: str = ""
 
 
-def export_rows(paths: RunPaths, recipe: Recipe, source: ModelSource, *, training: bool = True) -> ExportRows:
+def export_rows(paths: RunPaths, recipe: Recipe, source: ModelSource) -> ExportRows:
     """Read a run's rows: held-out ones from the run's folder, training ones from the data files.
 
     Args:
         paths: paths of the run.
         recipe: frozen recipe of the run.
         source: model whose tokenizer and template render the rows.
-        training: whether to read training rows, and the supervised tokens of held-out rows.
 
     Raises:
         UsageError: The run has no held-out rows.
     """
     ids, chats = load_held_out(paths)
-    if not training:
-        return ExportRows(ids, chats)
     try:
         prepared = prepare(recipe, load_tokenizer(source))
     except BurnishError as error:

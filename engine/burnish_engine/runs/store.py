@@ -173,9 +173,9 @@ def read_state(paths: RunPaths) -> RunStateFile:
         ) from None
 
 
-def write_state(paths: RunPaths, state: RunStateFile, *, durable: bool = True) -> None:
+def write_state(paths: RunPaths, state: RunStateFile) -> None:
     """Replace `state.json`."""
-    write_atomic(paths.state, state.model_dump_json(indent=2) + "\n", durable=durable)
+    write_atomic(paths.state, state.model_dump_json(indent=2) + "\n")
 
 
 def summarize(paths: RunPaths) -> RunSummary:

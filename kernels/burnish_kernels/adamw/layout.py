@@ -57,17 +57,13 @@ class Segment:
         return self.copy_offset + (self.rows - 1) * self.copy_row_stride + self.columns
 
 
-START, ELEMENTS, COLUMNS, COPY_OFFSET, COPY_ROW_STRIDE, DECAY = range(6)
-"""Columns of `Tables.geometry`."""
-
-
 @dataclass(frozen=True)
 class Tables:
     """The layout on the device, for S segments and N blocks.
 
     Attributes:
         block_segments: [N] int32, the segment that each block belongs to.
-        geometry: [S, 6] int64: START, ELEMENTS, COLUMNS, COPY_OFFSET, COPY_ROW_STRIDE, DECAY.
+        geometry: [S, 6] int64: start, elements, columns, offset and row stride of the compute copy, decay.
         scales: [S] fp32, `Segment.copy_scale`.
     """
 

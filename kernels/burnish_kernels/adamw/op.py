@@ -21,11 +21,9 @@ from burnish_kernels.adamw.layout import MAX_PARTIALS, FlatLayout, Segment
 from burnish_kernels.adamw.reference import (
     CLIP_FACTOR,
     FACTORS,
-    GOOD_STEPS,
     GRADIENT_FACTOR,
     GRADIENT_NORM,
     LOSS_SCALE,
-    SKIPPED,
     STEP,
     TAKEN,
     StepSettings,
@@ -35,11 +33,9 @@ from burnish_kernels.dispatch import use_kernels
 
 __all__ = [
     "CLIP_FACTOR",
-    "GOOD_STEPS",
     "GRADIENT_FACTOR",
     "GRADIENT_NORM",
     "LOSS_SCALE",
-    "SKIPPED",
     "STEP",
     "TAKEN",
     "AdamW",

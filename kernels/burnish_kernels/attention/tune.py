@@ -39,6 +39,8 @@ OTHER_HEIGHTS: dict[tuple[int, str], tuple[tuple[int, tuple[int, ...]], ...]] = 
 }
 """Configurations for tiles of another height than the chosen one: height, then fields of `KernelConfig`."""
 
+_COMPILING_THREADS = 12
+_FLASH_PACKS = 6  # packs that FlashAttention-2 is compared on
 _WRONG = 0.02  # relative difference of two results in bf16 that rounding does not explain
 
 
@@ -75,25 +77,15 @@ def candidates(head_dim: int, dtype: torch.dtype, *, capability: int, group: int
     return found
 
 
-def tune(
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-    device: str = "cuda",
-    workers: int = 12,
-) -> list[Timed]:
-    """Time all candidates, fastest first within each kernel; failing ones come last, with the reason.
+def tune(heads: int, kv_heads: int, head_dim: int) -> list[Timed]:
+    """Time all candidates in bf16, fastest first within each kernel; failing ones come last, with the reason.
 
     Args:
         heads: number of query heads.
         kv_heads: number of key heads.
         head_dim: size of a head.
-        dtype: dtype of queries, keys and values.
-        device: CUDA device.
-        workers: number of threads that compile.
     """
+    dtype, device = torch.bfloat16, "cuda"
     capability = op.capability(device)
     assert capability is not None
     packs = [BenchmarkPack(heads, kv_heads, head_dim, device, seed=seed, dtype=dtype) for seed in SEEDS]
@@ -103,9 +95,7 @@ def tune(
     tried = candidates(head_dim, dtype, capability=capability, group=heads // kv_heads)
     for one in tried:
         packs[0].documents(one.tile_rows)  # before the threads ask for them all at once
-    with ThreadPoolExecutor(
-        workers, initializer=lambda: torch.cuda.set_device(torch.device(device).index or 0)
-    ) as pool:
+    with ThreadPoolExecutor(_COMPILING_THREADS) as pool:
         list(pool.map(lambda one: _problem(one, packs[0]), tried))  # only to have them compiled side by side
     torch.cuda.synchronize()
     expected: dict[str, list[torch.Tensor]] = {}
@@ -148,7 +138,7 @@ def fastest(timed: list[Timed], tile_rows: int) -> AttentionConfig:
     return AttentionConfig(tile_rows, **best)
 
 
-def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: AttentionConfig, packs: int = 6) -> str:
+def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: AttentionConfig) -> str:
     """Time both passes with a configuration and with FlashAttention-2, as means over more packs."""
     from triton.testing import do_bench
 
@@ -156,7 +146,7 @@ def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: Attention
         return float(do_bench(run, warmup=5, rep=30, return_mode="median"))
 
     ours, theirs, visible = [], [], 0
-    for seed in range(packs):
+    for seed in range(_FLASH_PACKS):
         pack = BenchmarkPack(heads, kv_heads, head_dim, "cuda", seed=seed, dtype=torch.bfloat16)
         visible += pack.pairs
         launches = [partial(pack.launch, kernel, config.tile_rows, getattr(config, kernel)) for kernel in KERNELS]
@@ -165,13 +155,13 @@ def against_flash(heads: int, kv_heads: int, head_dim: int, *, config: Attention
         if flash is not None:
             forward = ms(flash[0])
             theirs.append([forward, ms(flash[1]) - forward])
-    means = [sum(column) / packs for column in zip(*ours, strict=True)]
-    flops = 2 * head_dim * visible / packs
+    means = [sum(column) / _FLASH_PACKS for column in zip(*ours, strict=True)]
+    flops = 2 * head_dim * visible / _FLASH_PACKS
     text = f"ours: forward {means[0]:.4f} ms ({2 * flops / means[0] * 1e-9:.0f} TFLOP/s)"
     text += f", backward {means[1] + means[2]:.4f} = dq {means[1]:.4f} + dkdv {means[2]:.4f}"
     text += f" ({5 * flops / (means[1] + means[2]) * 1e-9:.0f} TFLOP/s of five products)"
     if theirs:
-        flash_ms = [sum(column) / packs for column in zip(*theirs, strict=True)]
+        flash_ms = [sum(column) / _FLASH_PACKS for column in zip(*theirs, strict=True)]
         text += f"\nFlashAttention-2: forward {flash_ms[0]:.4f} ms, backward {flash_ms[1]:.4f} ms"
     return text
 

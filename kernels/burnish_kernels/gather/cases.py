@@ -89,7 +89,7 @@ def compilations() -> list[Compilation]:
                 block = kernel.block_columns(columns)
                 signature = {"table_ptr": pointer, "ids_ptr": ids, "out_ptr": pointer}
                 signature |= dict.fromkeys(("H", "table_stride", "out_stride"), "i32") | {"BLOCK": "constexpr"}
-                name = f"_gather-{block}-{pointer[1:]}-{ids[1:]}"
+                name = f"gather-{block}-{pointer[1:]}-{ids[1:]}"
                 found.append(
                     Compilation(name, kernel.gather_kernel, signature, {"BLOCK": block}, num_warps=kernel.WARPS)
                 )

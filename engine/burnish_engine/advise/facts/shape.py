@@ -89,9 +89,9 @@ def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
     )
 
 
-def kv_cache_bytes(spec: DecoderSpec, context: int, bytes_per_number: int = 2) -> int:
-    """The size of the keys and values of a context, bytes; sliding-window layers keep their window only."""
-    per_token = 2 * spec.num_kv_heads * spec.head_dim * bytes_per_number
+def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
+    """The size of the 16-bit keys and values of a context, bytes; sliding-window layers keep their window only."""
+    per_token = 2 * 2 * spec.num_kv_heads * spec.head_dim
     total = 0
     for layer in spec.layers:
         if layer.kind == "attention":

@@ -62,7 +62,6 @@ def rank(
     target: TargetSection,
     *,
     here: Collection[str] = (),
-    dataset: DatasetFacts | None = None,
 ) -> list[RankedModel]:
     """Rank models, best first.
 
@@ -71,9 +70,8 @@ def rank(
         models: models of the catalog.
         target: target section of the recipe.
         here: names of the models whose files are on this machine.
-        dataset: facts of the training data; None where not known.
     """
-    return [judged.ranked for judged in judge_all(machine, models, target, here=here, dataset=dataset)]
+    return [judged.ranked for judged in judge_all(machine, models, target, here=here)]
 
 
 def judge_all(
@@ -84,7 +82,15 @@ def judge_all(
     here: Collection[str] = (),
     dataset: DatasetFacts | None = None,
 ) -> list[JudgedModel]:
-    """Rank models as `rank` does, with the facts behind each judgment."""
+    """Rank models as `rank` does, with the facts behind each judgment.
+
+    Args:
+        machine: same as in `rank`.
+        models: same as in `rank`.
+        target: same as in `rank`.
+        here: same as in `rank`.
+        dataset: facts of the training data; None where not known.
+    """
     judged = [_judge(model, machine, target, dataset, here=model.name in here) for model in models]
     good = [one.worth for one in judged if one.ranked.verdict == "good" and one.ranked.model.exports]
     best = max(good, default=0.0)

@@ -13,7 +13,6 @@ from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
 HUB_PREFIX = "hf://datasets/"
 """Prefix of a hub dataset in a recipe: `hf://datasets/OWNER/NAME@REVISION`, huggingface_hub's form."""
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NO_SUCH = re.compile(r"\b(Repository|Revision)NotFoundError\b")
 """Errors of huggingface_hub for a missing dataset or revision; it raises LocalEntryNotFoundError where the hub is not
 reached."""
@@ -60,11 +59,6 @@ def hub_folder(address: str) -> Path:
             f"Unset them, or set {OFFLINE_VARIABLE}=0 for Burnish alone, or give the files themselves.",
         )
     return _download(name, revision)
-
-
-def snapshot_commit(folder: Path) -> str:
-    """Return the commit that a snapshot folder is named after; empty where its name is no commit."""
-    return folder.name if _COMMIT.fullmatch(folder.name) else ""
 
 
 def _download(name: str, revision: str) -> Path:

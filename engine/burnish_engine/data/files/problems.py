@@ -114,14 +114,13 @@ def shorten(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def excerpt(text: str, position: int, context: int = 30) -> str:
-    """Cut out the text around a position.
+def excerpt(text: str, position: int) -> str:
+    """Cut out the text around a position, 30 characters on either side.
 
     Args:
         text: text of one line.
         position: index into the text, characters.
-        context: characters shown on either side.
     """
-    start, end = max(0, position - context), min(len(text), position + context)
+    start, end = max(0, position - 30), min(len(text), position + 30)
     middle = printable(text[start:end]).replace("\n", "\\n").replace("\t", "\\t")
     return f"{'...' if start else ''}{middle}{'...' if end < len(text) else ''}"

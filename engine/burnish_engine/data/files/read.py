@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -143,8 +142,3 @@ def no_rows(name: str) -> DataError:
         f"The data file {name} has no rows: nothing but blank space, a header or an empty list.",
         "Check that it was saved or copied completely.",
     )
-
-
-def as_text(values: dict[str, Any]) -> str:
-    """Convert a row to JSON text."""
-    return json.dumps(values, default=str)

@@ -23,6 +23,7 @@ from burnish_engine.duel.report.svg import (
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 18, 14, 42
 _LABELS = 300
 _ROW = 34
+_WIDTH = 860  # of a plot of intervals
 
 
 @dataclass(frozen=True)
@@ -121,14 +122,13 @@ def curve_plot(lines: Sequence[CurveLine], frame: Frame, crosses: Sequence[tuple
     return document(parts, frame.title, frame.width, frame.height)
 
 
-def interval_plot(spans: Sequence[IntervalRow], title: str, form: Callable[[float], str], width: int = 860) -> str:
+def interval_plot(spans: Sequence[IntervalRow], title: str, form: Callable[[float], str]) -> str:
     """Draw differences with their intervals around zero, one per row.
 
     Args:
         spans: rows of the plot.
         title: description for people who do not see the plot.
         form: function that formats a difference.
-        width: width of the drawing.
 
     Returns:
         SVG of the drawing; empty without rows.
@@ -140,7 +140,7 @@ def interval_plot(spans: Sequence[IntervalRow], title: str, form: Callable[[floa
     low, high = widened(min(ends), max(ends), 0.05)
 
     def at(value: float) -> float:
-        return _LABELS + (width - _LABELS - 2 * _RIGHT) * (value - low) / (high - low)
+        return _LABELS + (_WIDTH - _LABELS - 2 * _RIGHT) * (value - low) / (high - low)
 
     parts = list[str]()
     for tick in ticks(low, high, 6):
@@ -149,7 +149,7 @@ def interval_plot(spans: Sequence[IntervalRow], title: str, form: Callable[[floa
         parts.append(text((at(tick), height - 8), form(tick), "middle"))
     for number, span in enumerate(spans):
         parts += _row(span, _TOP + _ROW * number + _ROW / 2 - 2, at)
-    return document(parts, title, width, height)
+    return document(parts, title, _WIDTH, height)
 
 
 def _row(span: IntervalRow, y: float, at: Callable[[float], float]) -> Iterator[str]:

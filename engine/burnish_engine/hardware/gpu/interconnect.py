@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,6 @@ def parallel_settings(
     adapter_bytes: int = TYPICAL_ADAPTER_BYTES,
     base_bytes: int = 0,
     step_s: float = 1.0,
-    free_bytes: Mapping[int, int] | None = None,
 ) -> ParallelSettings:
     """Choose how a run would best use this machine's GPUs.
 
@@ -51,23 +50,21 @@ def parallel_settings(
         adapter_bytes: bytes of gradients that are exchanged each optimizer step.
         base_bytes: bytes of frozen weights, whole on each GPU unless sharded.
         step_s: seconds of one forward and backward pass on the fastest GPU.
-        free_bytes: free memory by GPU index, where it differs from the facts.
     """
     job = _Job(adapter_bytes, base_bytes, step_s)
     if not machine.gpus:
         reason = f"The GPU does not answer ({machine.gpu_problem})" if machine.gpu_problem else "There is no NVIDIA GPU"
         return ParallelSettings(strategy="single", gpus=[], reasons=[f"{reason}, so the CPU trains."])
-    free = {gpu.index: gpu.vram_free_bytes for gpu in machine.gpus} | dict(free_bytes or {})
-    fitting = [gpu for gpu in machine.gpus if free[gpu.index] >= job.needed_bytes()]
+    fitting = [gpu for gpu in machine.gpus if gpu.vram_free_bytes >= job.needed_bytes()]
     crowded = [
-        f"GPU {gpu.index} is left out: {memory_size(free[gpu.index])} of its memory are free and the run needs "
+        f"GPU {gpu.index} is left out: {memory_size(gpu.vram_free_bytes)} of its memory are free and the run needs "
         f"{memory_size(job.needed_bytes())}."
         for gpu in machine.gpus
         if gpu not in fitting
     ]
     obstacle = _obstacle(machine)
     if not fitting:
-        return _too_big(machine, job, free, obstacle)
+        return _too_big(machine, job, obstacle)
     if len(machine.gpus) == 1:
         return _single(fitting[0], [f"GPU {fitting[0].index} is the only one and the model fits into it."])
     if obstacle:
@@ -238,16 +235,16 @@ def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) ->
     )
 
 
-def _too_big(machine: MachineFacts, job: _Job, free: Mapping[int, int], obstacle: str) -> ParallelSettings:
+def _too_big(machine: MachineFacts, job: _Job, obstacle: str) -> ParallelSettings:
     """Shard a base that fits into no single GPU, if that is possible and enough."""
-    best = max(machine.gpus, key=lambda gpu: free[gpu.index])
-    room = memory_size(free[best.index])
+    best = max(machine.gpus, key=lambda gpu: gpu.vram_free_bytes)
+    room = memory_size(best.vram_free_bytes)
     lack = f"The model needs {memory_size(job.needed_bytes())} and the GPU with most room has {room} free"
     if len(machine.gpus) == 1 or obstacle:
         return _single(best, [f"{lack}: choose a smaller model or free memory.", *([obstacle] if obstacle else [])])
-    ordered = sorted(machine.gpus, key=lambda gpu: -free[gpu.index])
+    ordered = sorted(machine.gpus, key=lambda gpu: -gpu.vram_free_bytes)
     for count in range(2, len(ordered) + 1):
-        if free[ordered[count - 1].index] >= job.needed_bytes(count):
+        if ordered[count - 1].vram_free_bytes >= job.needed_bytes(count):
             return _sharded(machine, sorted(ordered[:count], key=lambda gpu: gpu.index), job, lack)
     return _single(best, [f"{lack}; all {len(ordered)} GPUs together are too small too: choose a smaller model."])
 

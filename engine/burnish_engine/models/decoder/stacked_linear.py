@@ -153,22 +153,19 @@ class StackedLinear:
         drop = self._drop_of(chunk)
         return lora_linear.forward(x_TE, self.frozen.buffer(), self.stack, bias_N=self.bias_N, out=out, drop=drop)
 
-    def input_gradient(
-        self, dy_TE: torch.Tensor, *, wanted: bool = True, out: torch.Tensor | None = None, chunk: int = 0
-    ) -> torch.Tensor | None:
+    def input_gradient(self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
         Args:
             dy_TE: tensor from `new_gradient`, its first N columns filled; dY·sB is written into the others.
             wanted: whether the gradient is needed (False where nothing below is trained); dY·sB is computed all the
                 same.
-            out: tensor to write the result to.
             chunk: same as in `forward`.
         """
         if not wanted and not self.rank:
             return None
         matrix, drop = self.frozen.buffer(), self._drop_of(chunk)
-        return lora_linear.input_gradient(dy_TE, matrix, self.stack, dx_out=out, needs_dx=wanted, drop=drop)
+        return lora_linear.input_gradient(dy_TE, matrix, self.stack, needs_dx=wanted, drop=drop)
 
     def accumulate(
         self, dy_TE: torch.Tensor, x_TK: torch.Tensor | None, xa_TR: torch.Tensor | None, *, chunk: int = 0

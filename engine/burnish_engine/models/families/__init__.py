@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.families.base import Family, Module, Vector
+from burnish_engine.models.families.base import Family, Module
 from burnish_engine.models.families.gemma3 import GEMMA3
 from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.mistral import MISTRAL
@@ -14,7 +14,7 @@ from burnish_engine.models.families.qwen2 import QWEN2
 from burnish_engine.models.families.qwen3 import QWEN3
 from burnish_engine.models.families.smollm3 import SMOLLM3
 
-__all__ = ["Family", "Module", "Vector", "family", "why_not_fast"]
+__all__ = ["Family", "Module", "family", "why_not_fast"]
 
 _FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3)}
 

@@ -72,11 +72,6 @@ def take_warnings() -> list[str]:
     return lines
 
 
-def runtime_version() -> str:
-    """Return the version of the llama.cpp binding."""
-    return str(library().__version__)
-
-
 def quantize_file(
     source: Path,
     target: Path,

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 _TINY = 1e-300
 _DIGITS = 1e-14
@@ -72,6 +73,7 @@ def t_cdf(t: float, freedom: float) -> float:
     return 1.0 - tail if t > 0 else tail
 
 
+@lru_cache(maxsize=64)
 def t_quantile(probability: float, freedom: float) -> float:
     """Find by bisection the value that Student's t is at most with this probability, between 0 and 1."""
     if not 0.0 < probability < 1.0:

@@ -108,7 +108,7 @@ def _copy_indices(segments_ptr, geometry_ptr, BLOCK: tl.constexpr, VECTOR: tl.co
     """
     block = tl.program_id(0)
     segment = tl.load(segments_ptr + block)
-    row_ptr = geometry_ptr + segment * 6  # START, ELEMENTS, COLUMNS, SHADOW_OFFSET, SHADOW_ROW_STRIDE, DECAY
+    row_ptr = geometry_ptr + segment * 6  # START, ELEMENTS, COLUMNS, COPY_OFFSET, COPY_ROW_STRIDE, DECAY
     start = tl.load(row_ptr)
     elements = tl.load(row_ptr + 1).to(tl.int32)
     columns = tl.load(row_ptr + 2).to(tl.int32)

@@ -178,9 +178,9 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     card = FitCard()
     qtbot.addWidget(card)
     card.show_plan(facts.plan())
-    assert card.fit_verdict.text() == "It fits."
+    assert card.verdict.text() == "It fits."
     card.show_plan(facts.plan(fits=False))
-    assert card.fit_verdict.text() == "It does not fit."
+    assert card.verdict.text() == "It does not fit."
     free = facts.plan().memory_bytes * 100 // 95
     assert fit_verdict(facts.plan(memory_free_bytes=free)) == "It fits, barely."
     assert plan_line(facts.plan()) == "It fits. 4.0 GiB of 21.9 GiB free, about 31 s."

@@ -32,9 +32,9 @@ TYPES = ["Q4_0", "IQ4_NL"]
 Usage = namedtuple("Usage", "total used free")
 
 
-def export(wide, adapter, out, **options):
+def export(wide, adapter, out, **more):
     options = ReferenceOptions(training=rows(wide, 12), tokens=512)
-    return export_gguf(wide, adapter, out, "x", TYPES, held_out=rows(wide, 2), options=options, threads=1, **options)
+    return export_gguf(wide, adapter, out, "x", TYPES, held_out=rows(wide, 2), options=options, threads=1, **more)
 
 
 def left(out):

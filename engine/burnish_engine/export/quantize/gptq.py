@@ -2,10 +2,10 @@
 
 llama.cpp rounds every weight by itself, at most weighted by its column. The error that matters is that of the layer's
 output: for a row w, its codes' values v and inputs x, the mean of ((w - v) x)², which is (w - v) H (w - v)ᵀ with the
-    Hessian H = mean of x xᵀ over tokens. With H = T Tᵀ, T upper triangular, it is |(w - v) T|², whose column k depends
-    only on the errors up to k; so columns are rounded in order, each to compensate best for those before it. This is
-    GPTQ (Frantar et al. 2022, arXiv 2210.17323) written as Babai's nearest plane (Chen et al. 2025, arXiv 2507.18553).
-    Scales stay llama.cpp's.
+Hessian H = mean of x xᵀ over tokens. With H = T Tᵀ, T upper triangular, it is |(w - v) T|², whose column k depends
+only on the errors up to k; so columns are rounded in order, each to compensate best for those before it. This is GPTQ
+(Frantar et al. 2022, arXiv 2210.17323) written as Babai's nearest plane (Chen et al. 2025, arXiv 2507.18553). Scales
+stay llama.cpp's.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_the_best_file_for_a_target_fits_its_memory(wide):
 def exported(wide, wide_adapter, tmp_path_factory):
     out = tmp_path_factory.mktemp("card") / "export"
     asked = ReferenceOptions(training=rows(wide, 12), tokens=512)
-    export_gguf(wide, wide_adapter, out, "tune", ["Q4_0", "Q8_0"], held_out=rows(wide, 3), asked=asked, threads=1)
+    export_gguf(wide, wide_adapter, out, "tune", ["Q4_0", "Q8_0"], held_out=rows(wide, 3), options=asked, threads=1)
     return out
 
 

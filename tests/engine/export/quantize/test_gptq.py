@@ -107,7 +107,7 @@ def test_a_row_that_would_get_worse_keeps_its_codes(quantized, weights, monkeypa
     upper, data = upper_cholesky(some_moment(256)), quantized["Q4_0"]
     best = unpack(refine(weights, data, "Q4_0", upper), "Q4_0")
     best[::2] = 0
-    monkeypatch.setattr(gptq, "choose", lambda *_: best)
+    monkeypatch.setattr(gptq, "round_columns", lambda *_: best)
     found = unpack(refine(weights, data, "Q4_0", upper), "Q4_0")
     assert np.array_equal(found[::2], unpack(data, "Q4_0")[::2])
     assert np.array_equal(found[1::2], best[1::2])
@@ -173,7 +173,7 @@ def test_little_memory_takes_more_passes_and_gives_the_same(
 ):
     passes, model = [], tuned_model(wide, wide_adapter)
     model.get_input_embeddings().register_forward_pre_hook(lambda *_: passes.append(1))
-    monkeypatch.setattr(importance, "MOMENT_BYTES", hessian_bytes([512, 256]))
+    monkeypatch.setattr(importance, "MOST_HESSIAN_BYTES", hessian_bytes([512, 256]))
     shares, few = [], rows(wide, 8)
     compute_importance(
         model, few, names_of(wide), tokens=10_000, hessians=tmp_path, progress=lambda _what, share: shares.append(share)
@@ -210,10 +210,10 @@ def test_rows_that_are_too_long_have_no_moment(wide, wide_f16, tmp_path, monkeyp
 
 
 def test_a_moment_without_a_root_leaves_the_diagonal(wide, tmp_path, monkeypatch):
-    def write(folder, name, hessian):
-        hessian.write_hessian(folder, name, hessian * (float("nan") if name == "blk.0.attn_q" else 1))
+    def write(folder, name, product):
+        hessian.write_hessian(folder, name, product * (float("nan") if name == "blk.0.attn_q" else 1))
 
-    monkeypatch.setattr(importance, "write_moment", write)
+    monkeypatch.setattr(importance, "write_hessian", write)
     model = load_base(wide, "fp32", CPU)
     found = compute_importance(model, rows(wide, 1), names_of(wide), tokens=50, hessians=tmp_path)
     assert "blk.0.attn_q.weight" in found.columns
@@ -292,7 +292,7 @@ def test_moments_are_in_the_forecast(wide, wide_adapter, wide_f16):
 
 def test_an_export_says_that_codes_were_chosen_anew(wide, wide_adapter, tmp_path):
     asked = ReferenceOptions(training=rows(wide, 12), tokens=512)
-    report = export_gguf(wide, wide_adapter, tmp_path, "x", ["Q4_K_M"], held_out=rows(wide, 2), asked=asked, threads=1)
+    report = export_gguf(wide, wide_adapter, tmp_path, "x", ["Q4_K_M"], held_out=rows(wide, 2), options=asked, threads=1)
     assert report.passed
     assert any(note.startswith("Q4_K_M: quantized by llama.cpp") for note in report.notes)
     assert not list(tmp_path.glob("**/*.npy"))

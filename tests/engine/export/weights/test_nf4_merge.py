@@ -43,7 +43,7 @@ def test_every_linear_layer_but_the_head_is_rounded(wide):
 def test_both_merges_are_exact_and_both_are_measured(wide, wide_adapter, tmp_path, onto_rounded):
     report = export_gguf(
         wide, wide_adapter, tmp_path, "x", ["F16"], held_out=rows(wide, 3), threads=1,
-        asked=asked(wide, onto_rounded=onto_rounded),
+        options=asked(wide, onto_rounded=onto_rounded),
     )  # fmt: skip
     assert report.passed
     assert report.files[0].mean_kl < 1e-6
@@ -62,13 +62,13 @@ def test_a_file_says_what_it_was_merged_onto_whatever_the_recipe_says(wide, wide
     """As after `burnish export --merge-onto`, of which the run's recipe knows nothing."""
     export_gguf(
         wide, wide_adapter, tmp_path, "x", ["F16"], held_out=rows(wide, 3), threads=1,
-        asked=asked(wide, onto_rounded=onto_rounded),
+        options=asked(wide, onto_rounded=onto_rounded),
     )  # fmt: skip
     path = tmp_path / "x-F16.gguf"
     assert (read_header(path).metadata.get(MERGED_ONTO) == "dequantized") == onto_rounded
     for said in (False, True):
         found = verify_file(
-            path, wide, wide_adapter, held_out=rows(wide, 3), threads=1, asked=asked(wide, onto_rounded=said)
+            path, wide, wide_adapter, held_out=rows(wide, 3), threads=1, options=asked(wide, onto_rounded=said)
         )
         assert found.passed
         assert found.files[0].mean_kl < 1e-6

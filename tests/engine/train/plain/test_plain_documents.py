@@ -37,7 +37,7 @@ def attended(monkeypatch):
     rows, attend = {"ours": [], "theirs": []}, packed_attention._attend
 
     def told(module, query, *given, **options):
-        rows["theirs" if packed_attention._now is None else "ours"].append(query.shape[2])
+        rows["theirs" if packed_attention._current is None else "ours"].append(query.shape[2])
         return attend(module, query, *given, **options)
 
     monkeypatch.setattr(packed_attention, "_attend", told)

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.duel.report.plots import Frame, Line, curve_plot
+from burnish_engine.duel.report.plots import CurveLine, Frame, curve_plot
 from burnish_engine.duel.report.report_style import STYLE
 from burnish_engine.duel.report.svg import marker, polyline
 
@@ -33,7 +33,7 @@ def panel(shape: str, rows: list[dict[str, Any]], left: int) -> str:
         spots = sorted((row["allocated_gib"], row["tok_s"] / 1000) for row in own)
         # Settings of the peer's are single points: there is nothing between them.
         pieces = [spots] if engine == "burnish" else [[spot] for spot in spots]
-        lines += [Line(side, piece, marked=True) for piece in pieces]
+        lines += [CurveLine(side, piece, marked=True) for piece in pieces]
     plot = curve_plot(lines, Frame(TITLES[shape], "GiB that torch allocated at most", WIDTH, HEIGHT))
     shapes = plot.partition("</title>")[2].removesuffix("</svg>")
     title = words(58, -8, TITLES[shape], 14)

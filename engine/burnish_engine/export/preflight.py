@@ -54,12 +54,12 @@ def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> N
 def check_space(plan: GgufPlan, wanted: list[GgufType], out: Path, scratch: Path, *, importance: bool) -> None:
     """Check before anything is written that all files fit the disk.
 
-    plan: plan of the file.
+    Args:
+        plan: plan of the file.
         wanted: requested GGUF types.
         out: folder of the files.
         scratch: folder for a small temporary file.
         importance: whether there will be an importance matrix.
-        importance: Whether there will be an importance matrix.
 
     Raises:
         NoSpaceError: The files do not fit.

@@ -103,7 +103,7 @@ class ModelListing:
         license_note: conditions that a person should know, where the catalog has them.
         gated: whether the model's page asks to accept terms.
         files: files to download.
-        here_bytes: bytes of the files that an earlier attempt has downloaded.
+        downloaded_bytes: bytes of the files that an earlier attempt has downloaded.
     """
 
     name: str

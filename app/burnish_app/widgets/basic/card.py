@@ -82,7 +82,7 @@ class EmptyState(QWidget):
 
     Args:
         icon_name: file name in `assets/icons` without its ending.
-        words: sentence that says what is missing.
+        text: sentence that says what is missing.
         action: text of the button; empty: none.
         slot: function that the button calls.
         detail: second, smaller sentence; empty: none.

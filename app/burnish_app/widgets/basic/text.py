@@ -69,7 +69,7 @@ class ElidedLabel(QLabel):
         text: text to show.
         mode: place of the cut; the middle suits paths.
         size_px: type size, device-independent pixels.
-        look: look of the style sheet.
+        tone: look of the style sheet.
     """
 
     def __init__(

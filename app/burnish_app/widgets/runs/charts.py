@@ -81,14 +81,14 @@ class Chart(QWidget):
         self,
         name: str,
         lines: dict[str, ChartLine],
-        text: Callable[[float], str],
+        value_text: Callable[[float], str],
         *,
         tick_text: Callable[[float], str] | None = None,
         from_zero: bool = False,
     ) -> None:
         super().__init__()
-        self._lines, self._value_text, self._from_zero = lines, text, from_zero
-        self._tick_text = tick_text or text
+        self._lines, self._value_text, self._from_zero = lines, value_text, from_zero
+        self._tick_text = tick_text or value_text
         self._data: dict[str, tuple[Numbers, Numbers]] = {}
         self._marked = _NONE, _NONE
         self._marks_legend = caption("", "warning")
@@ -136,8 +136,8 @@ class Chart(QWidget):
             rollback_steps: steps that the run rolled back to.
         """
         self._marked = np.asarray(bad, dtype=np.float64), np.asarray(rollback_steps, dtype=np.float64)
-        text = [("✕ bad step", self._marked[0]), ("┆ went back to here", self._marked[1])]
-        self._marks_legend.setText("   ".join(text for text, steps in text if len(steps)))
+        marks = [("✕ bad step", self._marked[0]), ("┆ went back to here", self._marked[1])]
+        self._marks_legend.setText("   ".join(text for text, steps in marks if len(steps)))
         self._marks_legend.setVisible(bool(self._marks_legend.text()))
         if self._plot is not None:
             self._plot.set_marks(*self._marked)

@@ -1,8 +1,8 @@
 """Read Ollama's Modelfile strictly, as Ollama reads it, and report what it would refuse.
 
 Grammar: https://docs.ollama.com/modelfile. As Ollama's own reader (ollama/parser/parser.go), this one drops characters
-    that are not printable, lets a value in triple quotes span lines, and requires FROM. Ollama accepts parameters of
-    any type and any template, and fails later; here both are checked.
+that are not printable, lets a value in triple quotes span lines, and requires FROM. Ollama accepts parameters of any
+type and any template, and fails later; here both are checked.
 """
 
 from __future__ import annotations

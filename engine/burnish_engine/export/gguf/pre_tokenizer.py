@@ -71,8 +71,8 @@ def choose_pre_tokenizer(
 ) -> str:
     """Find the first pre-tokenizer with which llama.cpp gives the same ids on every text.
 
-    vocabulary_file: GGUF with the byte-BPE vocabulary and no tensors.
-        vocabulary_file: A GGUF with the byte-BPE vocabulary and no tensors.
+    Args:
+        vocabulary_file: GGUF with the byte-BPE vocabulary and no tensors.
         expected: texts with their right token ids.
         preferred: names to try first.
 

@@ -39,7 +39,7 @@ def test_counted_as_taken(plan):
     offloader.begin(layers, torch.empty(4, 1))
     counted = forward_pool_sizes(levels)
     there = {name: int(count[0]) for name, count in counted._asdict().items() if count[0]}
-    names = {"gate_up": "gate_up_TJ", "attention": "o_TE", "start": "start_TH"}
+    names = {"gate_up": "gate_up_TJ", "attention": "o_TE", "layer_input": "start_TH"}
     assert {names[name]: count for name, count in there.items()} == offloader._pool.counts
     kept, leaves = [], []
     for index, offload_widths in enumerate(layers):

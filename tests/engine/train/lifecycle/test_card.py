@@ -172,7 +172,7 @@ def test_a_card_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch):
     assert "goes on without its card" in warnings(paths)[0]
 
 
-class SavedActivations:
+class SavedEngine:
     """What a keeper asks of an engine."""
 
     trains = "adapter"
@@ -228,7 +228,7 @@ def test_the_card_is_there_before_the_base_is_read(keeper, slow, tmp_path):
     kept, _ = keeper()
     assert read_card(RunPaths(tmp_path)).base.files[0].sha256 is None
     threading.Timer(0.1, slow.set).start()
-    kept.complete(SavedActivations(), None, 10, 100)
+    kept.complete(SavedEngine(), None, 10, 100)
     card = read_card(RunPaths(tmp_path))
     assert card.base.files[0].sha256 == sha256(tmp_path / "model.safetensors")
     assert card.result.files[0].sha256 == hashlib.sha256(b"trained").hexdigest()
@@ -237,14 +237,14 @@ def test_the_card_is_there_before_the_base_is_read(keeper, slow, tmp_path):
 def test_who_stops_a_run_does_not_wait_long_for_hashes_and_a_resume_fills_them_in(keeper, slow, monkeypatch, tmp_path):
     monkeypatch.setattr(card_module, "_PATIENCE_S", 0.05)
     kept, _ = keeper()
-    kept.complete(SavedActivations(), "suspend", 5, 50)
+    kept.complete(SavedEngine(), "suspend", 5, 50)
     kept.close()
     half = read_card(RunPaths(tmp_path))
     assert (half.result.ended, half.base.files[0].sha256) == ("suspended", None)
     assert half.data.files[0].sha256 == sha256(tmp_path / "train.jsonl")
     slow.set()
     again, _ = keeper(step=5)
-    again.complete(SavedActivations(), None, 10, 100)
+    again.complete(SavedEngine(), None, 10, 100)
     card = read_card(RunPaths(tmp_path))
     assert card.base.files[0].sha256 == sha256(tmp_path / "model.safetensors")
     assert [(resume.step, resume.changed) for resume in card.resumes] == [(5, [])]
@@ -256,7 +256,7 @@ def test_a_file_that_cannot_be_read_is_said_and_left_open(keeper, monkeypatch, t
 
     monkeypatch.setattr(card_module, "known_sha256", refused)
     kept, warned = keeper()
-    kept.complete(SavedActivations(), None, 10, 100)
+    kept.complete(SavedEngine(), None, 10, 100)
     assert read_card(RunPaths(tmp_path)).base.files[0].sha256 is None
     assert "model.safetensors: Permission denied" in warned[0]
     assert str(tmp_path) not in warned[0]
@@ -275,7 +275,7 @@ def test_hashes_are_written_when_they_are_ready_not_only_at_the_end(keeper, tmp_
 def test_a_run_that_begins_again_before_its_first_step_gets_a_new_card(keeper, tmp_path):
     old = make_card(versions={"torch": "1.0"}, result=False)
     kept, _ = keeper(old, step=0)
-    kept.complete(SavedActivations(), None, 10, 100)
+    kept.complete(SavedEngine(), None, 10, 100)
     card = read_card(RunPaths(tmp_path))
     assert card.resumes == []
     assert card.circumstances.versions["torch"] == "2.13.0"
@@ -286,7 +286,7 @@ def test_each_resume_tells_only_what_changed_since_the_one_before(keeper, tmp_pa
     first = make_card(base=files(model_safetensors="b"), data=row_files(("train.jsonl", "d")), threads=2)
     for step in (3, 6):
         kept, _ = keeper(first if step == 3 else None, step=step)
-        kept.complete(SavedActivations(), None, 10, 100)
+        kept.complete(SavedEngine(), None, 10, 100)
         kept.close()
     once, twice = read_card(RunPaths(tmp_path)).resumes
     assert once.changed == [
@@ -309,11 +309,11 @@ def test_a_file_that_a_resumed_run_cannot_read_is_no_change(keeper, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr(card_module, "known_sha256", refused)
         kept, warned = keeper(first, step=3)
-        kept.complete(SavedActivations(), None, 10, 100)
+        kept.complete(SavedEngine(), None, 10, 100)
         kept.close()
     assert "model.safetensors: Permission denied" in warned[0]
     kept, _ = keeper(step=6)
-    kept.complete(SavedActivations(), None, 10, 100)
+    kept.complete(SavedEngine(), None, 10, 100)
     card = read_card(RunPaths(tmp_path))
     gone = FactChange(what="base: config.json", before=digest("c"), after=None)
     assert [resume.changed for resume in card.resumes] == [[gone], []]
@@ -328,6 +328,6 @@ def test_files_of_the_same_name_are_kept_apart():
 def test_the_adapter_being_gone_is_said(keeper, tmp_path):
     kept, warned = keeper()
     shutil.rmtree(tmp_path / "adapter")
-    kept.complete(SavedActivations(), None, 10, 100)
+    kept.complete(SavedEngine(), None, 10, 100)
     assert read_card(RunPaths(tmp_path)).result.files == []
     assert "adapter" in warned[0]

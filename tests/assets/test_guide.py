@@ -154,7 +154,7 @@ def test_commands_of_burnish_exist(page):
     """Those in code blocks have values of the right kind too; in running text and tables they may have placeholders."""
     for found, whole in commands(page, "burnish "):
         arguments = [re.sub(r"^\[|\]$|\.\.\.\]?$", "", word) for word in found[1:]]
-        if arguments == ["ARGS"]:
+        if arguments in (["ARGS"], ["--version"]):
             continue
         command, context, name, rest = resolve([word for word in arguments if word])
         if whole:

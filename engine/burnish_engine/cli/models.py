@@ -56,7 +56,7 @@ def search(
 ) -> int:
     """List models, best first.
 
-    The best train well on this machine and run well on the target: the device that the result shall run on.
+    The best train well on this machine and run well on the target: the device that the result will run on.
     """
     from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models
     from burnish_engine.advise.facts.catalog import search as search_catalog

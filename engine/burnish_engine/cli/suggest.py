@@ -44,7 +44,7 @@ def suggest(
 ) -> int:
     """Propose a model and a recipe, with a reason for every choice.
 
-    They fit this machine, the data, and the target: the device that the result shall run on.
+    They fit this machine, the data, and the target: the device that the result will run on.
     """
     from burnish_engine.advise.facts.catalog import catalog, fetched_models
     from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model

@@ -31,7 +31,7 @@ class TargetSelector(QWidget):
         self._target = TargetSection()
         self.kind = QComboBox()
         self.kind.addItems(list(_KINDS))
-        self.kind.setAccessibleName("Kind of device the result shall run on")
+        self.kind.setAccessibleName("Kind of device the result will run on")
         self.memory = QComboBox()
         self.memory.setAccessibleName("Memory of that device")
         line = QHBoxLayout(self)

@@ -45,7 +45,7 @@ class ExportSection(Section):
 
 
 class TargetSection(Section):
-    """The device that the result shall run on."""
+    """The device that the result will run on."""
 
     kind: Literal["laptop", "phone", "desktop", "server"] = setting("laptop", "Kind of device.")
     ram_gib: float = setting(16.0, "Memory of that device.", unit="GiB", gt=0.0, le=16384.0)

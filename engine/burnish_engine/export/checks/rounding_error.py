@@ -7,17 +7,23 @@ the group's norm, and no row is off by more than its worst group. Gaps, in units
 those of the `quantize_row_*_ref` functions in ggml-quants.c: 2 / 254 for Q8_0, 1 / 32 for Q6_K, and so on.
 
 Q8_0 is rounded to the nearest level, and each of its numbers is held to half a step. GPTQ (`gptq.py`) minimizes the
-error of the layer's output, not of single numbers, so that rows of such tensors get a wider bound.
+error of the layer's output, not of single numbers, so that rows of such tensors get a wider bound. Rows of types whose
+scales can be read are compared with the values that these allow as well (`own_grid.py`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.export.gguf.block_formats import Floats
+from burnish_engine.export.checks import own_grid
+from burnish_engine.export.gguf.block_formats import Codes, Floats
+
+Rounding = Literal["nearest", "weighted", "refined"]
+"""How codes were chosen: nearest to each number; perhaps with columns weighed (importance matrix); perhaps anew by GPTQ
+after that."""
 
 _HALF_STEP: Final = {"F16": 2.0**-11, "BF16": 2.0**-8}
 """Largest relative rounding error of one number: half a unit in the last place of 11 and 8 significant bits (IEEE
@@ -48,43 +54,59 @@ def is_judged(kind: str) -> bool:
     return kind == "F32" or kind in _HALF_STEP or kind in _ROW_ERROR
 
 
-def largest_error(kind: str, *, refined: bool = False) -> float:
+def largest_error(kind: str, rounding: Rounding = "nearest") -> float:
     """Largest allowed error of a row, relative to the row's norm (16-bit types: to each number); 0 for F32.
 
     Args:
         kind: GGUF type.
-        refined: whether GPTQ may have changed the codes.
+        rounding: how the codes may have been chosen.
     """
-    if kind in _ROW_ERROR and refined:
+    if kind in _ROW_ERROR and rounding == "refined":
         return min(_REFINED * _ROW_ERROR[kind], _MOST)
     return _ROW_ERROR.get(kind) or _HALF_STEP.get(kind, 0.0)
 
 
-def outside(found: Floats, wanted: Floats, kind: str, slack: float = 0.0, *, refined: bool = False) -> Floats:
-    """Compute the relative error of each row that is outside its type's bound; 0 for rows inside.
+def outside(
+    data: Codes, found: Floats, wanted: Floats, kind: str, *, slack: float = 0.0, rounding: Rounding = "nearest"
+) -> Floats:
+    """Compute the relative error of each row that is outside its type's bounds; 0 for rows inside.
 
     Args:
-        found: rows of the file [rows, columns].
+        data: bytes of the file's rows [rows, bytes of a row].
+        found: the same, dequantized [rows, columns].
         wanted: rows of the trained model [rows, columns].
         kind: GGUF type of the file's tensor.
         slack: additional tolerance, as a share of a row's largest number.
-        refined: whether GPTQ may have changed the codes.
+        rounding: how the codes may have been chosen.
 
     Returns:
         Norm of the error over the norm of the row [rows]; infinite where a number of the file is not finite.
     """
     distance = found - wanted
     error, norm = np.linalg.norm(distance, axis=1), np.linalg.norm(wanted, axis=1)
-    if kind == "Q8_0" and not refined:
+    if kind == "Q8_0" and rounding == "nearest":
         within = _within_steps(distance, wanted)
     elif kind in _ROW_ERROR:
-        within = error <= largest_error(kind, refined=refined) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
+        within = error <= largest_error(kind, rounding) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
+        if own_grid.is_known(kind):
+            within &= _fits_own_grid(data, found, wanted, kind, rounding)
     else:
         allowed = _HALF_STEP.get(kind, 0.0) * np.abs(wanted) + _SMALLEST.get(kind, 0.0)
         allowed += slack * np.abs(wanted).max(axis=1, keepdims=True)
         within = (np.abs(distance) <= allowed).all(axis=1)
     relative = np.nan_to_num(error / np.maximum(norm, 1e-30), nan=np.inf)
     return np.where(within, 0.0, np.maximum(relative, np.finfo(np.float32).tiny)).astype(np.float32)
+
+
+def _fits_own_grid(data: Codes, found: Floats, wanted: Floats, kind: str, rounding: Rounding) -> npt.NDArray[np.bool_]:
+    """Whether a row can come from rounding by its own scales [rows]."""
+    if rounding == "nearest":
+        return own_grid.is_nearest(data, found, wanted, kind)
+    fits = own_grid.is_unscaled(data, found, wanted, kind)
+    odd = np.flatnonzero(~fits)
+    if len(odd):
+        fits[odd] = own_grid.is_nearest(data[odd], found[odd], wanted[odd], kind) | own_grid.has_few_values(wanted[odd])
+    return fits
 
 
 def _within_steps(distance: Floats, wanted: Floats) -> npt.NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """Compare every tensor of a file, of any type, with the trained model's tensor, and name those that differ.
 
-F32 tensors must be equal. Rows of other types must lie within their type's rounding error (`rounding_error.py`).
+F32 tensors must be equal. Rows of other types must be what their type's rounding makes of the trained ones
+(`rounding_error.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
-from burnish_engine.export.checks.rounding_error import is_judged, largest_error, outside
+from burnish_engine.export.checks.rounding_error import Rounding, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.block_formats import Floats
 from burnish_engine.export.gguf.families import family_of
@@ -31,8 +32,11 @@ _INTERLEAVED: Final = {"llama", "smollm3"}
 _ONE_PLUS: Final = {"gemma3"}
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 """Suffixes of tensors that old checkpoints hold and no file needs."""
+_TABLES: Final = {"token_embd.weight", "output.weight"}
+"""Tensors that no importance matrix weighs (`compute_importance`)."""
 _SAME_DIRECTION: Final = 0.9  # smallest cosine of two rows that are equal up to rounding
 _SAME_RATIO: Final = 1e-3  # spread of a ratio, or of a difference, that counts as constant
+_SCALED: Final = 0.02  # smallest error of rows' scale that is told
 _MOST_NAMED: Final = 3
 _MOST_KEPT: Final = 16 * 1024 * 1024  # numbers of wrong rows that are kept to find out whether rows were only swapped
 _MOST_MATCHED: Final = 16 * 1024  # rows that are compared pairwise; the table takes 1 GiB
@@ -166,14 +170,13 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     if not is_judged(tensor.type):
         return TensorFault(tensor.name, "other", f"its type {tensor.type} cannot be compared")
     wanted = wanted.reshape(-1, tensor.row)
-    # Q8_0 files are rounded to the nearest level; linear layers of other types may have codes from GPTQ.
-    refined = header.metadata.get("general.file_type") != FILE_TYPES["Q8_0"] and bool(input_name(tensor.name))
+    rounding = _rounding(header, tensor)
     first, worst = 0, 0.0
     places: list[int] = []
     kept: list[Floats] = []
-    for piece in row_pieces(path, header, tensor):
+    for data, piece in row_pieces(path, header, tensor):
         truth = wanted[first : first + len(piece)]
-        errors = outside(piece, truth, tensor.type, expected.slack, refined=refined)
+        errors = outside(data, piece, truth, tensor.type, slack=expected.slack, rounding=rounding)
         bad = np.flatnonzero(errors)
         places += (first + bad).tolist()
         worst = max(worst, float(errors[bad].max(initial=0.0)))
@@ -183,14 +186,41 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     if not places:
         return None
     rows = np.concatenate(kept)
-    kind, detail = _classify(rows, wanted[places[: len(rows)]], complete=len(rows) == len(places))
+    truth = wanted[places[: len(rows)]]
+    kind, detail = _classify(rows, truth, complete=len(rows) == len(places))
     if kind == "other":
-        rounding = largest_error(tensor.type, refined=refined)
-        detail = f"off by {100 * worst:.2g} %" if np.isfinite(worst) else "with numbers that are not finite"
-        detail += f", where {tensor.type} rounds by at most {100 * rounding:.2g} %" if rounding else ""
+        detail = _error_text(rows, truth, worst, tensor.type, largest_error(tensor.type, rounding))
     if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
         kind = "permuted"
     return TensorFault(tensor.name, kind, ", ".join(filter(None, (_row_text(places, len(wanted)), detail))))
+
+
+def _rounding(header: GgufHeader, tensor: TensorShape) -> Rounding:
+    """Return how a tensor's codes may have been chosen in a file of this type."""
+    if header.metadata.get("general.file_type") == FILE_TYPES["Q8_0"] or tensor.name in _TABLES:
+        return "nearest"
+    return "refined" if input_name(tensor.name) else "weighted"
+
+
+def _error_text(found: Floats, wanted: Floats, worst: float, kind: str, largest: float) -> str:
+    """Describe by how much rows are off that are no rounding of the trained ones.
+
+    Args:
+        found: wrong rows of the file [rows, columns].
+        wanted: rows of the trained model [rows, columns].
+        worst: largest relative error of a row.
+        kind: GGUF type.
+        largest: largest relative error that the type's rounding makes; 0 where it makes none.
+    """
+    if not np.isfinite(worst):
+        return "with numbers that are not finite"
+    text = f"off by {100 * worst:.2g} %"
+    if not largest:
+        return text
+    lengths = np.maximum(np.square(wanted).sum(axis=1, dtype=np.float64), 1e-30)
+    factor = float(np.median((found * wanted).sum(axis=1, dtype=np.float64) / lengths))
+    text += f", where {kind} rounds by at most {100 * largest:.2g} %" if worst > largest else f", not as {kind} rounds"
+    return f"{text}, as if multiplied by {factor:.3g}" if _SCALED < abs(factor - 1) < 1 else text
 
 
 def _classify(found: Floats, wanted: Floats, *, complete: bool) -> tuple[FaultKind, str]:

@@ -1,4 +1,4 @@
-"""Read the numbers of a GGUF file's tensors, a few rows at a time, so that memory stays bounded."""
+"""Read a GGUF file's tensors, a few rows at a time, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.export.gguf.block_formats import Floats, dequantize
+from burnish_engine.export.gguf.block_formats import Codes, Floats, dequantize
 from burnish_engine.export.gguf.header import GgufHeader
 
 PIECE = 4 * 1024 * 1024
 """Number of values that are read at a time."""
 
 
-def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[Floats]:
-    """Yield a tensor's rows in fp32, [at most `PIECE` / row, row] at a time; the file is open only during a read.
+def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[tuple[Codes, Floats]]:
+    """Yield a tensor's rows, at most `PIECE` / row at a time: bytes [rows, bytes of a row], and fp32 [rows, row].
+
+    The file is open only during a read.
 
     Args:
         path: The file.
@@ -44,10 +45,10 @@ def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[
     for first in range(0, rows, step):
         count = min(step, rows - first)
         raw = _read(path, start + first * row_bytes, count * row_bytes, tensor.name).reshape(count, row_bytes)
-        yield dequantize(raw, tensor.type)
+        yield raw, dequantize(raw, tensor.type)
 
 
-def _read(path: Path, start: int, count: int, name: str) -> npt.NDArray[np.uint8]:
+def _read(path: Path, start: int, count: int, name: str) -> Codes:
     with path.open("rb") as file:
         file.seek(start)
         raw = np.fromfile(file, dtype=np.uint8, count=count)

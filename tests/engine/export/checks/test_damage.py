@@ -95,6 +95,17 @@ def one_code(held):
     codes[np.abs(codes).argmax()] *= -1
 
 
+def scale_k_row(held):
+    """Blocks of Q4_K begin with their two scales in 16 bits."""
+    blocks = held["blk.1.attn_q.weight"][3].reshape(-1, 144)
+    blocks[:, :4] = (blocks[:, :4].copy().view(np.float16) * np.float16(1.05)).view(np.uint8)
+
+
+def one_step(held):
+    """The lowest bit of one code of the embedding, which is a Q6_K."""
+    held["token_embd.weight"][9, 5] ^= 1
+
+
 def one_number(held):
     held["blk.1.attn_norm.weight"][7] = np.nextafter(held["blk.1.attn_norm.weight"][7], np.float32(9))
 
@@ -133,11 +144,17 @@ def test_a_damaged_tensor_is_named(proven, tmp_path, quant, change, words):
 
 
 @pytest.mark.parametrize(
-    ("change", "name"), [(scale_q8_row, "blk.1.ffn_up.weight"), (one_code, "blk.0.ffn_gate.weight")]
+    ("quant", "change", "words"),
+    [
+        ("Q8_0", scale_q8_row, ("blk.1.ffn_up.weight", "row 3 ", "1.05")),
+        ("Q8_0", one_code, ("blk.0.ffn_gate.weight", "row 9 ")),
+        ("Q4_K_M", scale_k_row, ("blk.1.attn_q.weight", "row 3 ", "1.05")),
+        ("Q4_K_M", one_step, ("token_embd.weight", "row 9 ")),
+    ],
 )
-def test_a_row_beyond_its_types_rounding_is_named(proven, tmp_path, change, name):
-    found = problems(proven, edit_gguf(proven[2]["Q8_0"], tmp_path / "x.gguf", tensors=change))
-    assert name in found
+def test_a_row_that_its_types_rounding_does_not_make_is_named(proven, tmp_path, quant, change, words):
+    found = problems(proven, edit_gguf(proven[2][quant], tmp_path / "x.gguf", tensors=change))
+    assert all(word in found for word in words), found
 
 
 def put(key, value):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from burnish_engine.export.checks import own_grid
 from burnish_engine.export.gguf.block_formats import Codes, Floats
 
-Rounding = Literal["nearest", "weighted", "refined"]
+CodeChoice = Literal["nearest", "weighted", "refined"]
 """How codes were chosen: nearest to each number; perhaps with columns weighed (importance matrix); perhaps anew by GPTQ
 after that."""
 
@@ -54,20 +54,20 @@ def is_judged(kind: str) -> bool:
     return kind == "F32" or kind in _HALF_STEP or kind in _ROW_ERROR
 
 
-def largest_error(kind: str, rounding: Rounding = "nearest") -> float:
+def largest_error(kind: str, choice: CodeChoice = "nearest") -> float:
     """Largest allowed error of a row, relative to the row's norm (16-bit types: to each number); 0 for F32.
 
     Args:
         kind: GGUF type.
-        rounding: how the codes may have been chosen.
+        choice: way in which the codes may have been chosen.
     """
-    if kind in _ROW_ERROR and rounding == "refined":
+    if kind in _ROW_ERROR and choice == "refined":
         return min(_REFINED * _ROW_ERROR[kind], _MOST)
     return _ROW_ERROR.get(kind) or _HALF_STEP.get(kind, 0.0)
 
 
 def outside(
-    data: Codes, found: Floats, wanted: Floats, kind: str, *, slack: float = 0.0, rounding: Rounding = "nearest"
+    data: Codes, found: Floats, wanted: Floats, kind: str, *, slack: float = 0.0, choice: CodeChoice = "nearest"
 ) -> Floats:
     """Compute the relative error of each row that is outside its type's bounds; 0 for rows inside.
 
@@ -77,19 +77,19 @@ def outside(
         wanted: rows of the trained model [rows, columns].
         kind: GGUF type of the file's tensor.
         slack: additional tolerance, as a share of a row's largest number.
-        rounding: how the codes may have been chosen.
+        choice: way in which the codes may have been chosen.
 
     Returns:
         Norm of the error over the norm of the row [rows]; infinite where a number of the file is not finite.
     """
     distance = found - wanted
     error, norm = np.linalg.norm(distance, axis=1), np.linalg.norm(wanted, axis=1)
-    if kind == "Q8_0" and rounding == "nearest":
+    if kind == "Q8_0" and choice == "nearest":
         within = _within_steps(distance, wanted)
     elif kind in _ROW_ERROR:
-        within = error <= largest_error(kind, rounding) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
+        within = error <= largest_error(kind, choice) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
         if own_grid.is_known(kind):
-            within &= _fits_own_grid(data, found, wanted, kind, rounding)
+            within &= _fits_own_grid(data, found, wanted, kind, choice)
     else:
         allowed = _HALF_STEP.get(kind, 0.0) * np.abs(wanted) + _SMALLEST.get(kind, 0.0)
         allowed += slack * np.abs(wanted).max(axis=1, keepdims=True)
@@ -98,9 +98,9 @@ def outside(
     return np.where(within, 0.0, np.maximum(relative, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
-def _fits_own_grid(data: Codes, found: Floats, wanted: Floats, kind: str, rounding: Rounding) -> npt.NDArray[np.bool_]:
+def _fits_own_grid(data: Codes, found: Floats, wanted: Floats, kind: str, choice: CodeChoice) -> npt.NDArray[np.bool_]:
     """Whether a row can come from rounding by its own scales [rows]."""
-    if rounding == "nearest":
+    if choice == "nearest":
         return own_grid.is_nearest(data, found, wanted, kind)
     fits = own_grid.is_unscaled(data, found, wanted, kind)
     odd = np.flatnonzero(~fits)

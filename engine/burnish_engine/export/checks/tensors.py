@@ -18,7 +18,7 @@ import torch
 from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
-from burnish_engine.export.checks.rounding_error import Rounding, is_judged, largest_error, outside
+from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.block_formats import Floats
 from burnish_engine.export.gguf.families import family_of
@@ -170,13 +170,13 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     if not is_judged(tensor.type):
         return TensorFault(tensor.name, "other", f"its type {tensor.type} cannot be compared")
     wanted = wanted.reshape(-1, tensor.row)
-    rounding = _rounding(header, tensor)
+    choice = _code_choice(header, tensor)
     first, worst = 0, 0.0
     places: list[int] = []
     kept: list[Floats] = []
     for data, piece in row_pieces(path, header, tensor):
         truth = wanted[first : first + len(piece)]
-        errors = outside(data, piece, truth, tensor.type, slack=expected.slack, rounding=rounding)
+        errors = outside(data, piece, truth, tensor.type, slack=expected.slack, choice=choice)
         bad = np.flatnonzero(errors)
         places += (first + bad).tolist()
         worst = max(worst, float(errors[bad].max(initial=0.0)))
@@ -189,13 +189,13 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     truth = wanted[places[: len(rows)]]
     kind, detail = _classify(rows, truth, complete=len(rows) == len(places))
     if kind == "other":
-        detail = _error_text(rows, truth, worst, tensor.type, largest_error(tensor.type, rounding))
+        detail = _error_text(rows, truth, worst, tensor.type, largest_error(tensor.type, choice))
     if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
         kind = "permuted"
     return TensorFault(tensor.name, kind, ", ".join(filter(None, (_row_text(places, len(wanted)), detail))))
 
 
-def _rounding(header: GgufHeader, tensor: TensorShape) -> Rounding:
+def _code_choice(header: GgufHeader, tensor: TensorShape) -> CodeChoice:
     """Return how a tensor's codes may have been chosen in a file of this type."""
     if header.metadata.get("general.file_type") == FILE_TYPES["Q8_0"] or tensor.name in _TABLES:
         return "nearest"

@@ -44,9 +44,9 @@ def scaled(data, kind, factor):
     return blocks.reshape(data.shape)
 
 
-def faults(data, rows, kind, rounding):
+def faults(data, rows, kind, choice):
     """Share of rows that are called wrong."""
-    return np.mean(outside(data, dequantize(data, kind), rows, kind, rounding=rounding) > 0)
+    return np.mean(outside(data, dequantize(data, kind), rows, kind, choice=choice) > 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,7 +55,7 @@ def test_no_row_that_was_only_rounded_or_refined_is_called_wrong(kind, name):
     rng = np.random.default_rng(5)
     rows = (0.05 * ROWS[name](rng, (64, WIDTH))).astype(np.float32)
     plain = quantized(rows, kind)
-    assert [faults(plain, rows, kind, rounding) for rounding in ("nearest", "weighted", "refined")] == [0, 0, 0]
+    assert [faults(plain, rows, kind, choice) for choice in ("nearest", "weighted", "refined")] == [0, 0, 0]
     for spread in (0.5, 2):
         assert faults(refined(rows, kind, rng, spread), rows, kind, "refined") == 0
 

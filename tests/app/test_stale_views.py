@@ -7,7 +7,7 @@ from app import machine_facts as machines
 from app import page_facts as facts
 from app.pages.test_hardware import words
 from app.pages.test_try_out import run  # noqa: F401 a fixture
-from app.scenes import RUNS
+from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_engine.contract.serve.protocol import Result
@@ -137,6 +137,41 @@ def test_hardware_shows_the_machine_as_it_is_now_and_no_verdict_on_another(qtbot
     assert "21.9 GiB free of 24.0 GiB" not in words(page)
     assert "It sleeps after 30 minutes." not in words(page)
     qtbot.waitUntil(lambda: len(answers.asked("what_fits")) == 2)
+
+
+@pytest.fixture
+def other_run(tmp_path):
+    """The folder of a run that exports and stops in its own way."""
+    folder = tmp_path / "another"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"x")
+    (folder / "recipe.toml").write_text('[export]\nquants = ["Q6_K"]\n[evaluation]\npatience = 4\n', encoding="utf-8")
+    return folder
+
+
+def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_former(window, bench, run, other_run):  # noqa: F811
+    page = open_page(window, "export")
+    page._forecast_timer.stop()
+    page._take_job(facts.job("finished", report=facts.report()))
+    assert page.fidelity.isVisible()
+    assert page.choices.types.chosen() != ["Q6_K"]
+    bench.set_run(str(other_run))
+    assert not page.fidelity.isVisible()
+    assert page.status == "ready"
+    assert page.choices.types.chosen() == ["Q6_K"]
+
+
+def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, bench, tmp_path, other_run):
+    page = open_page(window, "train")
+    former = write_run(tmp_path / "run", *TRAIN_SCENES["training"])
+    bench.set_run(former.folder)
+    qtbot.waitUntil(lambda: page.events.step == 240)
+    late = page.events
+    bench.set_run(str(other_run))
+    assert len(page.events.steps) == 0
+    page._advanced(former.folder, late)  # read before the person went on, delivered after
+    assert len(page.events.steps) == 0
+    assert page._stopping.patience == 4
 
 
 def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):

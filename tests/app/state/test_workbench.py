@@ -1,5 +1,7 @@
 """The workbench: one truth, what a change makes stale, and that nothing is lost by closing."""
 
+import os
+
 import pytest
 
 from burnish_app.state.workbench import Workbench
@@ -100,3 +102,14 @@ def test_a_damaged_file_starts_empty(qapp, tmp_path, content):
     file = tmp_path / "workbench.json"
     file.write_text(content, encoding="utf-8")
     assert Workbench(file).recipe == Recipe()
+
+
+@pytest.mark.parametrize("field", ["files", "validation_files", "template"])
+def test_a_file_that_changes_on_disk_is_noticed(bench, tmp_path, field):
+    file = tmp_path / "file"
+    file.write_text("{}")
+    bench.change_data(**{field: str(file) if field == "template" else [str(file)]})
+    bench.set_dataset(DATA, bench.dataset_inputs())
+    assert not bench.data_was_replaced
+    os.utime(file, ns=(1, 1))
+    assert bench.data_was_replaced

@@ -1,18 +1,23 @@
 """Chat back ends: base, tuned and GGUF answer alike, with the right template and the right end."""
 
+import os
+
 import pytest
 import torch
 
 from burnish_engine.chat.backend import ChatBackend
 from burnish_engine.chat.gguf_chat import GgufChat
 from burnish_engine.chat.prompt import chat_ids, render, tokenizer_template
+from burnish_engine.chat.target import find_target
 from burnish_engine.chat.torch_chat import TorchChat
 from burnish_engine.contract.errors import DataError, SetupError, UsageError
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
+from burnish_engine.runs.store import create_run
 
 from support.export import make_adapter, write_16_bit
+from support.runs import tiny_recipe
 from support.tiny import make_llama, make_tokenizer
 from support.tiny_models import lora
 
@@ -154,3 +159,12 @@ def test_the_terminal_tells_how_the_model_runs(source, monkeypatch, capsys):
     told = capsys.readouterr()
     assert backend.note in " ".join(told.err.split())
     assert "odd" not in told.out
+
+
+def test_the_newest_exported_file_is_the_one_that_answers(tmp_path):
+    paths = create_run(tiny_recipe(tmp_path), tmp_path / "run")
+    paths.export.mkdir()
+    for name, written in (("a-Q8_0", 2), ("b-Q4_0", 3), ("c-F16", 1)):
+        (paths.export / f"{name}.gguf").write_bytes(b"GGUF")
+        os.utime(paths.export / f"{name}.gguf", (written, written))
+    assert find_target(str(paths.root), "exported").path.name == "b-Q4_0.gguf"

@@ -1,16 +1,19 @@
 """`burnish duel`: what is refused, and what a dry run says."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
 from burnish_engine.cli.main import main
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.duel import run_duel as running
 from burnish_engine.duel import state as states
 from burnish_engine.duel.prepare import forecast_duel
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, run_recipe
 
-from support.duels import duel_of, pairs
+from support.duels import duel_of, outcome, pairs
 from support.runs import tiny_recipe
 
 
@@ -115,6 +118,32 @@ def test_what_a_run_trains_is_the_recipe_but_for_what_the_duel_decides(write, tm
     assert made.train.model_copy(update={"seed": 0, "learning_rate": 5e-3, "checkpoint_every": 3,
                                          "keep_checkpoints": 2}) == recipe.train  # fmt: skip
     assert (made.data, made.model, made.adapter) == (recipe.data, recipe.model, recipe.adapter)
+
+
+class Quiet:
+    """A listener that says nothing."""
+
+    def run_begins(self, *_):
+        pass
+
+    run_progress = run_ended = run_begins
+
+
+def test_a_duel_ends_where_conditions_differ_unless_it_shall_go_on_anyway(tmp_path, monkeypatch):
+    def measured(_folder, _state, _recipe, spec, _listener):
+        conditions = {"precision": "bf16"} if spec.side else {}
+        return outcome(spec.side, 2.0 + spec.side, seed=spec.seed, rate=spec.rate, conditions=conditions)
+
+    monkeypatch.setattr(running, "measure_run", measured)
+    recipe = tiny_recipe(tmp_path)
+    for anyway, made in ((False, 2), (True, 6)):
+        state = duel_of(pairs([2.0, 2.1, 2.2], [2.3, 2.4, 2.5]), factors=[1.0], anyway=anyway)
+        begun = state.model_copy(update={"outcomes": [], "checks": [], "verdicts": [], "status": "unfinished"})
+        folder = states.create(begun, [recipe, recipe], tmp_path / f"duel {made}")
+        with nullcontext() if anyway else pytest.raises(UsageError, match="precision: fp32 / bf16"):
+            running.run_duel(folder, Quiet())
+        _, left = states.open_duel(folder.root)
+        assert (len(left.outcomes), left.status) == (made, "finished" if anyway else "unfinished")
 
 
 def test_the_state_is_one_whole_file_with_one_owner(tmp_path, capsys):

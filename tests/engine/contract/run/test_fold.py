@@ -160,6 +160,15 @@ def test_the_best_step_that_one_process_kept_is_not_the_result_of_the_next():
     assert fold(before, started(2, pid=2).model_copy(update={"seq": 50})).best is None
 
 
+def test_what_is_saved_is_what_the_run_went_on_from():
+    saved = CheckpointSaved(step=3, path="c", seconds=1)
+    before = run(started(), step(1), step(2), step(3), saved, step(4))
+    assert before.saved_step == 3
+    assert fold(before, started(3, pid=2).model_copy(update={"seq": 50})).saved_step == 3
+    assert fold(before, started(1, pid=2).model_copy(update={"seq": 50})).saved_step == 1, "the newest was damaged"
+    assert fold(before, started(None, pid=2).model_copy(update={"seq": 50})).saved_step is None
+
+
 def test_phases_and_ends():
     ended = RunEnded(outcome="failed", exit_code=13, step=4, message="It diverged.")
     state = run(started(), PhaseChanged(phase="training"), step(1), ended)

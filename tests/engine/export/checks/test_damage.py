@@ -7,6 +7,9 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.checks.vocabulary import check_vocabulary
+from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.export.gguf.vocabulary import Vocabulary
 from burnish_engine.export.quantize.quantize import quantize
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_model
@@ -216,6 +219,22 @@ def change_template(keys):
 )
 def test_damaged_metadata_is_named(proven, tmp_path, change, words):
     assert words in problems(proven, edit_gguf(proven[2]["Q8_0"], tmp_path / "x.gguf", metadata=change))
+
+
+def test_a_wrong_score_of_a_sentencepiece_vocabulary_is_named():
+    wanted = Vocabulary("llama", ["<s>", "a", "b"], [3, 1, 1], scores=[0.0, -1.0, -2.0], special={}, chat_template="t")
+    keys = {
+        "model": "llama", "tokens": ("<s>", "a", "b"), "token_type": (3, 1, 1), "scores": (0.0, -1.0, -2.0),
+        "add_bos_token": False, "add_space_prefix": False, "chat_template": "t",
+    }  # fmt: skip
+
+    def found(**changes):
+        metadata = {f"tokenizer.{'' if key == 'chat_template' else 'ggml.'}{key}": value for key, value in keys.items()}
+        return check_vocabulary(GgufHeader({**metadata, **changes}, [], 0), wanted)
+
+    assert found() == []
+    (problem,) = found(**{"tokenizer.ggml.scores": (0.0, -1.0, -2.5)})
+    assert "2 is -2.5, not -2.0" in problem
 
 
 def test_verify_refuses_damage_that_probabilities_hide(proven, tmp_path):

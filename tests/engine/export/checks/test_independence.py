@@ -33,6 +33,8 @@ def test_the_reference_does_not_come_from_merged_weights(wide, wide_adapter, mon
     probes = render_probes(tokenizer, PROBE_CHATS[:1])
     right = compute_reference(wide, wide_adapter, tokenizer, rows(wide, 1), probes)
     base = compute_reference(wide, None, tokenizer, rows(wide, 1), probes)
+    assert right.base_loss == pytest.approx(base.tuned_loss, abs=1e-5)
+    assert abs(right.tuned_loss - right.base_loss) > 1e-3
     monkeypatch.setattr(LowRankUpdate, "merged", forget_the_adapter)
     monkeypatch.setattr(merge.MergedWeights, "load", lambda *_: pytest.fail("the merged weights were read"))
     again = compute_reference(wide, wide_adapter, tokenizer, rows(wide, 1), probes)

@@ -11,6 +11,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.quantize.quantize import quantize, read_back
+from burnish_engine.export.verify import fidelity
 from burnish_engine.export.verify import reference as reference_module
 from burnish_engine.export.verify.fidelity import KlStatistics, check_file, judge, kl_divergence, probe_texts, reply_of
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS, PROBE_STRINGS
@@ -54,6 +55,12 @@ def test_the_right_file_passes_with_its_figures(wide, wide_adapter, wide_f16, tr
     assert tokens.strings >= 500 + len(PROBE_CHATS)
     assert len(result.sha256) == 64
     assert result.tensor_types == {"F16": 15, "F32": 5}
+
+
+def test_a_file_whose_reply_never_ends_is_refused(wide, wide_adapter, wide_f16, truth, monkeypatch):
+    monkeypatch.setattr(fidelity, "reply_of", lambda *_: (Reply("On and on", False, 192), ["Its reply did not end."]))
+    result, _ = check(wide, read_back(wide_f16, "F16"), truth, wide_adapter)
+    assert (result.passed, result.problems) == (False, ["Its reply did not end."])
 
 
 def test_a_missing_permutation_is_refused(wide, wide_adapter, tmp_path, truth, monkeypatch):

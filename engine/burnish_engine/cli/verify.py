@@ -43,6 +43,6 @@ def verify(
         )
     show_report(report, file.parent, json=json)
     if not report.passed:
-        problems = "; ".join(problem for entry in report.files for problem in entry.problems)
-        raise FidelityError(f"{file} is not the model that {paths.root.name} trained: {problems}.", "Export it again.")
+        problems = " ".join(problem for entry in report.files for problem in entry.problems)
+        raise FidelityError(f"{file} is not the model that {paths.root.name} trained. {problems}", "Export it again.")
     return ExitCode.DONE

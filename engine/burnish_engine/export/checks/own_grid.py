@@ -28,7 +28,8 @@ _OFFSET: Final = 2.0**-10
 """Twice the largest relative rounding of an offset to F16."""
 _TINY: Final = 2.0**-24 * 4096
 """Twice half the smallest F16, times the 4,096 levels that the scales and codes of IQ4_XS span."""
-_MOST_SIGMA: Final = 5.0
+_MOST_SIGMA: Final = 6.0
+"""Measured on SmolLM2-135M in 19 types, up to 5.3 beside a number that is beyond the scales; the chance is 3e-8."""
 _LEAST_SCALE: Final = 0.03
 """Largest error of a row's scale that is never reported."""
 _FEW_VALUES: Final = 64
@@ -65,7 +66,8 @@ def is_nearest(data: Codes, found: Floats, wanted: Floats, kind: str) -> npt.NDA
 def is_unscaled(data: Codes, found: Floats, wanted: Floats, kind: str) -> npt.NDArray[np.bool_]:
     """Whether a row's errors do not follow the row, as they would if its scales were wrong [rows].
 
-    Numbers beyond the largest value that the scales allow do not count.
+    Rows whose errors follow them only with, or only without, the numbers beyond the largest value that the scales
+    allow do not count: such numbers are off to one side, and GPTQ makes up for it in the others.
 
     Args:
         data: bytes of the rows [rows, bytes of a row].
@@ -74,15 +76,23 @@ def is_unscaled(data: Codes, found: Floats, wanted: Floats, kind: str) -> npt.ND
         kind: GGUF type, for which `is_known` holds.
     """
     low, high = _range(grid(data, kind))
-    truth = np.where((wanted >= low) & (wanted <= high), wanted, 0)
-    products = (found - wanted) * truth
-    total = products.sum(axis=1, dtype=np.float64)
-    sigma = np.sqrt(np.square(products).sum(axis=1, dtype=np.float64))
-    share = total / np.maximum(np.square(truth).sum(axis=1, dtype=np.float64), 1e-30)
-    whole = np.maximum(np.square(wanted).sum(axis=1, dtype=np.float64), 1e-30)
-    shorter = np.square(found - wanted).sum(axis=1, dtype=np.float64) / whole
-    by_chance = (total <= _MOST_SIGMA * sigma) & (total >= -(_MOST_SIGMA + np.sqrt(shorter * wanted.shape[1])) * sigma)
-    return np.asarray(by_chance | ((share <= _LEAST_SCALE) & (share >= -_LEAST_SCALE - shorter)))
+    distance, held = found - wanted, np.where((wanted >= low) & (wanted <= high), wanted, 0)
+    total, products = _sum(distance * held), np.square(distance * held)
+    most = np.sqrt(_sum(products))
+    shorter = _sum(np.square(distance)) / _norms(wanted)
+    by_chance = (total <= _MOST_SIGMA * most) & (total >= -(_MOST_SIGMA + np.sqrt(shorter * wanted.shape[1])) * most)
+    shares = np.stack([total / _norms(held), _sum(distance * wanted) / _norms(wanted)])
+    small = (shares <= _LEAST_SCALE) & (shares >= -_LEAST_SCALE - shorter)
+    return np.asarray(by_chance | small.any(axis=0))
+
+
+def _sum(products: Floats) -> npt.NDArray[np.float64]:
+    return np.asarray(products.sum(axis=1, dtype=np.float64))
+
+
+def _norms(rows: Floats) -> npt.NDArray[np.float64]:
+    """Compute the square of each row's norm [rows]."""
+    return np.maximum(_sum(np.square(rows)), 1e-30)
 
 
 def has_few_values(rows: Floats) -> npt.NDArray[np.bool_]:

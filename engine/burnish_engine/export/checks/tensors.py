@@ -262,15 +262,22 @@ def fault_sentences(faults: list[TensorFault], architecture: str) -> list[str]:
     for fault in faults:
         by_kind.setdefault(fault.kind, []).append(fault)
     texts: dict[FaultKind, str] = {
-        "permuted": f"have rows in another order than llama.cpp's {architecture} graph reads them: the permutation of "
-        "Q and K is missing or wrong",
-        "reordered": "have rows that changed places",
-        "shifted": "differ by a constant: norms that multiply by 1 + weight are written wrong",
-        "scaled": "hold the trained model's numbers times a factor",
-        "zero": "hold zeros where the trained model has numbers",
-        "other": "hold other numbers than the trained model",
+        "permuted": f"rows in another order than llama.cpp's {architecture} graph reads them: the permutation of Q and "
+        "K is missing or wrong",
+        "reordered": "rows that changed places",
+        "shifted": "numbers that differ by a constant: norms that multiply by 1 + weight are written wrong",
+        "scaled": "the trained model's numbers times a factor",
+        "zero": "zeros where the trained model has numbers",
+        "other": "other numbers than the trained model",
     }
-    return [f"{_named(alike)} {texts[kind]} ({alike[0].name}: {alike[0].detail})." for kind, alike in by_kind.items()]
+    return [_sentence(alike, texts[kind]) for kind, alike in by_kind.items()]
+
+
+def _sentence(alike: list[TensorFault], text: str) -> str:
+    first = alike[0]
+    if len(alike) == 1:
+        return f"{first.name} holds {text} ({first.detail})."
+    return f"{_named(alike)} hold {text} ({first.name}: {first.detail})."
 
 
 def _named(faults: list[TensorFault]) -> str:

@@ -381,9 +381,9 @@ def test_weights_mix_datasets_by_the_seed_alone(write_jsonl, make_tokenizer):
     a, b = write_jsonl(rows(), "a.jsonl"), write_jsonl([chat(f"b{n}", prose(n + 99)) for n in range(20)], "b.jsonl")
     tokenizer = make_tokenizer()
 
-    def mixed(weights, **options):
+    def mixed(weights, seed=0, **options):
         data = DataSection(files=[str(a), str(b)], weights=weights, validation_share=0.0, max_length=512, **options)
-        return prepare(Recipe(data=data), tokenizer)
+        return prepare(Recipe(data=data, train=TrainSection(seed=seed)), tokenizer)
 
     once = mixed([])
     assert once.dataset_hash == mixed([1.0, 1.0]).dataset_hash
@@ -393,6 +393,7 @@ def test_weights_mix_datasets_by_the_seed_alone(write_jsonl, make_tokenizer):
     assert result.facts.dropped == {"left out by its file's weight (data.weights)": 30}
     assert result.facts.rows == result.facts.report.used_rows + 30
     assert mixed([0.25, 2.5], workers=2).dataset_hash == result.dataset_hash
+    assert mixed([0.25, 2.5], seed=1).dataset_hash != result.dataset_hash
 
 
 @pytest.mark.parametrize("weights", [[1.0], [0.0, 1.0], [1.0, -1.0], [1.0, 101.0]])

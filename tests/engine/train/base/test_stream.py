@@ -50,3 +50,13 @@ def test_every_epoch_trains_on_each_row_once_in_another_order():
         epochs.append([batch.rows for batch in batches])
         first = last
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+def test_the_last_step_takes_the_passes_that_are_left():
+    rows = [document(40, 3) for _ in range(7)]  # one a pass
+    for accumulation, steps in ((1, 14), (2, 7), (3, 5), (4, 4), (20, 1)):
+        section = TrainSection(micro_batch_tokens=70, epochs=2.0, accumulation=accumulation)
+        budget = BatchStream(rows, section).budget()
+        assert (budget.micro_batches, budget.steps, budget.per_epoch) == (14, steps, 7)
+    limited = BatchStream(rows, TrainSection(micro_batch_tokens=70, epochs=2.0, accumulation=3, max_steps=2)).budget()
+    assert (limited.micro_batches, limited.steps) == (6, 2)

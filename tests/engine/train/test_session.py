@@ -27,6 +27,7 @@ from burnish_engine.contract.run.events import (
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.held_out import load_held_out
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run, read_state, summarize
 from burnish_engine.train.base.schedule import learning_rate
@@ -37,6 +38,7 @@ from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
 from support.runs import evaluations, losses, of_kind, tiny_recipe
+from support.tiny import conversations
 
 ENGINES = [pytest.param('"fast"', id="fast"), pytest.param('"plain"', id="plain")]
 
@@ -92,6 +94,9 @@ def test_a_whole_run_tells_everything(made):
     assert (data.train_rows, data.validation_rows, data.dropped_rows) == (40, 8, 0)
     assert 0.5 < data.fill <= 1
     assert isinstance(events[-1], RunEnded)
+    ids, chats = load_held_out(paths)
+    assert len(ids) == 8
+    assert chats[0] == conversations(1, offset=1000)[0]["messages"][:1]
     state = read_state(paths)
     assert (state.status, state.exit_code, state.step, state.pid) == ("finished", 0, 10, None)
     assert state.loss == steps[-1].loss

@@ -32,9 +32,6 @@ _MOST_SIGMA: Final = 6.0
 """Measured on SmolLM2-135M in 19 types, up to 5.3 beside a number that is beyond the scales; the chance is 3e-8."""
 _LEAST_SCALE: Final = 0.03
 """Largest error of a row's scale that is never reported."""
-_FEW_VALUES: Final = 64
-"""Most different numbers of a row whose errors have no independent signs, because each number is off in the same way
-wherever it stands. A row of BF16 weights has hundreds."""
 
 
 def is_known(kind: str) -> bool:
@@ -93,11 +90,6 @@ def _sum(products: Floats) -> npt.NDArray[np.float64]:
 def _norms(rows: Floats) -> npt.NDArray[np.float64]:
     """Compute the square of each row's norm [rows]."""
     return np.maximum(_sum(np.square(rows)), 1e-30)
-
-
-def has_few_values(rows: Floats) -> npt.NDArray[np.bool_]:
-    """Whether a row has so few different numbers that the direction of its errors says nothing [rows]."""
-    return np.array([len(np.unique(row)) <= _FEW_VALUES for row in rows], dtype=np.bool_)
 
 
 def _range(allowed: Grid) -> tuple[Floats, Floats]:

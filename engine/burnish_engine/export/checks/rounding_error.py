@@ -6,9 +6,9 @@ two levels, and the group's norm is at least its largest number, so that the err
 the group's norm, and no row is off by more than its worst group. Gaps, in units of the group's largest number, are
 those of the `quantize_row_*_ref` functions in ggml-quants.c: 2 / 254 for Q8_0, 1 / 32 for Q6_K, and so on.
 
-Q8_0 is rounded to the nearest level, and each of its numbers is held to half a step. GPTQ (`gptq.py`) minimizes the
-error of the layer's output, not of single numbers, so that rows of such tensors get a wider bound. Rows of types whose
-scales can be read are compared with the values that these allow as well (`own_grid.py`).
+GPTQ (`gptq.py`) minimizes the error of the layer's output, not of single numbers, so that rows of such tensors get a
+wider bound. Rows of types whose scales can be read are compared with the values that these allow as well
+(`own_grid.py`).
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ def outside(
     """
     distance = found - wanted
     error, norm = np.linalg.norm(distance, axis=1), np.linalg.norm(wanted, axis=1)
-    if kind == "Q8_0" and choice == "nearest":
-        within = _within_steps(distance, wanted)
-    elif kind in _ROW_ERROR:
+    if kind in _ROW_ERROR:
         within = error <= largest_error(kind, choice) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
         if own_grid.is_known(kind):
             within &= _fits_own_grid(data, found, wanted, kind, choice)
@@ -104,17 +102,6 @@ def _fits_own_grid(data: Codes, found: Floats, wanted: Floats, kind: str, choice
         return own_grid.is_nearest(data, found, wanted, kind)
     fits = own_grid.is_unscaled(data, found, wanted, kind)
     odd = np.flatnonzero(~fits)
-    if len(odd):
-        fits[odd] = own_grid.is_nearest(data[odd], found[odd], wanted[odd], kind) | own_grid.has_few_values(wanted[odd])
+    if len(odd):  # rows of few different numbers are off to one side at their nearest values too
+        fits[odd] = own_grid.is_nearest(data[odd], found[odd], wanted[odd], kind)
     return fits
-
-
-def _within_steps(distance: Floats, wanted: Floats) -> npt.NDArray[np.bool_]:
-    """Whether each number of Q8_0 rows is within half a step of its group of 32, whose scale is rounded to F16.
-
-    The source file may be BF16, where a weight of the model is beyond F16.
-    """
-    groups = np.abs(wanted.reshape(len(wanted), -1, 32))
-    allowed = groups.max(axis=2, keepdims=True) * (1 / 254 + _HALF_STEP["F16"]) + groups * _HALF_STEP["BF16"]
-    allowed += 127 * _SMALLEST["F16"]
-    return np.asarray((np.abs(distance.reshape(len(wanted), -1, 32)) <= allowed).all(axis=(1, 2)))

@@ -17,6 +17,7 @@ ROWS = {
     "two values": lambda rng, shape: rng.choice([-1.0, 1.0], shape),
     "three values": lambda rng, shape: rng.choice([-1.0, 0.0, 1.0], shape),
     "six values": lambda rng, shape: rng.choice([-1, -0.6, -0.3, 0.3, 0.6, 1], shape),
+    "one large": lambda rng, shape: np.where(np.arange(shape[1]) % 32, rng.choice([-0.3, 0.3], shape), 1.0),
     "one value": lambda rng, shape: 1 + 1e-3 * rng.standard_normal(shape),
     "offset": lambda rng, shape: 10 + rng.standard_normal(shape),
     "few": lambda rng, shape: rng.standard_normal(shape) * (rng.random(shape) < 0.05),

@@ -7,10 +7,18 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.run.events import CheckpointSaved, EvaluationDone, RolledBack, RunStarted, StepDone
+from burnish_engine.contract.run.events import (
+    BestKept,
+    CheckpointSaved,
+    EvaluationDone,
+    RolledBack,
+    RunStarted,
+    StepDone,
+)
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
+from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.plain.plain_engine import PlainEngine
@@ -18,7 +26,7 @@ from burnish_engine.train.run import run_training
 from burnish_engine.train.session import Session
 
 from support import sabotage
-from support.runs import losses, of_kind, tiny_recipe, trained
+from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
 STEPS = 12
@@ -276,3 +284,14 @@ def test_fp16_may_halve_its_loss_scale_as_often_as_it_must(made, monkeypatch):
     paths = made("fast", precision='"fp16"', max_steps=13)
     assert run_training(paths).exit_code == ExitCode.DONE
     assert not of_kind(paths, RolledBack)
+
+
+def test_a_best_evaluation_that_was_undone_is_not_the_result(made, bad_steps, monkeypatch):
+    bad_steps({5, 6, 7})
+    told = iter([6.0, 5.9, 5.8, 5.7, 1.0, 5.5, 5.4, *(5.3 - 0.1 * number for number in range(20))])
+    monkeypatch.setattr(FastEngine, "held_out_loss", lambda *_: (next(told), 10))
+    paths = made("fast", extra="[evaluation]\nevery = 1\npatience = 50\n")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.to_step for event in of_kind(paths, RolledBack)] == [3]
+    assert not of_kind(paths, BestKept), "the last step is the best of those that count"
+    assert evaluations(paths)[4] > 1.0

@@ -63,6 +63,8 @@ def test_a_device_has_one_holder(other_process, monkeypatch):
     assert str(run.root) in str(caught.value)
     lease.acquire("cuda-1", later)
     lease.acquire("cuda-0", later, force=True)  # shares it; the first run stays the holder
+    lease.release(run)  # this process holds the other device, for another run
+    assert lease.holder_of("cuda-1") == str(later.root)
     lease.release(later)
     assert lease.holder_of("cuda-0") == str(run.root)
     assert lease.holder_of("cuda-1") is None

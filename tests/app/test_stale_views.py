@@ -159,6 +159,9 @@ def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_forme
     assert not page.fidelity.isVisible()
     assert page.status == "ready"
     assert page.choices.types.chosen() == ["Q6_K"]
+    page._take_job(facts.job(share=0.1))
+    page._advanced(str(run), facts.job(share=0.9))  # the former run's export, delivered late
+    assert page._job.share == 0.1
 
 
 def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, bench, tmp_path, other_run):
@@ -180,6 +183,14 @@ def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):
     bench.set_recipe(bench.recipe.model_copy(update={"adapter": adapter}))
     assert page.form.row("adapter.rank").value() == 48
     assert page._estimate_timer.isActive()
+
+
+def test_recipe_shows_what_was_changed_while_another_page_was_shown(qtbot, answers, window, bench):
+    page = open_page(window, "recipe")
+    window.go_to("runs")
+    bench.change_data(max_length=321)
+    window.go_to("recipe")
+    assert page.form.row("data.max_length").value() == 321
 
 
 def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers, window, bench):

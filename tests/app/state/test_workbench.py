@@ -113,3 +113,12 @@ def test_a_file_that_changes_on_disk_is_noticed(bench, tmp_path, field):
     assert not bench.data_was_replaced
     os.utime(file, ns=(1, 1))
     assert bench.data_was_replaced
+
+
+def test_files_keep_their_weights_when_others_come_and_go(bench):
+    bench.set_data_files(["/a.jsonl", "/b.jsonl"])
+    bench.change_data(weights=[0.5, 2.0])
+    bench.set_data_files(["/b.jsonl", "/c.jsonl", "/a.jsonl"])
+    assert bench.recipe.data.weights == [2.0, 1.0, 0.5]
+    bench.set_data_files(["/c.jsonl"])
+    assert bench.recipe.data.weights == []

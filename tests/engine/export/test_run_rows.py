@@ -47,7 +47,9 @@ def test_without_the_data_all_tokens_count_and_the_reason_is_told(prepared_run):
 def test_the_options_say_how_the_weights_were_held(prepared_run, onto):
     paths, recipe, source, _ = prepared_run
     rows = export_rows(paths, recipe, source)
-    plain = reference_options(paths, recipe, source, rows, importance=True)
+    export = recipe.export.model_copy(update={"importance_tokens": 777})
+    plain = reference_options(paths, recipe.model_copy(update={"export": export}), source, rows, importance=True)
+    assert plain.tokens == 777
     assert (plain.in_4_bits, plain.onto_rounded, plain.rounded) == (frozenset(), False, frozenset())
     assert plain.training == rows.training
     assert plain.supervised == rows.supervised

@@ -155,8 +155,11 @@ def test_limits_on_tokens_steps_and_epochs(made):
     run_training(by_tokens)
     used = sum(event.tokens for event in of_kind(by_tokens, StepDone))
     assert 1000 - 256 < used <= 1000
-    half = made(epochs=0.5)
+    half = made(epochs=0.5, extra="[evaluation]\nmax_rows = 3\n")
     run_training(half)
+    few, all_rows = ({event.tokens for event in of_kind(paths, EvaluationDone)} for paths in (half, by_tokens))
+    assert len(few) == len(all_rows) == 1
+    assert min(few) < 0.6 * min(all_rows)
     assert of_kind(half, StepDone)[-1].epoch == pytest.approx(0.5, abs=0.1)
 
 

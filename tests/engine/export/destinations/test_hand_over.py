@@ -1,6 +1,7 @@
 """Cards, checksums, LM Studio's folders, the best file, and the forecast."""
 
 import hashlib
+import shutil
 
 import pytest
 
@@ -94,6 +95,16 @@ def test_the_card_tells_origin_fidelity_and_how_to_run(exported):
     card.write_text("my own words", encoding="utf-8")
     assert write_card(exported, report, run="tuned", data=[]) == [sums]
     assert card.read_text(encoding="utf-8") == "my own words"
+
+
+def test_the_card_names_no_file_that_was_refused(exported, tmp_path):
+    shutil.copy(exported / "tune-Q8_0.gguf", tmp_path / "m-Q8_0.gguf")
+    report = report_of(file_of("Q8_0", 9, 0.001), file_of("Q4_0", 5, 2.0, passed=False))
+    card, sums = write_card(tmp_path, report, run="tuned", data=[])
+    for text in (card.read_text(encoding="utf-8"), sums.read_text()):
+        assert "m-Q8_0.gguf" in text
+        assert "Q4_0" not in text
+    assert write_card(tmp_path, report_of(file_of("Q4_0", 5, 2.0, passed=False)), run="tuned", data=[]) == []
 
 
 def test_the_report_tells_gain_and_importance(exported):

@@ -118,3 +118,18 @@ def test_nothing_to_export_is_told_at_once(run):
     with pytest.raises(UsageError, match="no adapter yet"):
         start_export(run, "gguf", [])
     assert not run.export_job.exists()
+
+
+def test_every_choice_reaches_the_process(run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(export_job, "trained_of", lambda paths: paths.adapter)
+    monkeypatch.setattr(export_job, "start_detached", lambda arguments, *_: asked.append(arguments))
+    choices = {"importance": False, "merge_onto": "dequantized", "size_limit_mb": 400.0}
+    start_export(run, "ollama", ["Q8_0", "Q4_0"], "desk", **choices)
+    run.export_job.unlink()
+    start_export(run, "gguf", [])
+    assert asked == [
+        ["export", str(run.root), "--to", "ollama", "--quant", "Q8_0", "--quant", "Q4_0", "--name", "desk",
+         "--no-importance", "--merge-onto", "dequantized", "--size-limit", "400"],
+        ["export", str(run.root), "--to", "gguf"],
+    ]  # fmt: skip

@@ -60,3 +60,14 @@ def test_the_last_step_takes_the_passes_that_are_left():
         assert (budget.micro_batches, budget.steps, budget.per_epoch) == (14, steps, 7)
     limited = BatchStream(rows, TrainSection(micro_batch_tokens=70, epochs=2.0, accumulation=3, max_steps=2)).budget()
     assert (limited.micro_batches, limited.steps) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("pack", "budget", "most"), [(True, 70, 70), (True, 999, 209), (False, 999, 70), (False, 70, 70)]
+)
+def test_no_pass_is_larger_than_the_rows_can_make_it(pack, budget, most):
+    rows = [document(60, 5), document(10, 5), document(70, 3), document(29, 9), document(40, 1)]
+    stream = BatchStream(rows, TrainSection(micro_batch_tokens=budget, pack=pack))
+    assert stream.most_tokens == most
+    assert stream.longest_document == 70
+    assert max(stream.tokens(index) for index in range(len(stream.first_epoch))) <= most

@@ -231,6 +231,19 @@ def test_fp32_is_fp32_whatever_was_switched_on(make):
     assert not matmul.allow_tf32
 
 
+def test_lora_plus_makes_b_move_further(make):
+    moved = {}
+    for ratio in (1.0, 8.0):
+        made = make({"warmup_share": 0.0, "weight_decay": 0.0, "schedule": '"constant"', "lora_plus_ratio": ratio})
+        made.steps(1)
+        moved[ratio] = {
+            name: value.clone() for name, value in made.engine.model.adapter.named().items() if "lora_B" in name
+        }
+    assert moved[1.0]
+    for name, one in moved[1.0].items():
+        torch.testing.assert_close(moved[8.0][name], 8 * one, rtol=1e-4, atol=1e-6)
+
+
 def test_recomputing_gives_the_same_losses(make):
     kept, recomputed = make(), make(sections={"train": {"recompute": True}})
     assert [one.loss for one in kept.steps(4)] == pytest.approx([one.loss for one in recomputed.steps(4)], rel=1e-6)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
+from burnish_engine.advise.facts.past_runs import past_runs
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, SampleDone, StepDone, Warned
@@ -173,6 +174,7 @@ def test_the_first_pass_of_the_plain_engine(made, smaller):
         assert run_training(paths).exit_code == ExitCode.DONE
     assert_like(paths, "plain", smaller)
     assert smaller_plans(paths)[0].startswith("Memory ran out in step 1 (")
+    assert past_runs() == (), "it says nothing about the plan that was predicted"
 
 
 def test_again_and_again_goes_from_plan_to_plan(made, smaller):

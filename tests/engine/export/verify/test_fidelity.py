@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.export.base.losses import MeanLoss, gain_kept
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.quantize.quantize import quantize, read_back
@@ -243,6 +244,27 @@ def test_kl_is_torchs():
     p, q = torch.randn(5, 40), torch.randn(5, 40)
     wanted = torch.nn.functional.kl_div(q.log_softmax(-1), p.log_softmax(-1), log_target=True, reduction="none").sum(-1)
     np.testing.assert_allclose(kl_divergence(p.log_softmax(-1).numpy(), q.numpy()), wanted.numpy(), rtol=1e-5)
+
+
+def test_the_loss_is_torchs_on_the_tokens_that_follow():
+    torch.manual_seed(0)
+    ids, counts = [3, 1, 4, 1, 5, 9, 2, 6], np.array([True, False, True, True, False, True, True, False])
+    log_probs = torch.randn(8, 10).log_softmax(-1)
+    labels = torch.tensor([ids[place + 1] if counts[place + 1] else -100 for place in range(7)])
+    wanted = torch.nn.functional.cross_entropy(log_probs[:7], labels)
+    found = MeanLoss()
+    for start, end in ((0, 3), (3, 4), (4, 8)):
+        found.add(log_probs[start:end].numpy(), ids, counts, start)
+    assert (found.mean, found.tokens) == (pytest.approx(float(wanted), rel=1e-6), 4)
+    assert MeanLoss().mean is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept"),
+    [((3.0, 2.0, 2.25), 0.75), ((3.0, 2.0, 3.5), -0.5), ((2.0, 1.99, 1.99), None), ((None, 2.0, 2.0), None)],
+)
+def test_the_gain_that_a_file_keeps(losses, kept):
+    assert gain_kept(*losses) == kept
 
 
 def test_documents_stay_within_their_bounds(monkeypatch):

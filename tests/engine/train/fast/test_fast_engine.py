@@ -231,6 +231,16 @@ def test_fp32_is_fp32_whatever_was_switched_on(make):
     assert not matmul.allow_tf32
 
 
+def test_a_resumed_adapter_is_what_its_file_says(make, tmp_path):
+    """Also where the recipe would make another one by now."""
+    began = make(sections={"adapter": {"rank": 2}})
+    began.steps(1)
+    began.engine.save_adapter(tmp_path / "saved")
+    resumed = make(sections={"adapter": {"rank": 4}}, adapter=tmp_path / "saved")
+    for name, value in began.engine.model.adapter.named().items():
+        torch.testing.assert_close(resumed.engine.model.adapter.named()[name], value, rtol=0, atol=0)
+
+
 def test_lora_plus_makes_b_move_further(make):
     moved = {}
     for ratio in (1.0, 8.0):

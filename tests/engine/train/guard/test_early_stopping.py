@@ -6,12 +6,14 @@ import random
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.recipe.recipe import EvaluationSection
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, StepDone
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.lifecycle.early_stopping import BestSoFar, EarlyStopping
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
@@ -177,6 +179,15 @@ def test_only_what_a_checkpoint_may_need_is_kept(made, held_out):
     paths = made("fast", max_steps=18, keep_checkpoints=1)
     run_training(paths)
     assert sorted(folder.name for folder in paths.checkpoints.glob("best-*")) == ["best-000018"]
+
+
+def test_the_best_of_every_checkpoint_that_is_left_stays(tmp_path):
+    for step in (2, 4, 8, 12):
+        (tmp_path / f"best-{step:06d}").mkdir()
+    early = EarlyStopping(EvaluationSection(every=2, patience=3), tmp_path)
+    early.best = BestSoFar(step=12, loss=1.0)
+    early.prune([4, None])
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["best-000004", "best-000012"]
 
 
 def test_a_whole_model_is_kept_as_well(made, held_out):

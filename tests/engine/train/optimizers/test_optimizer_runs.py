@@ -19,6 +19,8 @@ from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate, warmup_steps
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.fast import fast_engine
+from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.optimizers.library_step import LibraryStep
@@ -282,11 +284,21 @@ def test_a_snapshot_undoes_the_steps_after_it(run, name, engine, masked, before)
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_schedule_free_evaluates_and_saves_the_average(run, tmp_path, engine, masked):
-    """What is saved is what was evaluated, and not what is trained on."""
+def test_schedule_free_evaluates_answers_and_saves_by_the_average(run, tmp_path, monkeypatch, engine, masked):
+    """What is saved is what was evaluated and asked, and not what is trained on."""
     one = run("schedule_free", engine, **NO_DROPOUT, **(MAGMA if masked else {}))
     one.steps(6)
     loss = one.held_out()
+    asked = []
+
+    def answer(*_, **__):
+        fast = isinstance(one.engine, FastEngine)
+        values = one.engine.model.adapter.named().values() if fast else [value for _, value in one.engine._parameters]
+        asked.append(sum(float(value.detach().double().sum()) for value in values))
+
+    for module in (fast_engine, plain_engine):
+        monkeypatch.setattr(module, "generate_replies", answer)
+    one.engine.replies([[1, 2]], 3)
     one.engine.save_adapter(tmp_path / "saved")
     loaded = run("adamw", engine, trained=tmp_path / "saved", **NO_DROPOUT)
     assert loaded.held_out() == pytest.approx(loss, rel=1e-6)
@@ -298,6 +310,7 @@ def test_schedule_free_evaluates_and_saves_the_average(run, tmp_path, engine, ma
     }
     assert named.keys() == saved.keys()
     assert not any(torch.equal(named[key], value) for key, value in saved.items())
+    assert asked == [pytest.approx(sum(float(value.double().sum()) for value in saved.values()), rel=1e-6)]
 
 
 def test_muon_leaves_embeddings_and_vectors_to_adamw(run):

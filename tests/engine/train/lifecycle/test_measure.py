@@ -15,11 +15,13 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train import session
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.lifecycle import progress
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.run import run_training
 
 from support.runs import tiny_recipe
+from support.scarce import scarce
 
 MIB, GIB = 2**20, 2**30
 BASIS = PlanBasis(
@@ -153,6 +155,14 @@ def test_a_run_that_failed_is_not_kept(tmp_path, monkeypatch):
     assert outcome.exit_code is ExitCode.DIVERGED
     assert events_of(paths, RunEnded)[0].measured.process_bytes > 0
     assert not past_runs_file().exists()
+
+
+def test_a_run_that_fell_back_to_a_smaller_plan_says_nothing_about_its_own(tmp_path):
+    with scarce((MicroBatchStep, "_backward"), calls=[6]):
+        assert train(tmp_path, "smaller")[1].exit_code is ExitCode.DONE
+    assert past_runs() == ()
+    train(tmp_path, "as planned")
+    assert len(past_runs()) == 1
 
 
 def test_a_resumed_run_is_not_kept_a_second_time(tmp_path):

@@ -14,7 +14,8 @@ RETIRED = {
     "Keep", "Parked", "Parks", "park", "parked", "parks", "settle", "abandon", "Slots", "copy_slots", "Places", "Pack",
     "aside", "carry", "carry_out", "conduct", "Desk", "attend", "Readings", "Materials", "gather", "Look", "look",
     "near", "noticing", "prose", "survey", "reach", "what_fits", "moments", "feedback", "rounding", "there",
-    "apart", "ways", "arena", "shadows", "standing", "tell", "told", "words",
+    "apart", "ways", "arena", "shadows", "standing", "tell", "told", "words", "learned",
+    "Layout", "Plan", "Part", "Circumstances", "Adapter", "Row", "Place", "Trained", "PackedLayout",
 }  # fmt: skip
 """Names of an earlier vocabulary, in no use as a module, class, function or parameter; in prose they are free."""
 
@@ -46,11 +47,11 @@ def docstrings(path):
 
 
 def names(path):
-    """Names that a file gives: its own, and those of its classes, functions and parameters."""
+    """Names that a file gives: its own, and those of its classes, functions and parameters; private ones as public."""
     yield path.stem
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
+            yield node.name.strip("_")
         elif isinstance(node, ast.arg):
             yield node.arg
 
@@ -62,6 +63,16 @@ def test_no_retired_name_is_left(name):
 
 
 NAMES = {path: set(names(path)) for path in SOURCES}
+
+
+def test_no_two_classes_have_the_same_name():
+    """One name, one meaning. Private classes of two files may share a name, but not that of a public class."""
+    files = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name.strip("_"), []).append((not node.name.startswith("_"), path.name))
+    assert not {name: given for name, given in files.items() if len(given) > 1 and any(public for public, _ in given)}
 
 
 def test_docstrings_begin_with_what_they_describe():

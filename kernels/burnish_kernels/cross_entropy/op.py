@@ -147,11 +147,11 @@ def mean_loss(
     if weight_VH.requires_grad:
         raise ValueError("the weight is frozen here; it must not ask for a gradient")
     options = (softcap, label_smoothing, z_loss, chunk_tokens)
-    mean: torch.Tensor = _MeanLoss.apply(h_RH, weight_VH, targets_R, options)
+    mean: torch.Tensor = _MeanCrossEntropy.apply(h_RH, weight_VH, targets_R, options)
     return mean
 
 
-class _MeanLoss(torch.autograd.Function):
+class _MeanCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from burnish_engine.advise.predict.fast_shape import Stack, is_fused, stacks
+from burnish_engine.advise.predict.fast_shape import StackShape, is_fused, stacks
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
@@ -56,7 +56,7 @@ class LayerShape:
     cuda: bool
 
     @cached_property
-    def stacks(self) -> dict[str, Stack]:
+    def stacks(self) -> dict[str, StackShape]:
         """The layer's stacked matrices, from `fast_shape.stacks`."""
         return stacks(self.spec, self.adapter)
 

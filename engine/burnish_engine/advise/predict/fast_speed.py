@@ -19,7 +19,7 @@ from burnish_engine.advise.facts.shape import BYTES_OF, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, split_plan
-from burnish_engine.advise.predict.fast_shape import NF4_BYTES, Stack, is_fused, stacks
+from burnish_engine.advise.predict.fast_shape import NF4_BYTES, StackShape, is_fused, stacks
 from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.transfers import AHEAD, PIECE_BYTES, Seconds, backward_seconds, forward_seconds
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -271,7 +271,7 @@ def link_gb_s(pcie: PcieFacts | None) -> float:
     return _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
 
 
-def _weights(stack: Stack, *, turned: bool) -> int:
+def _weights(stack: StackShape, *, turned: bool) -> int:
     """The number of elements of the matrix in a product."""
     if turned:
         return (stack.outputs + stack.rank) * stack.inputs

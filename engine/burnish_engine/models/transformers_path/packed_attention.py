@@ -108,7 +108,7 @@ def switch_over(model: Any) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(NAME, _attend)
+    AttentionInterface.register(NAME, _packed_attention)
     AttentionMaskInterface.register(NAME, _mask)
     model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:
@@ -134,7 +134,7 @@ def _mask(*arguments: Any, **options: Any) -> torch.Tensor | None:
     return stand_in
 
 
-def _attend(
+def _packed_attention(
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,

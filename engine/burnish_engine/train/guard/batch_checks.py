@@ -11,7 +11,7 @@ import numpy.typing as npt
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.guard import findings
-from burnish_engine.train.guard.findings import Finding
+from burnish_engine.train.guard.findings import GuardFinding
 
 PASSES = 8  # of the run's first ones
 ROWS = 400  # of the data's first ones
@@ -35,7 +35,7 @@ def expected_labels(documents: Sequence[Document]) -> tuple[Ids, Ids]:
 
 def check_batches(
     documents: Sequence[Document], batches: Sequence[MicroBatch], ends: Collection[int]
-) -> Iterator[Finding]:
+) -> Iterator[GuardFinding]:
     """Compare micro-batches with their rows.
 
     Args:
@@ -64,7 +64,7 @@ def check_batches(
         yield findings.end_token_lost(end_seen)
 
 
-def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | None) -> Iterator[Finding]:
+def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | None) -> Iterator[GuardFinding]:
     """Check the first rows themselves: whether replies end, and whether rows were padded before.
 
     Args:
@@ -83,7 +83,7 @@ def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | 
         yield findings.padded_rows(len(long), max(long)[1], max(long)[0])
 
 
-def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[Finding]:
+def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[GuardFinding]:
     bounds = np.cumsum([0, *(len(row) for row in rows)])
     if len(bounds) != len(batch.boundaries) or not np.array_equal(bounds, batch.boundaries):
         yield findings.leak(f"a pass of {len(rows)} rows has the boundaries of {len(batch.boundaries) - 1}")
@@ -91,7 +91,7 @@ def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[Findi
         yield findings.leak("positions in a pass do not begin anew with each row")
 
 
-def _check_labels(ids: Ids, wanted: Ids, labels: Ids, ends: Collection[int]) -> Iterator[Finding]:
+def _check_labels(ids: Ids, wanted: Ids, labels: Ids, ends: Collection[int]) -> Iterator[GuardFinding]:
     if np.array_equal(wanted, labels):
         return
     counted, should = labels != IGNORED, wanted != IGNORED

@@ -8,7 +8,7 @@ from typing_extensions import override
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.train.optimizers.library_step import UpdateStep
 from burnish_engine.train.optimizers.optimizer import Optimizers
-from burnish_engine.train.optimizers.trained_segments import Piece, TrainedSegments
+from burnish_engine.train.optimizers.trained_segments import SegmentGroup, TrainedSegments
 
 
 class _MomentumStep(UpdateStep):
@@ -39,7 +39,7 @@ class LionStep(_MomentumStep):
     key = "exp_avg"
 
     @override
-    def _divide(self, segments: TrainedSegments) -> list[Piece]:
+    def _divide(self, segments: TrainedSegments) -> list[SegmentGroup]:
         return segments.joined()
 
 

@@ -17,7 +17,7 @@ _FORWARD_T = 32
 _FEWEST_BLOCKS = 4  # of tokens in a split: less than that and the parts cost more than what they are parts of
 
 
-class Tile(NamedTuple):
+class AdaptedTile(NamedTuple):
     """Block sizes and launch options.
 
     Attributes:
@@ -42,7 +42,7 @@ class BackwardPlan(NamedTuple):
         tokens: tokens of a part; the last may have fewer.
     """
 
-    tile: Tile
+    tile: AdaptedTile
     splits: int
     tokens: int
 
@@ -67,20 +67,20 @@ def rank_block(ranks: int) -> int:
     return ranks and max(16, 1 << (ranks - 1).bit_length())
 
 
-def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> Tile:
+def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> AdaptedTile:
     """Return the tile of the backward pass by the ranks of the three adapters."""
     if dtype == torch.float32:
-        return Tile(T=16, C=64, warps=8, stages=2)
+        return AdaptedTile(T=16, C=64, warps=8, stages=2)
     if max(ranks) <= 32:
-        return Tile(T=32, C=128, warps=8, stages=2)
-    return Tile(T=16, C=64, warps=8, stages=3)
+        return AdaptedTile(T=32, C=128, warps=8, stages=2)
+    return AdaptedTile(T=16, C=64, warps=8, stages=3)
 
 
-def forward_tile(dtype: torch.dtype, ranks: int) -> Tile:
+def forward_tile(dtype: torch.dtype, ranks: int) -> AdaptedTile:
     """Return the tile of the forward pass by the rank."""
     if dtype == torch.float32:
-        return Tile(T=_FORWARD_T, C=32, warps=4, stages=3)
-    return Tile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
+        return AdaptedTile(T=_FORWARD_T, C=32, warps=4, stages=3)
+    return AdaptedTile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
 
 
 def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> BackwardPlan:

@@ -32,15 +32,15 @@ _INTERPRETED = {"TRITON_INTERPRET": "1"}
 _MOST_WORKERS = 4
 """Processes that share the tests; each may hold 3 GB."""
 _OF_KERNELS = ("tests/kernels", "tests/engine/models/decoder/test_fused_mlp.py")
-"""Run in Triton's interpreter; elsewhere operations run their references, as they do for people without a GPU."""
+"""Tests that run in Triton's interpreter; in all others operations run their references, as without a GPU."""
 
 
 def main(arguments: list[str], usage: str) -> int:
     """Carry out one command.
 
     Args:
-        arguments: The command's name and its arguments.
-        usage: What to print when the name is missing or unknown.
+        arguments: name of the command and its arguments.
+        usage: text to print when the name is missing or unknown.
 
     Returns:
         The exit code.
@@ -73,10 +73,10 @@ def prepare(*, dev: bool) -> None:
     """Set up what is missing; returns at once when nothing is.
 
     Args:
-        dev: Whether the developers' tools are needed too.
+        dev: whether the developers' tools are needed too.
 
     Raises:
-        SetupProblem: With the paragraph to show and the exit code.
+        SetupProblem: Something is missing or failed; it holds the paragraph to show and the exit code.
     """
     python, moved = usable_python()
     facts = detect(ROOT, os.environ, python)
@@ -140,7 +140,7 @@ def test(arguments: list[str]) -> int:
 
 
 def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
-    """Arguments of each pytest process and what its environment has besides.
+    """List the pytest processes: the arguments of each, and what its environment has besides.
 
     The app's tests get one of their own, in which they show that nothing of theirs loads torch. The kernels' have
     Triton's interpreter, in which everything else would crawl.

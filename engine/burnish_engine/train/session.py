@@ -307,7 +307,7 @@ class Session:
         self.recorder.emit(RolledBack(**rollback.model_dump()))
         self.card.rolled_back(rollback)
         self._start_engine()
-        self.writer.write(self.engine, self.rollback)  # with the decision
+        self.writer.write(self.engine, self.rollback)  # saved together with the decision to roll back
         self.recorder.phase("training")
 
     def _reload_after_half_update(self) -> None:

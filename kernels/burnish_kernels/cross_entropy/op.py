@@ -18,7 +18,7 @@ from burnish_kernels.cross_entropy.reference import IGNORED
 from burnish_kernels.dispatch import use_kernels
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK_TOKENS = 2048  # of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
+CHUNK_TOKENS = 2048  # chunk of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
 ROW_ALIGNMENT = 16  # elements; what Triton must know of a stride to use 16-byte accesses
 
 

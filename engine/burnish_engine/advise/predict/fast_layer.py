@@ -14,7 +14,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
-_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # of the fused activation's backward kernel
+_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # `PROGRAMS`, `_FEWEST_BLOCKS` of `swiglu.adapted.tiles`
 _KEEPS_QKV: frozenset[SaveLevel] = frozenset({"all", "rotated", "products", "offloaded", "narrow"})
 _HAS_OUTPUT: frozenset[SaveLevel] = _KEEPS_QKV | {"attention", "host"}
 """Save levels that keep attention's output."""

@@ -21,7 +21,7 @@ from burnish_engine.data.sandbox.environment import RefusedByTemplateError, Temp
 from burnish_engine.data.sandbox.limits import COMPILE_S_PER_CHAR, SPARE_S, depth_limit, float_limit, memory_limit
 from burnish_engine.data.sandbox.template_protocol import Messages
 
-_FILE = "<template>"  # what jinja calls a template without a name
+_FILE = "<template>"  # jinja's name for a template without one
 
 
 class TemplateFaultError(Exception):

@@ -22,7 +22,7 @@ _BUCKET_MIB: dict[LinkKind, int] = {"nvlink": 25, "pcie_p2p": 50, "host_staged":
 # through host memory it competes with loading and with the copies of training itself.
 _MOST_SHARE: dict[LinkKind, float] = {"nvlink": 0.5, "pcie_p2p": 0.5, "host_staged": 0.05}
 _MOST_ACCUMULATION = 8
-_NOT_WORTH_IT = 0.5  # past this share the second GPU waits more than it helps
+_NOT_WORTH_IT = 0.5  # share of a step past which the second GPU waits more than it helps
 
 
 @dataclass(frozen=True)

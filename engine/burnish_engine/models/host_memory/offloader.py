@@ -27,11 +27,12 @@ from burnish_engine.models.host_memory.page_lock import PageLock
 
 _IN_FLIGHT = 2  # tensors that may be on their way out before the device waits for the oldest
 _AHEAD = 1  # layers below the one that is being differentiated whose tensors are on their way back
-_FURTHER_AHEAD = {"gate_up_TJ": 2}  # so wide that the copy takes about as long as a layer
+_FURTHER_AHEAD = {"gate_up_TJ": 2}  # tensors so wide that their copy takes about as long as a layer
 
 
 OffloadWidths: TypeAlias = "dict[str, int | None]"
-"""What a layer parks, in this order: the width of what is taken from a slot for it, None where it comes as it is."""
+"""Tensors that a layer offloads, in this order, each with the width of the pool buffer that is taken for it; None where
+the tensor is offloaded as it is."""
 
 
 @dataclass

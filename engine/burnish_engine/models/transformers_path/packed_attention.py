@@ -20,9 +20,9 @@ from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import HEAD_DIMS, attention, tile_rows
 
 NAME = "burnish_packed"
-"""As transformers knows it."""
+"""Name under which transformers knows our attention."""
 
-_DEFAULT = "sdpa"  # what is switched over from, and what attends outside `within`
+_DEFAULT = "sdpa"  # attention that models have before, and that runs outside `within`
 # What transformers hands its attention: the first three are done, the others change nothing. Anything else is refused.
 _KNOWN = {"is_causal", "sliding_window", "softcap", "position_ids", "cache_position"}
 

@@ -178,7 +178,8 @@ class FastEngine(Engine):
         optimizer = self.model.optimizer
         with self._on_stream():
             weights = optimizer.param.to("cpu", copy=True)
-            state = {name: value.clone() for name, value in self.model.state().items()}  # on the CPU they are it
+            # On the CPU these are the tensors themselves.
+            state = {name: value.clone() for name, value in self.model.state().items()}
 
         def put_back() -> None:
             with self._on_stream():

@@ -13,10 +13,11 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.findings import GuardFinding
 
-PASSES = 8  # of the run's first ones
-ROWS = 400  # of the data's first ones
-_SHIFTED = 0.9  # share of labels that are a neighbor's
-_FILL_RUN, _FILL_ROWS, _FILL_SHARE = 4, 3, 0.05  # so many learned copies at the end of so many rows are no accident
+PASSES = 8  # most of the run's first passes that are checked
+ROWS = 400  # most of the data's first rows that are checked
+_SHIFTED = 0.9  # share of labels that belong to the position beside theirs
+# Supervised copies of a token, rows that end in them, share of rows: no accident.
+_FILL_RUN, _FILL_ROWS, _FILL_SHARE = 4, 3, 0.05
 _END_ROWS = 5  # fewer rows may all be cut off by chance
 
 Ids = npt.NDArray[np.int64]

@@ -226,7 +226,8 @@ class Guard:
                 return [findings.no_targets("a pass over rows with learned tokens holds")]
             found += self._gradients(audit)
             if found and found[0].check == "detached" and probe_checks.same_output(probe, self._rows):
-                found = [findings.same_output(len(self._rows), step, stops=True)]  # which explains it
+                # The unchanged output explains the other findings.
+                found = [findings.same_output(len(self._rows), step, stops=True)]
         return found
 
     def _check_end(self, engine: Engine, step: int, *, whole: bool) -> list[GuardFinding]:

@@ -29,7 +29,7 @@ from burnish_engine.train.guard.findings import GuardFinding
 __all__ = ["choose_rows", "pass_of"]
 
 _ADAPTER_PARTS = 3  # A, B and DoRA's magnitudes; the groups of a whole model are layers, and have more
-_DROPOUT_TOLERANCE = 0.2  # of the loss, where dropout acts on an adapter that was trained already
+_DROPOUT_TOLERANCE = 0.2  # share of the loss, where dropout acts on an adapter that was trained already
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from burnish_engine.train.guard.findings import Check, GuardFinding
 KEPT, LEAST = 50, 10
 _DEVIATIONS, _SHARE, _NATS, _NORMAL = 8.0, 0.5, 1.0, 1.4826
 _ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
-_SAME = 1e-6  # as a share: sums of some thousand numbers in fp32 differ by less
-_RISES = 2  # of the held-out loss in a row
-_RISE = 0.01  # share of its best value that it lies above that
+_SAME = 1e-6  # relative difference: sums of some thousand numbers in fp32 differ by less
+_RISES = 2  # rises of the held-out loss in a row
+_RISE = 0.01  # least rise above the best held-out loss, as a share of that
 
 
 class WatchState(BaseModel):

@@ -25,7 +25,8 @@ class _MomentumStep(UpdateStep):
         momentum = self.new_flat()
         self._flat_state = {self.key: momentum}
         views = {value: piece.view(momentum) for piece, (_, value) in zip(self._pieces, self._named, strict=True)}
-        beside = [part for part in self._library.parts if isinstance(part, torch.optim.AdamW)]  # Muon's
+        # Muon leaves segments that are no matrices to AdamW, whose moments the library keeps.
+        beside = [part for part in self._library.parts if isinstance(part, torch.optim.AdamW)]
         for part in self._library.parts:
             if part not in beside:
                 values = [value for group in part.param_groups for value in group["params"]]

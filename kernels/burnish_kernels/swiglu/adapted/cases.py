@@ -16,7 +16,7 @@ from burnish_kernels.strided_buffers import StridedBuffers
 # is summed; a few in fp32. To bf16 Triton's interpreter does not round but cuts off.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
-"""What was found, and what is exact."""
+"""Pairs of a kernel's result and the exact one."""
 
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 

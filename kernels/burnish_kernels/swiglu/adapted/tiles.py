@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import torch
 
-MAX_RANK = 64  # of one adapter; past it the sums take the registers that the activation needs
+MAX_RANK = 64  # largest rank of an adapter; past it the sums take the registers that the activation needs
 PROGRAMS = 792  # two rounds of three on every multiprocessor of an H100, three rounds of two on that of an RTX 4090
 FEWEST_PROGRAMS = 256  # fewer leave large cards idle, and the second pass over the activation costs less than that
 _FORWARD_T = 32
-_FEWEST_BLOCKS = 4  # of tokens in a split: less than that and the parts cost more than what they are parts of
+_FEWEST_BLOCKS = 4  # blocks of tokens in a split; with fewer, writing the partial sums costs more than the products
 
 
 class AdaptedTile(NamedTuple):

@@ -20,7 +20,7 @@ _INTERPRETED = {"TRITON_INTERPRET": "1"}
 _MOST_WORKERS = 4
 """Processes that share the tests of one part; each may hold 3 GB."""
 _OF_KERNELS = ("tests/kernels", "tests/engine/models/decoder/test_fused_mlp.py")
-"""Run in Triton's interpreter; elsewhere operations run their references, as they do for people without a GPU."""
+"""Tests that run in Triton's interpreter; in all others operations run their references, as without a GPU."""
 _POLL_S = 0.1
 
 

@@ -34,8 +34,8 @@ def main(arguments: list[str], usage: str) -> int:
     """Carry out one command.
 
     Args:
-        arguments: The command's name and its arguments.
-        usage: What to print when the name is missing or unknown.
+        arguments: name of the command and its arguments.
+        usage: text to print when the name is missing or unknown.
 
     Returns:
         The exit code.
@@ -68,10 +68,10 @@ def prepare(*, dev: bool) -> None:
     """Set up what is missing; returns at once when nothing is.
 
     Args:
-        dev: Whether the developers' tools are needed too.
+        dev: whether the developers' tools are needed too.
 
     Raises:
-        SetupProblem: With the paragraph to show and the exit code.
+        SetupProblem: Something is missing or failed; it holds the paragraph to show and the exit code.
     """
     python, moved = usable_python()
     facts = detect(ROOT, os.environ, python)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from burnish_engine.contract.errors import StoppedError
 from burnish_engine.contract.serve.protocol import Canceled, Failure, Message, Piece, Progress
 
-_PROGRESS_S = 0.1  # as often as an eye can follow
+_PROGRESS_S = 0.1  # no eye can follow more
 
 
 class FailedError(Exception):

@@ -22,7 +22,7 @@ from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ class Probe:
     messages: Messages
     text: str
     ids: list[int]
-    reply: Reply | None = None
+    reply: GeneratedReply | None = None
 
 
 @dataclass(frozen=True)

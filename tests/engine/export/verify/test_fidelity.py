@@ -18,7 +18,7 @@ from burnish_engine.export.verify.reference import Probe, Reference, choose_docu
 from burnish_engine.export.verify.report import CheckedFiles, build_report
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.generation.sampling import Reply, ReplyStream
+from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream
 
 from support.export import make_model, rows, source_with, write_16_bit
 
@@ -176,7 +176,7 @@ class Endless:
 
 
 def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
-    ended, endless = Reply("Yes.", True, 2), Reply("and" * 96, False, 96)
+    ended, endless = GeneratedReply("Yes.", True, 2), GeneratedReply("and" * 96, False, 96)
     reply, problems = reply_of(Endless(False), [Probe([], "", [1, 2], ended)])
     assert not reply.stopped
     assert len(problems) == 1
@@ -187,7 +187,7 @@ def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
 
 def test_a_rambling_reply_passes_where_it_would_end_after_the_trained_models():
     model = Endless(True)
-    reply, problems = reply_of(model, [Probe([], "", [1, 2], Reply("Yes.", True, 2, (4, 5)))])
+    reply, problems = reply_of(model, [Probe([], "", [1, 2], GeneratedReply("Yes.", True, 2, (4, 5)))])
     assert not reply.stopped
     assert problems == []
     assert model.read == [1, 2, 4, 5]  # the very tokens, of which a control token would not be in the text

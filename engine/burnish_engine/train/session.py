@@ -267,6 +267,7 @@ class Session:
         early.place(target)
         best, loss = early.best.step or 0, early.best.loss
         self.recorder.emit(BestKept(step=best, loss=loss, at_step=step, stopped_early=early.is_over))
+        self.recorder.update(evaluation_loss=loss)
         return early
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:

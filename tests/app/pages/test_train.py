@@ -11,7 +11,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.runs.charts import Chart
 from burnish_app.window import Window
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import CommandDone, RunStarted
+from burnish_engine.contract.run.events import BestKept, CommandDone, RunStarted
 from burnish_engine.contract.run.state import RunStateFile
 
 
@@ -86,6 +86,12 @@ def test_new_steps_appear_while_it_is_shown(qtbot, page, follow):
     append(run, a_step(241, 600, random.Random(1)).model_copy(update={"seq": 1000, "loss": 0.5}))
     qtbot.waitUntil(lambda: page.figures.step.text == "241")
     assert page.charts.loss.legend_text("raw") == "each step 0.500"
+
+
+def test_the_held_out_loss_is_that_of_the_step_the_run_kept(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["training"])
+    append(run, BestKept(step=120, loss=1.234, at_step=240, stopped_early=True, seq=1000))
+    qtbot.waitUntil(lambda: page.figures.held_out.text == "1.234")
 
 
 def test_each_command_reaches_the_engine(qtbot, page, follow, answers):

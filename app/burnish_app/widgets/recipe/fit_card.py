@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.wording.numbers import count_text, duration_text
@@ -27,7 +27,7 @@ class FitCard(Card):
 
     def __init__(self) -> None:
         super().__init__("What it takes")
-        self.verdict = title("Not known yet.")
+        self.verdict = headline("Not known yet.")
         self._memory = body("", "muted")
         self.body.addWidget(self.verdict)
         self.body.addWidget(self._memory)

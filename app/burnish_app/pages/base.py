@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
@@ -25,6 +25,7 @@ from burnish_engine.contract.serve.protocol import Failure, RunSummary
 
 COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""
+_PASSING_MS = 12_000
 _ALL = 1000  # stretch of the column against that of the margins beside it
 _ASIDE_PX, _ASIDE_FROM_PX = 360, 960  # width of what stands beside the column, and the page's from which it does
 
@@ -69,6 +70,8 @@ class Page(QWidget):
         self.bench = bench
         self._status: StepStatus = "empty"
         self._banner: Banner | None = None
+        self._passing = QTimer(self, singleShot=True, interval=_PASSING_MS)
+        self._passing.timeout.connect(self.clear_banner)
         self.primary: ActionButton | None = None
         self._foot_note = caption("")
         self._foot_others, self._foot_actions = FlowLayout(to_right=True), QHBoxLayout()
@@ -114,6 +117,13 @@ class Page(QWidget):
 
     def hidden(self) -> None:
         """Handle that the page is no longer shown. Pages override it to stop timers."""
+
+    def leave(self) -> None:
+        """Leave the page: a banner that is not about its work goes."""
+        if self._passing.isActive():
+            self._passing.stop()
+            self.clear_banner()
+        self.hidden()
 
     def closing(self) -> None:
         """Handle that the window closes. Pages with threads override it."""
@@ -178,13 +188,27 @@ class Page(QWidget):
         actions: Sequence[BannerAction] = (),
         *,
         close_text: str = "Dismiss",
+        passing: bool = False,
     ) -> Banner:
-        """Show a banner in place of the one shown before. The parameters are those of `Banner`."""
+        """Show a banner in place of the one shown before.
+
+        Args:
+            kind: kind of message.
+            what: sentence that says what happened.
+            remedy: advice on what to do about it; may be empty.
+            actions: (text, slot) of each button.
+            close_text: text of the button that closes the banner.
+            passing: whether the banner goes by itself, after a while or when the page is left, because it is not about
+                the page's work.
+        """
         self.clear_banner()
         banner = Banner(kind, what, remedy, actions, close_text=close_text)
         banner.closed.connect(self._forget_banner)
         self._banner = banner
         self._notices.addWidget(banner)
+        self._passing.stop()
+        if passing:
+            self._passing.start()
         return banner
 
     def failed(self, failure: Failure) -> None:

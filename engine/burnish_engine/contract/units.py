@@ -22,13 +22,14 @@ def memory_size(count: float) -> str:
     return f"{count / _KIB:.0f} KiB" if count >= _KIB else f"{count:.0f} bytes"
 
 
-def file_size(count: float) -> str:
+def file_size(count: float, *, beside: float = 0.0) -> str:
     """Format the size of a file, a download or disk space, such as "87.3 MB", "0.40 GB" or "12.50 GB".
 
     Args:
         count: bytes on a disk.
+        beside: largest size of the list that this one stands in, so that all of it has one unit.
     """
-    if count >= 99.95e6:
+    if max(count, beside) >= 99.95e6 and count >= 5e6:
         return f"{count / 1e9:,.2f} GB"
     if count >= 999_950:
         return f"{count / 1e6:.1f} MB"

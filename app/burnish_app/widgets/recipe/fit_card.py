@@ -51,6 +51,18 @@ class FitCard(Card):
         """Mark the plan as out of date, because the recipe changed."""
         self._state.setText("updating ...")
 
+    def show_invalid(self) -> None:
+        """Take back verdict and figures, because a value of the recipe is invalid and nothing can be predicted."""
+        self._state.setText("")
+        self.verdict.setText("Not known yet.")
+        set_tone(self.verdict, "muted")
+        self._memory.setText("A value of the recipe has to be mended first.")
+        self.bar.show_parts((), 0)
+        for value in (self.time, self.speed, self.steps, self.trained):
+            value.set("–")
+        self.disk.set("–", "")
+        clear(self._messages)
+
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""
         self._state.setText("")

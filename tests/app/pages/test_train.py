@@ -99,9 +99,9 @@ def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
     for action in ("pause", "checkpoint", "suspend", "stop"):
         qtbot.waitUntil(page._buttons[action].isEnabled)
         page._buttons[action].click()
-    qtbot.waitUntil(lambda: len(answers.asked("command")) == 4)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 5)
     asked = answers.asked("command")
-    assert [request["command"] for request in asked] == ["pause", "checkpoint", "suspend", "stop"]
+    assert [request["command"] for request in asked] == ["checkpoint", "pause", "checkpoint", "suspend", "stop"]
     assert {request["run"] for request in asked} == {run.folder}
 
 

@@ -41,6 +41,12 @@ class GrowingColumn(Generic[N]):
         """Return a view of at most the first `length` numbers."""
         return self if length >= self.length else GrowingColumn(self._data, length)
 
+    def without_first(self, count: int) -> GrowingColumn[N]:
+        """Return a copy without the first `count` numbers; this view itself where there is nothing to leave out."""
+        if count <= 0:
+            return self
+        return GrowingColumn(self._data[count : self.length], max(0, self.length - count))
+
     def count_up_to(self, limit: float) -> int:
         """Count the numbers that are at most `limit`. The numbers must rise."""
         return bisect_right(self._data, limit, 0, self.length)

@@ -121,7 +121,7 @@ def merge_old(lines: Sequence[HardwareLine], most_bytes: int, fine_s: float = FI
     """
     newest = max((line.t for line in lines), default=0.0)
     while True:
-        old = [line for line in lines if line.t < newest - fine_s]
+        old = [line for line in lines if line.t <= newest - fine_s]
         kept: list[HardwareLine] = list(lines[len(old) :])
         users = [line for line in old if isinstance(line, MemoryUsers)][-1:]
         merged: list[HardwareLine] = [line for line in old if not isinstance(line, MemoryUsers)]

@@ -238,7 +238,8 @@ def read_history(path: Path) -> HardwareHistory:
 
 
 def _of(history: HardwareHistory, index: int) -> GpuHistory:
-    return history.gpus.get(index) or GpuHistory(SampledGpu(index=index))
+    known = history.gpus.get(index)
+    return GpuHistory(SampledGpu(index=index)) if known is None else known
 
 
 def _sample(history: HardwareHistory, sample: HardwareSample) -> HardwareHistory:

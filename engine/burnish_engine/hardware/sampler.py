@@ -37,7 +37,11 @@ class OwnUse(Protocol):
     """Tells which use of the hardware is Burnish's own."""
 
     def pids(self) -> Collection[int]:
-        """Return the ids of Burnish's processes."""
+        """Return the ids of the processes whose system memory is counted."""
+        ...
+
+    def owns(self, pid: int) -> bool:
+        """Whether a process that holds GPU memory is Burnish's."""
         ...
 
     def held_bytes(self, gpu: GpuFacts) -> int | None:
@@ -55,6 +59,10 @@ class OwnProcess:
     def pids(self) -> Collection[int]:
         """Return the id of this process."""
         return (os.getpid(),)
+
+    def owns(self, pid: int) -> bool:
+        """Whether it is this process."""
+        return pid == os.getpid()
 
     def held_bytes(self, gpu: GpuFacts) -> int | None:
         """Return None: only the driver's list is asked."""
@@ -120,7 +128,7 @@ class HardwareSampler:
         gpus, holders = [], []
         for gpu in self._gpus:
             held = self._own.held_bytes(gpu.facts)
-            found = gpu.holders(self._name, pids, held)
+            found = gpu.holders(self._name, self._own.owns, held)
             holders.append(GpuHolders(index=gpu.facts.index, holders=found))
             gpus.append(self._complete(gpu, gpu.sample(seconds), held, found, total - free))
         sample = HardwareSample(

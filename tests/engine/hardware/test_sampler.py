@@ -147,6 +147,9 @@ class Own:
     def pids(self):
         return [4]
 
+    def owns(self, pid):
+        return pid == 4
+
     def held_bytes(self, gpu):
         return self.held
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final
 
 from burnish_engine.contract.facts.hardware import GpuSample, MemoryHolder, SampledGpu, ThrottleReason
@@ -93,17 +93,17 @@ class GpuSampler:
         )
 
     def holders(
-        self, name_of: Callable[[int], str], ours: Collection[int], held: int | None = None
+        self, name_of: Callable[[int], str], owns: Callable[[int], bool], held: int | None = None
     ) -> list[MemoryHolder]:
         """List the processes that hold memory of the GPU, largest first.
 
         Args:
             name_of: function from a process id to its name; empty where not known.
-            ours: process ids of Burnish.
+            owns: function that says of a process id whether it is Burnish's.
             held: bytes that Burnish holds, where another source tells it.
         """
         found = [
-            MemoryHolder(pid=pid, name=name_of(pid), bytes=count, ours=pid in ours)
+            MemoryHolder(pid=pid, name=name_of(pid), bytes=count, ours=owns(pid))
             for pid, count in read_holders(self._driver, self._handle)
         ][:_MOST_HOLDERS]
         if held and found and not any(holder.ours for holder in found):

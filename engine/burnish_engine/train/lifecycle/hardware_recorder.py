@@ -43,6 +43,10 @@ class RunUse:
         """Return the id of this process."""
         return (os.getpid(),)
 
+    def owns(self, pid: int) -> bool:
+        """Whether it is this process."""
+        return pid == os.getpid()
+
     def held_bytes(self, gpu: GpuFacts) -> int | None:
         """Return the bytes that the run holds of its GPU."""
         measure = self._tally.measure

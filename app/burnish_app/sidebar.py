@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
 from burnish_app.look.theme import BODY_PX, UNIT, colors_of, font
+from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import caption, heading
+from burnish_app.widgets.hardware.strip import HardwareStrip
 from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 
 _WIDTH_PX = 200
 _ROW_PX = 40
+_LEFT = Qt.AlignmentFlag.AlignLeft
 
 
 class StepButton(QAbstractButton):
@@ -113,9 +116,12 @@ class Sidebar(QWidget):
 
     Attributes:
         chosen: signal with the key of the pressed step.
+        remedy: signal without arguments, emitted when the person asks to remedy the alarm.
+        hardware: strip with the newest samples of the hardware.
     """
 
     chosen = Signal(str)
+    remedy = Signal()
 
     def __init__(self, steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
         super().__init__()
@@ -134,10 +140,18 @@ class Sidebar(QWidget):
         for number, (key, name) in enumerate(steps, 1):
             column.addWidget(self._add(key, name, f"Ctrl+{number}"))
         column.addStretch()
+        self.hardware = HardwareStrip()
+        self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self._run_note, self._engine_note):
             note.setContentsMargins(UNIT, 0, UNIT, UNIT)
             note.hide()
             column.addWidget(note)
+        self._alarm.setContentsMargins(UNIT, 0, UNIT, 0)
+        for widget in (self._alarm, self._remedy):
+            widget.hide()
+            column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self._alarm else _LEFT)
+        column.addWidget(self.hardware)
+        column.addSpacing(UNIT // 2)
         last = self._add(*foot)
         last.hide_status()
         column.addWidget(last)
@@ -154,6 +168,24 @@ class Sidebar(QWidget):
         """Set the note about runs; empty: none."""
         self._run_note.setText(text)
         self._run_note.setVisible(bool(text))
+
+    def set_alarm(self, text: str, remedy: str = "") -> None:
+        """Set the alarm about the hardware.
+
+        Args:
+            text: sentence; empty: all is well.
+            remedy: text of the button that remedies it; empty: none.
+        """
+        self._alarm.setText(text)
+        self._alarm.setVisible(bool(text))
+        self._remedy.setText(remedy)
+        self._remedy.setAccessibleName(remedy)
+        self._remedy.setVisible(bool(remedy))
+
+    @property
+    def remedy_button(self) -> QPushButton:
+        """The button that remedies the alarm."""
+        return self._remedy
 
     def set_engine_note(self, text: str) -> None:
         """Set the note about the engine; empty: all is well."""

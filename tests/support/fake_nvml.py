@@ -1,5 +1,7 @@
 """A driver that answers as a test says, and that changes from second to second."""
 
+# ruff: noqa: N802  NVML's names
+
 from types import SimpleNamespace
 
 from burnish_engine.hardware.recording import ReplayedError

@@ -44,11 +44,11 @@ class OwnUse(Protocol):
         """Whether a process that holds GPU memory is Burnish's."""
         ...
 
-    def held_bytes(self, gpu: GpuFacts) -> int | None:
+    def held_bytes(self, gpu: GpuFacts, /) -> int | None:
         """Return the bytes of a GPU that Burnish holds, where the driver's list of processes does not tell it."""
         ...
 
-    def spilled_bytes(self, gpu: GpuFacts) -> int | None:
+    def spilled_bytes(self, gpu: GpuFacts, /) -> int | None:
         """Return the bytes of ours that the driver moved from a full GPU to system memory; None where not known."""
         ...
 
@@ -64,10 +64,10 @@ class OwnProcess:
         """Whether it is this process."""
         return pid == os.getpid()
 
-    def held_bytes(self, gpu: GpuFacts) -> int | None:
+    def held_bytes(self, gpu: GpuFacts, /) -> int | None:
         """Return None: only the driver's list is asked."""
 
-    def spilled_bytes(self, gpu: GpuFacts) -> int | None:
+    def spilled_bytes(self, gpu: GpuFacts, /) -> int | None:
         """Return None: it is not known."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
@@ -80,8 +81,8 @@ class StudioUse:
         return self._ours[pid]
 
     def held_bytes(self, gpu: GpuFacts) -> int | None:
-        """Return what live runs recorded, where the driver lists the process ids of a container's host."""
-        if not self._in_container:
+        """Return what live runs recorded, where the driver's list does not tell: in containers and under Windows."""
+        if not self._in_container and sys.platform != "win32":
             return None
         held = [count for run in self._runs if (count := _recorded(RunPaths(run).hardware, gpu.index)) is not None]
         return sum(held) if held else None

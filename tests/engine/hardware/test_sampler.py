@@ -41,7 +41,7 @@ def sampler_of(nvml, clock, *, own=None, only=None, count=None, **facts):
 
 
 def sample_of(sampler):
-    return [line for line in sampler.sample() if isinstance(line, HardwareSample)][0]
+    return next(line for line in sampler.sample() if isinstance(line, HardwareSample))
 
 
 def test_a_sample_has_what_the_driver_tells():
@@ -198,7 +198,7 @@ def test_closing_lets_go_of_the_driver():
 
 def test_a_driver_that_does_not_start_is_a_problem_and_no_failure():
     class Broken(FakeNvml):
-        def nvmlInit(self):
+        def nvmlInit(self):  # noqa: N802
             raise OSError("libnvidia-ml.so.1")
 
     sampler = sampler_of(Broken(dict(FULL)), Clock())
@@ -209,6 +209,7 @@ def test_a_driver_that_does_not_start_is_a_problem_and_no_failure():
 def test_facts_that_a_chart_needs_stand_in_the_first_line():
     start = sampler_of(FakeNvml(dict(FULL)), Clock(), best_clock_mhz=2520).start()
     assert (start.gpus[0].power_limit_w, start.gpus[0].best_clock_mhz) == (450.0, 2520)
-    assert start.gpus[0].memory_total_bytes == GpuFacts.model_validate(
-        {"index": 0, "name": "", "vram_total_bytes": 24 * GIB}
-    ).vram_total_bytes
+    assert (
+        start.gpus[0].memory_total_bytes
+        == GpuFacts.model_validate({"index": 0, "name": "", "vram_total_bytes": 24 * GIB}).vram_total_bytes
+    )

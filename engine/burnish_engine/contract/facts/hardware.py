@@ -93,14 +93,14 @@ class GpuSample(_Line):
 
 
 class HardwareSample(_Line):
-    """What the hardware did in one interval. Older samples are merged: means, but the largest memory and temperature."""
+    """What the hardware did in one interval. Old samples are merged: means, but the largest memory and temperature."""
 
     type: Literal["sample"] = "sample"
     t: float = Field(description="End of the interval, seconds since the epoch.")
     seconds: float = Field(description="Length of the interval.")
     cpu: float | None = Field(default=None, description="Load of all processor cores, 0 to 1.")
     ram_used_bytes: int | None = Field(default=None, description="System memory in use, by all processes.")
-    process_bytes: int | None = Field(default=None, description="System memory of the run's process, or of all of ours.")
+    process_bytes: int | None = Field(default=None, description="System memory of the run, or of all of ours.")
     gpus: list[GpuSample] = []
 
 

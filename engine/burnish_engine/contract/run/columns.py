@@ -27,6 +27,11 @@ class GrowingColumn(Generic[N]):
         """The newest number; None if the column is empty."""
         return self._data[self.length - 1] if self.length else None
 
+    @property
+    def first(self) -> N | None:
+        """The oldest number; None if the column is empty."""
+        return self._data[0] if self.length else None
+
     def values(self) -> array[N]:
         """Return a copy of the numbers; numpy reads it without another copy."""
         return self._data[: self.length]

@@ -29,6 +29,7 @@ from burnish_engine.contract.facts.hardware import (
 from burnish_engine.contract.run.columns import GrowingColumn, numbers
 
 _CHUNK_BYTES = 2**20
+_WORKING = 0.3  # load from which a card has its connection at full speed
 _COLUMNS = (
     "used_bytes",
     "ours_bytes",
@@ -57,6 +58,8 @@ class GpuHistory:
         throttled: share of each interval in which clocks were held down for another reason than idleness.
         last: newest sample; None before the first.
         holders: processes that hold its memory now, largest first.
+        pcie_under_load: newest (generation, lanes) of the connection to the host while the GPU worked, since idle cards
+            slow theirs down; None before that.
         energy_j: energy taken, joules: power times time over all samples.
         throttle_s: seconds for each reason of lower clocks, over all samples.
     """
@@ -78,6 +81,7 @@ class GpuHistory:
     throttled: GrowingColumn[float] = field(default_factory=numbers)
     last: GpuSample | None = None
     holders: tuple[MemoryHolder, ...] = ()
+    pcie_under_load: tuple[int, int] | None = None
     energy_j: float = 0.0
     throttle_s: Mapping[ThrottleReason, float] = field(default_factory=dict)
 
@@ -95,10 +99,11 @@ class GpuHistory:
         held = sum(share for reason, share in sample.throttle.items() if reason != "idle")
         throttle_s = self.throttle_s
         if sample.throttle:
-            more = {
-                reason: throttle_s.get(reason, 0.0) + share * seconds for reason, share in sample.throttle.items()
-            }
+            more = {reason: throttle_s.get(reason, 0.0) + share * seconds for reason, share in sample.throttle.items()}
             throttle_s = {**throttle_s, **more}
+        pcie = self.pcie_under_load
+        if (sample.load or 0.0) >= _WORKING and sample.pcie_generation and sample.pcie_width:
+            pcie = sample.pcie_generation, sample.pcie_width
         columns = {name: getattr(self, name).append(_number(getattr(sample, name))) for name in _COLUMNS}
         return replace(
             self,
@@ -107,6 +112,7 @@ class GpuHistory:
             seconds=self.seconds.append(seconds),
             throttled=self.throttled.append(min(held, 1.0)),
             last=sample,
+            pcie_under_load=pcie,
             energy_j=self.energy_j + (sample.power_w or 0.0) * seconds,
             throttle_s=throttle_s,
         )

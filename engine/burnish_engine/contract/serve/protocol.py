@@ -395,7 +395,9 @@ class Canceled(_Line):
     id: str
 
 
-Message = Annotated[Hello | Progress | Piece | HardwareReading | Result | Failure | Canceled, Field(discriminator="type")]
+Message = Annotated[
+    Hello | Progress | Piece | HardwareReading | Result | Failure | Canceled, Field(discriminator="type")
+]
 """Union of all messages of the server."""
 
 RunSummary.model_rebuild()

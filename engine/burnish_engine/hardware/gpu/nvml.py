@@ -165,9 +165,7 @@ def _display(driver: Driver, handle: Any) -> bool | None:
 
 
 def _users(driver: Driver, handle: Any, process_name: Callable[[int], str]) -> list[MemoryUser]:
-    return [
-        MemoryUser(pid=pid, name=process_name(pid), bytes=count) for pid, count in read_holders(driver, handle)
-    ]
+    return [MemoryUser(pid=pid, name=process_name(pid), bytes=count) for pid, count in read_holders(driver, handle)]
 
 
 def _processes(driver: Driver, handle: Any) -> Iterator[tuple[int, int | None]]:

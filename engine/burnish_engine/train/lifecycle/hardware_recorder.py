@@ -47,7 +47,7 @@ class RunUse:
         """Whether it is this process."""
         return pid == os.getpid()
 
-    def held_bytes(self, gpu: GpuFacts) -> int | None:
+    def held_bytes(self, _gpu: GpuFacts) -> int | None:
         """Return the bytes that the run holds of its GPU."""
         measure = self._tally.measure
         if measure is None:
@@ -59,7 +59,7 @@ class RunUse:
         self._asked += 1
         return self._held
 
-    def spilled_bytes(self, gpu: GpuFacts) -> int | None:
+    def spilled_bytes(self, _gpu: GpuFacts) -> int | None:
         """Return the bytes of the run in system memory, as Windows counted them a moment ago."""
         return self._spilled
 

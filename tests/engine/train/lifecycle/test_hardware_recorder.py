@@ -102,8 +102,9 @@ def test_a_driver_that_hangs_does_not_hold_up_the_end_of_the_run(tmp_path, monke
             release.wait()
             return []
 
-    with recorded_hardware(RunPaths(tmp_path), CPU, Tally(), lambda only, own: Hangs(only, own=own,
-                                                                                     machine=cpu_machine())):
+    with recorded_hardware(
+        RunPaths(tmp_path), CPU, Tally(), lambda only, own: Hangs(only, own=own, machine=cpu_machine())
+    ):
         assert inside.wait(30)
     assert not release.is_set()
     release.set()

@@ -149,9 +149,9 @@ def test_a_smaller_plan_that_was_asked_for_changes_no_number(made, smaller, engi
     assert [event.accepted for event in of_kind(paths, CommandDone)] == [True, plans == 2]
     assert not any("Memory ran out" in message for message in smaller_plans(paths))
     plan = checkpoints.read_position(newest_of(paths)).plan
-    assert plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {
-        "attention"
-    }
+    assert (
+        plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {"attention"}
+    )
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from PySide6.QtGui import (
     QDropEvent,
     QGuiApplication,
     QKeySequence,
+    QResizeEvent,
     QShortcut,
 )
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea, QStackedWidget, QWidget
@@ -22,6 +23,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.runs_poller import RunsPoller
 from burnish_app.focus_order import focus_after
+from burnish_app.hardware_watch import HardwareWatch
 from burnish_app.look.icons import icon
 from burnish_app.look.theme import Theme
 from burnish_app.pages.base import Page
@@ -116,6 +118,7 @@ class Window(QMainWindow):
         line.addWidget(self._stack, 1)
         self.setCentralWidget(middle)
         self._drop_overlay = DropOverlay(self)
+        self.hardware = HardwareWatch(client, self.sidebar, middle)
         self._make_shortcuts()
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
@@ -147,6 +150,7 @@ class Window(QMainWindow):
         """Start the engine, the polling of runs and the imports, after the window is shown so that it shows sooner."""
         self.client.start()
         self._runs_poller.start()
+        self.hardware.set_seen(not self.isMinimized())
         Thread(target=self._import_pages, name="import-pages", daemon=True).start()
 
     def page(self, key: str) -> Page:
@@ -240,12 +244,20 @@ class Window(QMainWindow):
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self.setWindowIcon(icon("burnish", self.theme.colors.accent, 64))
+        elif event.type() == QEvent.Type.WindowStateChange and self.client.pid is not None:
+            self.hardware.set_seen(not self.isMinimized())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the panel of the hardware in its place."""
+        super().resizeEvent(event)
+        self.hardware.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Save preferences and workbench and end the server; runs continue."""
         self.preferences.geometry = self.saveGeometry()
         self.bench.save()
         self._runs_poller.stop()
+        self.hardware.monitor.stop()
         self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
@@ -301,6 +313,7 @@ class Window(QMainWindow):
         self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
+        self.hardware.runs_changed(runs)
         activities = activities_of(runs)
         self.sidebar.show_activities(activities)
         self.sidebar.set_run_note(_GOES_ON if activities else "")

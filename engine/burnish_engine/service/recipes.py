@@ -9,7 +9,6 @@ from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe, resolve_paths
 
-
 _RENDERING = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 """Files of a model's folder that decide what its rows become."""
 

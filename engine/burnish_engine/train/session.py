@@ -149,7 +149,12 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         inbox = CommandInbox(
-            self.control, self.recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self.stopping
+            self.control,
+            self.recorder,
+            checkpoint=self._checkpoint,
+            sample=self._samples,
+            smaller_plan=lambda: self.engine.shrink(),  # noqa: PLW0108  it may be another engine
+            stopping=self.stopping,
         )
         with inbox.signals():
             self.guard.begin(self.engine.apply, self.tally.step)

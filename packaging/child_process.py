@@ -63,7 +63,7 @@ def run_logged(command: Sequence[str], log: Path, env: Mapping[str, str], doing:
                     except subprocess.TimeoutExpired:
                         say(f"    still {doing}, {time.monotonic() - started:.0f} s")
             except KeyboardInterrupt:
-                _end(child)
+                end(child)
                 raise
 
 
@@ -110,7 +110,8 @@ def run_attached(command: Sequence[str], env: Mapping[str, str], cwd: Path | Non
                 continue
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a program politely, and by force where it does not listen."""
     child.terminate()
     try:
         child.wait(_GRACE_S)

@@ -22,7 +22,6 @@ from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSec
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.wrapper import Wrapper
-from burnish_engine.runs.held_out import reported_loss
 from burnish_engine.runs.jobs.export_job import ExportReporter
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
 
@@ -206,10 +205,8 @@ def _export_files(
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.model_card import write_card
     from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
-    from burnish_engine.export.run_rows import export_rows
-    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.report import read_report
-    from burnish_engine.export.weights.nf4_merge import rounded_names
 
     source, adapter = trained_model(paths, recipe)
     rows = export_rows(paths, recipe, source)
@@ -218,15 +215,7 @@ def _export_files(
     base, without_base = (None, "") if adapter else base_of_whole(recipe)
     if without_base:
         bar.say(f"note: {without_base}")
-    options = ReferenceOptions(
-        supervised=rows.supervised,
-        base=base,
-        training=rows.training if importance else (),
-        tokens=recipe.export.importance_tokens,
-        in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
-        onto_rounded=recipe.export.merge_onto == "dequantized",
-        reported=reported_loss(paths),
-    )
+    options = reference_options(paths, recipe, source, rows, base=base, importance=importance)
     try:
         report = export_gguf(
             source,

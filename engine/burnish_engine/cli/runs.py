@@ -138,6 +138,12 @@ def sample(run: RunArgument) -> int:
     return _command(run, "sample")
 
 
+@app.command("smaller-plan")
+def smaller_plan(run: RunArgument) -> int:
+    """Go on with less memory: the next smaller memory plan, slower, with the same numbers."""
+    return _command(run, "smaller_plan")
+
+
 @app.command()
 def resume(
     run: RunArgument,

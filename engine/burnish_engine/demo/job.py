@@ -195,8 +195,7 @@ def _torch_replies(
 
 def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
     from burnish_engine.export.job import export_gguf
-    from burnish_engine.export.run_rows import export_rows
-    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.models.device.device import choose_device
 
     recipe = read_recipe(paths)
@@ -209,11 +208,7 @@ def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progre
         recipe.export.quants,
         held_out=rows.held_out,
         probe_chats=rows.chats[:3],
-        options=ReferenceOptions(
-            supervised=rows.supervised,
-            training=rows.training if recipe.export.importance else (),
-            tokens=recipe.export.importance_tokens,
-        ),
+        options=reference_options(paths, recipe, source, rows, importance=recipe.export.importance),
         progress=progress,
         device=choose_device(recipe.devices),
     )
@@ -248,8 +243,8 @@ def _report(
 ) -> DemoReport:
     assert run.started is not None
     assert run.data is not None
-    steps, held_out = run.steps, run.evaluations.loss.values()
-    before, after = held_out[0], held_out[-1]
+    assert run.result is not None
+    steps, before, after = run.steps, run.evaluations.loss.values()[0], run.result[1]
     tokens = sum(steps.tokens.values())
     counts = {model: score.count(entries) for model, entries in _as_json(replies).items()}
     quants = {quant: counts[quant] for quant in counts if quant not in ("base", "tuned")}
@@ -265,7 +260,7 @@ def _report(
         steps=len(steps),
         trained_tokens=tokens,
         tokens_per_s=tokens / sum(steps.step_s.values()),
-        peak_memory_bytes=max(steps.held_bytes.values()),
+        peak_memory_bytes=run.highest_bytes,
         losses=list(zip(steps.step.values(), steps.loss.values(), strict=True)),
         held_out_loss_base=before,
         held_out_loss_tuned=after,

@@ -149,7 +149,12 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         inbox = CommandInbox(
-            self.control, self.recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self.stopping
+            self.control,
+            self.recorder,
+            checkpoint=self._checkpoint,
+            sample=self._samples,
+            smaller_plan=lambda: self.engine.shrink(),  # noqa: PLW0108  it may be another engine
+            stopping=self.stopping,
         )
         with inbox.signals():
             self.guard.begin(self.engine.apply, self.tally.step)
@@ -267,6 +272,7 @@ class Session:
         early.place(target)
         best, loss = early.best.step or 0, early.best.loss
         self.recorder.emit(BestKept(step=best, loss=loss, at_step=step, stopped_early=early.is_over))
+        self.recorder.update(evaluation_loss=loss)
         return early
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, ParallelSettings
+from burnish_engine.contract.facts.machine import EdgeFacts, GpuFacts, LinkKind, MachineFacts, ParallelSettings
 from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
-from burnish_engine.hardware.gpu.topology import Edge, LinkKind, false_p2p, topology
+from burnish_engine.hardware.gpu.topology import false_p2p, topology
 
 TYPICAL_ADAPTER_BYTES: Final = 168_000_000
 """fp32 gradients of a rank-16 adapter on all seven projections of an 8B model: 42 million parameters."""
@@ -162,7 +162,7 @@ def _data_parallel(
     )
 
 
-def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edge) -> float:
+def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFacts) -> float:
     """The rate of an all-reduce, bytes of the buffer / time: measured with these GPUs, else that of a ring."""
     if machine.all_reduce_gb_s and len(group) == len(machine.gpus):
         return machine.all_reduce_gb_s
@@ -170,7 +170,7 @@ def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edg
     return edge.gb_s * count / (2 * (count - 1))
 
 
-def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edge) -> tuple[dict[str, str], list[str]]:
+def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFacts) -> tuple[dict[str, str], list[str]]:
     """Choose NCCL's environment variables, with the reasons."""
     if false_p2p(machine, group):
         reason = (
@@ -189,7 +189,7 @@ def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edge) -
     return {}, []
 
 
-def _link_reason(machine: MachineFacts, edge: Edge) -> str:
+def _link_reason(machine: MachineFacts, edge: EdgeFacts) -> str:
     rate = f"{edge.gb_s:.1f} GB/s {'measured' if edge.measured else 'expected'}"
     link = next((link for link in machine.links if (link.first, link.second) == (edge.first, edge.second)), None)
     if edge.kind == "nvlink" and link:
@@ -200,7 +200,7 @@ def _link_reason(machine: MachineFacts, edge: Edge) -> str:
     return f"They cannot read each other's memory{problem}, so gradients go through host memory: {rate}."
 
 
-def _difference(machine: MachineFacts, edge: Edge, rate: float, group: Sequence[GpuFacts]) -> list[str]:
+def _difference(machine: MachineFacts, edge: EdgeFacts, rate: float, group: Sequence[GpuFacts]) -> list[str]:
     if not edge.measured:
         return []
     words = []

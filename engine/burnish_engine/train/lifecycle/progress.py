@@ -42,7 +42,7 @@ class StepRecorder:
             name: name of the engine.
             locked: function that returns the engine's bytes of page-locked host memory.
         """
-        self._measure.engine = name
+        self._measure.engine, self._measure.locked = name, locked
         self._spill = SpillWatch(self._device, locked=locked)
 
     def step(self, result: StepResult, micro_batches: int) -> None:

@@ -194,12 +194,19 @@ def test_a_rambling_reply_passes_where_it_would_end_after_the_trained_models():
 
 
 @pytest.mark.parametrize(
-    ("reported", "words"),
-    [(None, []), ((2.0001, 40), []), ((1.9, 40), ["1.900", "40", "first 7"]), ((1.9, 7), ["1.900", "fp32"])],
+    ("reported", "known", "words"),
+    [
+        (None, True, []),
+        ((2.0001, 40), True, []),
+        ((1.9, 40), True, ["1.900", "40", "7 tokens"]),
+        ((1.9, 5), True, ["1.900", "7 tokens"]),
+        ((1.9, 7), True, ["1.900", "fp32"]),
+        ((1.9, 7), False, ["1.900", "7 tokens", "cannot be read again"]),
+    ],
 )
-def test_a_second_held_out_loss_says_why_it_is_another(reported, words):
+def test_a_second_held_out_loss_says_why_it_is_another(reported, known, words):
     supervised = [np.array([True] * 4), np.array([False, True, True, True, True])]
-    reference = Reference([], [], [], [], supervised, tuned_loss=2.0, reported=reported)
+    reference = Reference([], [], [], [], supervised, tuned_loss=2.0, reported=reported, flags_known=known)
     told = build_report(
         ModelSource(Path("base"), "base", {}, None), "llama", "", CheckedFiles([], 0, [], None), reference
     ).notes

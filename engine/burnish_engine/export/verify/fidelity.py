@@ -185,16 +185,6 @@ class ReferenceComparison:
         return KlStatistics(len(all_kl), mean, p99, self._same / len(all_kl), self._loss.mean)
 
 
-def kl_divergence(log_probs: npt.NDArray[np.float32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Compute KL(p || q) of each row, nats.
-
-    Args:
-        log_probs: log p [T, V].
-        logits: unnormalized log q [T, V].
-    """
-    return token_kl(log_probs, log_softmax(logits))
-
-
 def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Compute log-probabilities of each row, fp64.
 

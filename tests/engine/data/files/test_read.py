@@ -4,16 +4,17 @@ import os
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
-from burnish_engine.data.files.read import read_table
+
+from support.tables import read_rows
 
 
 def rows_of(path):
-    return [(row.number, row.values) for row in read_table(path)]
+    return [(row.number, row.values) for row in read_rows(path)]
 
 
 def refusal(path):
     with pytest.raises(DataError) as caught:
-        for _ in read_table(path):
+        for _ in read_rows(path):
             pass
     assert caught.value.exit_code is ExitCode.DATA == 11
     assert caught.value.remedy

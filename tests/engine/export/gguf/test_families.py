@@ -13,12 +13,11 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.verify.fidelity import kl_divergence
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import edit_json, torch_log_probs, tuned_model, write_16_bit
+from support.export import edit_json, kl_divergence, torch_log_probs, tuned_model, write_16_bit
 from support.small_families import ORIGINAL_CONTEXT, PUBLISHED, WINDOW, make_small
 
 SHORT, LONG = 200, 300

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.export.base.losses import token_kl
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.quantize.quantize import quantize, read_back
 from burnish_engine.export.verify import reference as reference_module
-from burnish_engine.export.verify.fidelity import KlStatistics, check_file, judge, kl_divergence, probe_texts, reply_of
+from burnish_engine.export.verify.fidelity import KlStatistics, check_file, judge, log_softmax, probe_texts, reply_of
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS, PROBE_STRINGS
 from burnish_engine.export.verify.reference import Probe, Reference, choose_documents, compute_reference, render_probes
 from burnish_engine.export.verify.report import CheckedFiles, build_report
@@ -235,23 +236,26 @@ def test_kl_is_torchs():
     torch.manual_seed(0)
     p, q = torch.randn(5, 40), torch.randn(5, 40)
     wanted = torch.nn.functional.kl_div(q.log_softmax(-1), p.log_softmax(-1), log_target=True, reduction="none").sum(-1)
-    np.testing.assert_allclose(kl_divergence(p.log_softmax(-1).numpy(), q.numpy()), wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(token_kl(p.log_softmax(-1).numpy(), log_softmax(q.numpy())), wanted.numpy(), rtol=1e-5)
 
 
 def test_documents_stay_within_their_bounds(monkeypatch):
     held_out = [list(range(700)), [1], list(range(2000)), list(range(900))]
-    documents = choose_documents(held_out, [], 1000)
-    assert [len(document) for document in documents] == [700, 1024, 276]
-    assert sum(map(len, choose_documents(held_out, [], 1000, context=100))) == 300
+
+    def lengths(**options):
+        return [len(ids) for ids, _ in choose_documents(held_out, [], [], 1000, **options)]
+
+    assert lengths() == [700, 1024, 276]
+    assert sum(lengths(context=100)) == 300
     monkeypatch.setattr(reference_module, "MOST_BYTES", 4 * 1000 * 500)
-    assert sum(map(len, choose_documents(held_out, [], 1000))) == 500
+    assert sum(lengths()) == 500
     with pytest.raises(UsageError, match="no held-out rows"):
-        choose_documents([], [], 1000)
+        choose_documents([], [], [], 1000)
 
 
 def test_chats_stand_in_for_missing_rows(wide):
     probes = render_probes(load_tokenizer(wide), PROBE_CHATS)
-    assert choose_documents([], probes, 1000) == [probe.ids for probe in probes]
+    assert [ids for ids, _ in choose_documents([], [], probes, 1000)] == [probe.ids for probe in probes]
 
 
 def test_there_are_five_hundred_different_composed_strings():

@@ -177,7 +177,7 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status, 
 def test_stop_now_saves_nothing_new(made):
     paths = made(max_steps=7)
     outcome = run_training(paths, listener=commanding(paths, 5, "stop_now"))
-    assert outcome.message == "Stopped at once as asked; the last checkpoint (step 3) is kept."
+    assert "the last checkpoint (step 3) is kept" in outcome.message
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3]
     assert not paths.adapter.exists()
     assert run_training(paths).exit_code == ExitCode.DONE
@@ -187,7 +187,7 @@ def test_stop_now_saves_nothing_new(made):
 def test_stop_now_before_the_first_checkpoint_says_that_nothing_is_kept(made):
     paths = made(max_steps=12)
     outcome = run_training(paths, listener=commanding(paths, 2, "stop_now"))
-    assert outcome.message == "Stopped at once as asked; there was no checkpoint yet, so nothing is kept."
+    assert "nothing is kept" in outcome.message
 
 
 def test_commands_are_acknowledged_and_carried_out(made):

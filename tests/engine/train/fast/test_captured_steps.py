@@ -38,10 +38,8 @@ def test_a_failed_capture_is_told_once_and_training_goes_on(adapted_llama, monke
     monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda _pool, _device: nullcontext())
     results, param = train(trained, [PASSES[0]] * 4)
     assert tries == [64]  # at the second pass of this bucket, and never again
-    assert trained.problem == (
-        "CUDA graphs could not be captured (CUDA error: operation not permitted when stream is capturing); training "
-        "goes on without them, more slowly."
-    )
+    assert "(CUDA error: operation not permitted when stream is capturing)" in trained.problem
+    assert "Compile with" not in trained.problem
     eager, other = train(trainer(*adapted_llama[:2]), [PASSES[0]] * 4)
     assert [result.loss for result in results] == [result.loss for result in eager]
     assert torch.equal(param, other)

@@ -63,12 +63,11 @@ _INTRODUCTION = f"""# The protocol of `burnish serve`
 
 Made by `burnish serve --protocol`. Version {PROTOCOL_VERSION}.
 
-A client starts `burnish serve` and talks to it over standard input and output: one JSON object a line, UTF-8, at most
-{MAX_LINE_BYTES // 2**20} MiB
-a line. Each request has an `id` of the client's choice and a `method`; every answer carries that id. Any number of
-requests may be open; answers come in any order. A request ends with exactly one `result`, `failure` or `canceled`.
-A line that is no request is answered by a `failure` with an empty id, and nothing else happens. NaN and infinity travel
-as strings.
+A client starts `burnish serve` and talks to it over standard input and output: one JSON object a line, UTF-8, no line
+longer than {MAX_LINE_BYTES // 2**20} MiB. Each request has an `id` of the client's choice and a `method`; every answer
+carries that id. Any number of requests may be open; answers come in any order. A request ends with exactly one
+`result`, `failure` or `canceled`. A line that is no request is answered by a `failure` with an empty id, and nothing
+else happens. NaN and infinity travel as strings.
 
 The server ends when its standard input closes. Runs and exports go on: they are processes of their own, and their
 folders say how far they are. Only the protocol is written to standard output; logs go to standard error.

@@ -34,9 +34,9 @@ def zoom_in(link, frame):
 
 
 def pan(link, frame):
-    """Move the range by a hundredth of its width, there and back."""
+    """Move the range by a little, there and back."""
     low, high = link.range()
-    link.pan_by((high - low) / 100 * (1 if frame % FRAMES < FRAMES / 2 else -1))
+    link.pan_by((high - low) / 600 * (1 if frame % FRAMES < FRAMES / 2 else -1))
 
 
 def zoom_out(link, frame):

@@ -25,7 +25,7 @@ from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease
-from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
+from burnish_engine.runs.store import StoredRun, list_runs, open_run, summarize
 
 app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
 
@@ -138,6 +138,12 @@ def sample(run: RunArgument) -> int:
     return _command(run, "sample")
 
 
+@app.command("smaller-plan")
+def smaller_plan(run: RunArgument) -> int:
+    """Go on with less memory: the next smaller memory plan, slower, with the same numbers."""
+    return _command(run, "smaller_plan")
+
+
 @app.command()
 def resume(
     run: RunArgument,
@@ -215,7 +221,7 @@ def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
         return None, str(error)
 
 
-def _as_dict(summary: RunSummary) -> dict[str, object]:
+def _as_dict(summary: StoredRun) -> dict[str, object]:
     return {
         **summary.state.model_dump(mode="json"),
         "standing": summary.status,

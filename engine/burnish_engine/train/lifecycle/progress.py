@@ -20,7 +20,7 @@ _ETA_STEPS = 20  # the step time is averaged over this many steps to predict the
 _STATE_EVERY_S = 0.5
 
 
-class Progress:
+class StepRecorder:
     """Records finished steps.
 
     Args:
@@ -42,7 +42,7 @@ class Progress:
             name: name of the engine.
             locked: function that returns the engine's bytes of page-locked host memory.
         """
-        self._measure.engine = name
+        self._measure.engine, self._measure.locked = name, locked
         self._spill = SpillWatch(self._device, locked=locked)
 
     def step(self, result: StepResult, micro_batches: int) -> None:

@@ -135,7 +135,7 @@ def train(studio, window):
 
 def points(chart, line):
     """How many points a chart was given."""
-    return len(chart.curve(line))
+    return len(chart.content.curve(line))
 
 
 def compare(studio, window):

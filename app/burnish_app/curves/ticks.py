@@ -13,6 +13,7 @@ TickText = Callable[[float, int], str]
 """Function that formats a tick's value with a number of decimals."""
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+_CLOSE = 0.85  # share of the wanted distance that ticks may have, so that a little more room does not halve them
 _TIMES_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _LOG_STEPS: tuple[tuple[float, ...], ...] = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
 
@@ -23,19 +24,19 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def linear_ticks(low: float, high: float, most: int, text: TickText = fixed) -> list[Tick]:
-    """Return at most `most` ticks at multiples of a round number.
+    """Return about `most` ticks at multiples of a round number.
 
     Args:
         low: lower end of the axis.
         high: upper end of the axis.
-        most: largest number of ticks, at least 2.
+        most: number of ticks that there is room for, at least 2.
         text: function that formats a tick.
     """
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return []
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * one for one in _ROUND if power * one >= rough * (1 - 1e-9))
+    step = next(power * one for one in _ROUND if power * one >= rough * _CLOSE)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:  # 2.5, 0.25 and so on
         decimals += 1
@@ -44,12 +45,12 @@ def linear_ticks(low: float, high: float, most: int, text: TickText = fixed) -> 
 
 
 def log_ticks(low: float, high: float, most: int, text: TickText = fixed) -> list[Tick]:
-    """Return at most about `most` ticks of a logarithmic axis, at its round numbers.
+    """Return about `most` ticks of a logarithmic axis, at its round numbers.
 
     Args:
         low: decimal logarithm of the lower end.
         high: decimal logarithm of the upper end.
-        most: largest number of ticks, at least 2.
+        most: number of ticks that there is room for, at least 2.
         text: function that formats a value.
 
     Returns:
@@ -79,11 +80,11 @@ def x_ticks(kind: XKind, low: float, high: float, most: int) -> list[Tick]:
         kind: unit of the axis.
         low: left end.
         high: right end.
-        most: largest number of ticks, at least 2.
+        most: number of ticks that there is room for, at least 2.
     """
     if kind == "time":
         return _time_ticks(low, high, most)
-    shown = linear_ticks(low, high, most, _count if kind == "tokens" else fixed)
+    shown = linear_ticks(low, high, most, _count if kind == "tokens" else lambda value, _decimals: f"{value:,.0f}")
     return [(at, label) for at, label in shown if at >= 0 and (at == round(at))]
 
 
@@ -105,7 +106,7 @@ def _time_ticks(low: float, high: float, most: int) -> list[Tick]:
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return []
     rough = (high - low) / most
-    step = next((one for one in _TIMES_S if one >= rough), math.ceil(rough / 86400) * 86400)
+    step = next((one for one in _TIMES_S if one >= rough * _CLOSE), math.ceil(rough / 86400) * 86400)
     ticks = [at * step for at in range(max(math.ceil(low / step), 0), math.floor(high / step) + 1)]
     hours = bool(ticks) and step >= 60 and ticks[-1] >= 3600
     return [(float(at), time_text(at, 60 if hours else 1)) for at in ticks]

@@ -11,7 +11,7 @@ MEAN_PX, LINE_PX, RAW_PX, CURSOR_PX = 2.2, 1.6, 1.2, 1.0
 """Widths of a smoothed line, a line, the values of each step, and the cursor, device-independent pixels."""
 POINT_PX, DOT_PX, MARK_PX, STAR_PX = 8, 7, 9, 15
 """Diameters of an evaluation's point, of the dots at the cursor, of marks, and of the best evaluation's star."""
-GRID_ALPHA, AREA_ALPHA, SELECTION_ALPHA = 140, 215, 40
+GRID_ALPHA, AREA_ALPHA, SELECTION_ALPHA = 140, 120, 40
 """Opacity of the grid (on the theme's line color), of stacked areas, and of the range being selected, of 255."""
 _RAW_ALPHA = {False: 115, True: 140}  # 45 and 55 %, by whether the theme is dark
 _BAND_ALPHA = {False: 80, True: 95}

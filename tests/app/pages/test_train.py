@@ -178,9 +178,9 @@ def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     notes = page.verdict._notes
     assert "went back to step 100" in notes.itemAt(0).widget().text()
     chart = page.charts.loss
-    qtbot.waitUntil(lambda: chart._plot is not None and not chart._stale)
-    assert 130 in chart._plot._marks["bad"].getData()[0]
-    assert [line.value() for line in chart._plot._rollbacks if line.isVisible()] == [100]
+    qtbot.waitUntil(lambda: chart._drawing is not None and not chart._stale)
+    assert 130 in chart._drawing.plot._marks["bad"].getData()[0]
+    assert [line.value() for line in chart._drawing.plot._rollbacks if line.isVisible()] == [100]
     assert "bad step" in chart.values_text(131)
 
 
@@ -232,7 +232,8 @@ def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme,
         window.bench.set_run(run.folder)
         page.runs_changed([run])
         qtbot.waitUntil(lambda: page.figures.step.text == "20,000")
-        qtbot.waitUntil(lambda: all(chart._plot is not None for chart in page.charts.findChildren(Chart)))
+        shown = [chart for chart in page.charts.findChildren(Chart) if chart.isVisible()]
+        qtbot.waitUntil(lambda: all(chart._drawing is not None for chart in shown))
         qtbot.wait(100)  # they are drawn
         window.close()
 

@@ -7,7 +7,9 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy
 
 from burnish_app.look.chart_style import AREA_ALPHA
-from burnish_app.look.theme import SMALL_PX, colors_of, font
+from burnish_app.look.fonts import scaled
+from burnish_app.look.theme import colors_of, font
+from burnish_app.look.tokens import RING_PX, SMALL_PX, SMALL_RADIUS_PX
 from burnish_app.widgets.charts.lines import ChartLine
 
 _SWATCH_PX, _SHORT_SWATCH_PX, _GAP_PX, _HEIGHT_PX = 20, 14, 6, 22
@@ -28,6 +30,7 @@ class LegendEntry(QAbstractButton):
         self.setCheckable(True)
         self.setChecked(True)
         self.setFont(font(SMALL_PX))
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.set_name(line.label)
@@ -51,7 +54,7 @@ class LegendEntry(QAbstractButton):
     def sizeHint(self) -> QSize:
         """Return the size of swatch and text."""
         width = QFontMetrics(self.font()).horizontalAdvance(self.text())
-        return QSize(self._swatch_px + (_GAP_PX + width if width else 0) + 4, _HEIGHT_PX)
+        return QSize(self._swatch_px + (_GAP_PX + width if width else 0) + 4, scaled(_HEIGHT_PX))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the swatch and the text; both pale while the line is hidden."""
@@ -82,5 +85,5 @@ class LegendEntry(QAbstractButton):
         if self.hasFocus():
             painter.setOpacity(1.0)
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.setPen(QPen(QColor(colors.accent_ink), 2))
-            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 4, 4)
+            painter.setPen(QPen(QColor(colors.focus), RING_PX))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), SMALL_RADIUS_PX, SMALL_RADIUS_PX)

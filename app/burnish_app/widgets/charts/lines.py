@@ -21,7 +21,6 @@ from burnish_app.look.chart_style import (
     chart_pen,
     raw_alpha,
 )
-from burnish_app.look.part_colors import part_color
 from burnish_app.look.theme import Colors, Dash
 from burnish_app.widgets.charts.gestures import MarkItem
 
@@ -41,19 +40,19 @@ class ChartLine:
         series: index of the line's style in `theme.Colors.series`.
         kind: `line`; `raw`, pale, for the values of each step; `mean`, strong, for what is smoothed; `points`, a line
             with a mark at each value; `area`, a part of a stack, filled down to zero; `limit`, a horizontal line.
-        part: name of the memory part whose color the line has instead of a series'; empty: none.
+        ink: name of the theme's color that the line has instead of a series'; empty: none.
     """
 
     label: str
     series: int = 0
     kind: LineKind = "line"
-    part: str = ""
+    ink: str = ""
 
     def color(self, colors: Colors) -> QColor:
         """Return the color of the line."""
         if self.kind == "limit":
             return QColor(colors.text)
-        return QColor(part_color(self.part, dark=colors.dark) if self.part else colors.series[self.series].color)
+        return QColor(getattr(colors, self.ink) if self.ink else colors.series[self.series].color)
 
     def dash(self, colors: Colors) -> Dash:
         """Return the dash of the line. Only a line beside others needs one; raw values and means go together."""
@@ -93,15 +92,17 @@ class DrawnLine:
     Args:
         line: appearance of the line.
         box: view box that the items go into.
+        height: order of drawing; larger ones are drawn later.
     """
 
-    def __init__(self, line: ChartLine, box: Any) -> None:
+    def __init__(self, line: ChartLine, box: Any, height: int) -> None:
         self.line = line
         self._band = pg.PlotCurveItem(antialias=False, connect="pairs")
-        self._curve = pg.PlotCurveItem(antialias=True, connect="finite")
+        self._curve = pg.PlotCurveItem(antialias=line.kind != "area", connect="finite")  # areas would show seams
         self._points = MarkItem(size=POINT_PX, symbol="o", antialias=True) if line.kind == "points" else None
         self.items = [item for item in (self._band, self._curve, self._points) if item is not None]
         for item in self.items:
+            item.setZValue(height)
             box.addItem(item, ignoreBounds=True)
 
     def set_colors(self, colors: Colors) -> None:

@@ -7,6 +7,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy
 
 from burnish_app.look.theme import colors_of
+from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX
 
 _EDGE_PX = 24
 
@@ -22,6 +23,7 @@ class MoreButton(QAbstractButton):
         super().__init__()
         self.setAccessibleName(name)
         self.setToolTip(name)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
@@ -38,11 +40,11 @@ class MoreButton(QAbstractButton):
         area = QRectF(self.rect())
         if self.underMouse() or self.isDown():
             painter.setBrush(QColor(colors.raised))
-            painter.drawRoundedRect(area, 6, 6)
+            painter.drawRoundedRect(area, SMALL_RADIUS_PX, SMALL_RADIUS_PX)
         painter.setBrush(QColor(colors.text if self.underMouse() else colors.muted))
         for away in (-6, 0, 6):
             painter.drawEllipse(QPointF(area.center().x() + away, area.center().y()), 1.7, 1.7)
         if self.hasFocus():
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.setPen(QPen(QColor(colors.accent_ink), 2))
-            painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 6, 6)
+            painter.setPen(QPen(QColor(colors.focus), RING_PX))
+            painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), SMALL_RADIUS_PX, SMALL_RADIUS_PX)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QButtonGroup, QCheckBox, QFrame, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from burnish_app.curves.run_axis import X_KINDS
 from burnish_app.curves.smoothing import WINDOWS
 from burnish_app.look.theme import SMALL_PX, UNIT, font
-from burnish_app.widgets.basic.buttons import quiet, secondary
+from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.charts.chart import Chart
 
-_LATEST = (0, 1000, 100)
+_LATEST = (1000, 100)
 
 
 class ChartOptions(QFrame):
@@ -47,26 +48,30 @@ class ChartOptions(QFrame):
         grid.setHorizontalSpacing(2 * UNIT)
         grid.setVerticalSpacing(UNIT)
         column.addLayout(grid)
-        names = {"step": self.tr("Steps"), "tokens": self.tr("Tokens"), "time": self.tr("Time")}
-        self.axis = _Choice([names[kind] for kind in X_KINDS], X_KINDS.index(link.kind))
-        self.axis.chosen.connect(lambda at: link.set_kind(X_KINDS[at]))
-        _add(grid, self.tr("Axis, all charts"), self.axis)
-        texts = [self.tr("Whole run"), *(self.tr("Last {steps}").format(steps=f"{n:,}") for n in _LATEST[1:])]
-        shown = _LATEST.index(link.latest) if link.latest in _LATEST and (link.latest or not link.zoomed) else -1
-        self.range = _Choice(texts, shown)
-        self.range.chosen.connect(lambda at: link.show_latest(_LATEST[at]))
-        _add(grid, self.tr("Range, all charts"), self.range)
-        self.scale = _Choice([self.tr("Linear"), self.tr("Logarithmic")], int(chart.log))
-        self.scale.chosen.connect(lambda at: chart.set_log(bool(at)))
-        _add(grid, self.tr("Scale"), self.scale)
+        units = {"step": self.tr("Steps"), "tokens": self.tr("Tokens"), "time": self.tr("Time")}
+        self.axis = Segmented(self.tr("Axis, all charts"), [(kind, units[kind]) for kind in X_KINDS])
+        self.axis.choose(link.kind)
+        self.axis.chosen.connect(link.set_kind)
+        ranges = [(str(steps), self.tr("Last {steps}").format(steps=f"{steps:,}")) for steps in _LATEST]
+        self.range = Segmented(self.tr("Range, all charts"), [("0", self.tr("Whole run")), *ranges])
+        self.range.choose(str(link.latest) if link.latest or not link.zoomed else "")
+        self.range.chosen.connect(lambda steps: link.show_latest(int(steps)))
+        scales = [("linear", self.tr("Linear")), ("log", self.tr("Logarithmic"))]
+        self.scale = Segmented(self.tr("Scale"), scales)
+        self.scale.choose("log" if chart.content.log else "linear")
+        self.scale.chosen.connect(lambda scale: chart.set_log(scale == "log"))
+        for choice in (self.axis, self.range, self.scale):
+            _add(grid, choice.accessibleName(), choice)
         self.clip = QCheckBox(self.tr("Leave out the highest 1 % of the values"))
         self.clip.setFont(font(SMALL_PX))
-        self.clip.setChecked(chart.clip)
+        self.clip.setChecked(chart.content.clip)
         self.clip.toggled.connect(chart.set_clip)
         _add(grid, "", self.clip)
-        if chart.smooth:
+        if chart.spec.smooth:
             self._add_smoothing(grid)
         self._add_actions(column)
+        hint = self.tr("Drag or wheel: zoom. Double click: show all. Shift and drag: move. Click: pin values.")
+        column.addWidget(caption(hint))
 
     def open_at(self, corner: QPoint) -> None:
         """Open below a point, with the right edge at it, and within the screen."""
@@ -82,7 +87,7 @@ class ChartOptions(QFrame):
         self.smoothing.setRange(0, len(WINDOWS) - 1)
         self.smoothing.setPageStep(1)
         self.smoothing.setAccessibleName(self.tr("Smoothing"))
-        nearest = min(WINDOWS, key=lambda window: abs(window - self._chart.window))
+        nearest = min(WINDOWS, key=lambda window: abs(window - self._chart.content.window))
         self.smoothing.setValue(WINDOWS.index(nearest))
         self.smoothing_text = caption(self._window_text(nearest))
         self.smoothing_text.setWordWrap(False)
@@ -124,36 +129,6 @@ class ChartOptions(QFrame):
     def _act(self, action: Callable[[], None]) -> None:
         self.close()
         action()
-
-
-class _Choice(QWidget):
-    """A row of buttons of which one is chosen.
-
-    Args:
-        texts: text of each button.
-        chosen_at: index of the chosen one; -1: none.
-
-    Attributes:
-        chosen: signal with the index of the button that was clicked.
-    """
-
-    chosen = Signal(int)
-
-    def __init__(self, texts: Sequence[str], chosen_at: int) -> None:
-        super().__init__()
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(UNIT // 2)
-        self.buttons = QButtonGroup(self)
-        for at, text in enumerate(texts):
-            button = secondary(text)
-            button.setFont(font(SMALL_PX))
-            button.setCheckable(True)
-            button.setChecked(at == chosen_at)
-            self.buttons.addButton(button, at)
-            line.addWidget(button)
-        line.addStretch()
-        self.buttons.idClicked.connect(self.chosen)
 
 
 def _add(grid: QGridLayout, name: str, widget: QWidget) -> None:

@@ -15,6 +15,7 @@ from burnish_app.widgets.charts.link import PIN_NAMES, ChartLink, Reading
 
 _ROW_PX = 22
 _VALUE_PX = 44
+_INDENT = "   "
 _WIDTH_PX = 344
 
 
@@ -55,11 +56,13 @@ class PinnedValues(Card):
         ]
         for chart in link.charts:
             by_pin = [{reading.label: reading for reading in chart.readings(pin)} for pin in link.pins]
-            for label in dict.fromkeys(label for found in by_pin for label in found):
+            for at, label in enumerate(dict.fromkeys(label for found in by_pin for label in found)):
                 found = [readings.get(label) for readings in by_pin]
                 name = label if label == chart.name else f"{chart.name}, {label}"
-                shown.append([name, *(reading.text if reading else "" for reading in found)])
-                plain.append([name, *(_plain(reading) for reading in found)])
+                alone = any(one is not None and one.line.kind == "raw" for one in found)
+                title = f"{_INDENT}{label}" if at else chart.name if alone else name
+                shown.append([title, *(one.text if one else "" for one in found)])
+                plain.append([name, *(_plain(one) for one in found)])
         return head, shown, plain
 
     def copy(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPen
@@ -24,6 +23,7 @@ from burnish_app.widgets.charts.gestures import GestureBox, GestureTarget, MarkI
 from burnish_app.widgets.charts.lines import ChartLine, DrawnLine, Window
 
 _AXIS_WIDTH_PX = 52
+_ABOVE = 100  # order of drawing of marks, pins and cursor: above all lines
 _SYMBOLS: dict[MarkKind, tuple[str, str, int]] = {
     "checkpoint": ("t1", "muted", MARK_PX),
     "best": ("star", "success", STAR_PX),
@@ -42,6 +42,7 @@ class Plot:
 
     Attributes:
         view: widget that shows the plot.
+        viewport: part of the view that the mouse acts on.
         box: view box with the lines.
     """
 
@@ -50,6 +51,7 @@ class Plot:
         self._pg_view.setFrameShape(pg.GraphicsView.Shape.NoFrame)
         self._pg_view.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the chart takes the keys
         self.view: QWidget = self._pg_view
+        self.viewport: QWidget = self._pg_view.viewport()
         grid = pg.GraphicsLayout()
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setSpacing(0)
@@ -62,7 +64,10 @@ class Plot:
         grid.addItem(self._bottom, 1, 1)
         grid.addItem(self._x_name, 1, 0)
         self._set_up_axes()
-        self._lines = {key: DrawnLine(line, self.box) for key, line in lines.items()}
+        self._lines = {  # parts of a stack reach down to zero: the upper ones are drawn first
+            key: DrawnLine(line, self.box, -at if line.kind == "area" else at)
+            for at, (key, line) in enumerate(lines.items(), 1)
+        }
         self._limit = self._infinite(0)
         self._rollbacks: list[Any] = []
         self._pins: list[Any] = []
@@ -115,7 +120,7 @@ class Plot:
         if kind == "rollback":
             self._draw_verticals(self._rollbacks, x)
         else:
-            self._marks[kind].setData(x, y)
+            _set_points(self._marks[kind], x, y)
 
     def draw_pins(self, x: Sequence[float], names: Sequence[str]) -> None:
         """Draw the pins as vertical lines with their names."""
@@ -132,13 +137,15 @@ class Plot:
         self._cursor.setVisible(x is not None)
         if x is not None:
             self._cursor.setPos(x)
-        self._dots.setData(
-            [dot[0] for dot in dots], [dot[1] for dot in dots], brush=[pg.mkBrush(dot[2]) for dot in dots]
-        )
+        self._dots.setVisible(bool(dots))
+        if dots:
+            brushes = [pg.mkBrush(dot[2]) for dot in dots]
+            self._dots.setData([dot[0] for dot in dots], [dot[1] for dot in dots], brush=brushes)
 
     def set_ranges(self, x: tuple[float, float], y: tuple[float, float]) -> None:
         """Show these ranges of the axes, each as (low, high)."""
         self.box.setRange(xRange=x, yRange=y, padding=0)
+        self.box.updateMatrix()  # pyqtgraph would do it while it paints, and then paint everything once more
 
     def set_ticks(self, x: Sequence[Tick], y: Sequence[Tick], x_name: str) -> None:
         """Replace the ticks of both axes and the name of the horizontal one."""
@@ -183,6 +190,7 @@ class Plot:
         line = pg.InfiniteLine(angle=angle, label=label, labelOpts=options if label is not None else None)
         if label is not None:
             line.label.setFont(font(SMALL_PX, bold=True))
+        line.setZValue(_ABOVE)
         self.box.addItem(line, ignoreBounds=True)
         if angle:
             line.hide()
@@ -190,6 +198,7 @@ class Plot:
 
     def _scatter(self, symbol: str, size_px: int) -> Any:
         item = MarkItem(size=size_px, symbol=symbol, antialias=True)
+        item.setZValue(_ABOVE)
         self.box.addItem(item, ignoreBounds=True)
         return item
 
@@ -204,4 +213,8 @@ class Plot:
         self._x_name.setAttr("size", f"{SMALL_PX}px")
 
 
-EMPTY: Numbers = np.empty(0)
+def _set_points(item: Any, x: Numbers, y: Numbers) -> None:
+    """Replace the points of an item; without points it is hidden, so that it costs nothing."""
+    item.setVisible(len(x) > 0)
+    if len(x):
+        item.setData(x, y)

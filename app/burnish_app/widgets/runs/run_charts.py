@@ -7,17 +7,21 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
 
+from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_app.curves.tables import csv_text
-from burnish_app.look.theme import UNIT
+from burnish_app.curves.ticks import TickText
+from burnish_app.look.tokens import GAP_PX
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.charts.chart import Chart
+from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.lines import ChartLine
 from burnish_app.widgets.charts.link import ChartLink
 from burnish_app.widgets.charts.options import ChartOptions
@@ -26,11 +30,13 @@ from burnish_app.widgets.charts.saving import Saver, picture, png_bytes, svg_byt
 from burnish_app.widgets.charts.table_view import TableWindow
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.units import memory_size
 
 _LOSS_PX, _SMALL_PX = (200, 480), (112, 240)
 _MIN_PX = 296  # of a small chart's card; narrower ones go below
 _GIB = 2**30
+_NO_SAMPLES = HardwareHistory()
 _BESIDE_PX = 420  # of a page's height that is not drawn on: headline, figures, margins, the charts' own headings
 _LOSS_SHARE = 0.58
 
@@ -46,6 +52,11 @@ def learning_rate_text(rate: float, _decimals: int = 0) -> str:
         return "0"
     digits, _, exponent = f"{rate:.2e}".partition("e")
     return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def plain_number(value: float, _decimals: int = 0) -> str:
+    """Format a tick with as few digits as it needs."""
+    return f"{value:.6g}"
 
 
 def short_count(value: float, _decimals: int = 0) -> str:
@@ -68,16 +79,13 @@ class RunCharts(QWidget):
         self._saver = Saver(self)
         self._saver.failed.connect(self.failed)
         self._enlarged: Chart | None = None
+        self._has_data: dict[Chart, bool] = {}
         self._page_px = 0
         self._run: object = None
         self.curves = RunCurves()
-        self.loss = Chart(
+        self.loss = self._chart(
             self.tr("Loss"),
-            {
-                "loss": ChartLine(self.tr("each step")),
-                "held_out": ChartLine(self.tr("held out"), 1, "points"),
-            },
-            self.link,
+            {"loss": ChartLine(self.tr("each step")), "held_out": ChartLine(self.tr("held out"), 1, "points")},
             loss_text,
             unit=self.tr("nats per token"),
             smooth="loss",
@@ -87,24 +95,38 @@ class RunCharts(QWidget):
         self.speed = self._small(
             "speed", self.tr("Speed"), 1, count_text, unit=self.tr("tokens/s"), tick_text=short_count, smooth=True
         )
-        self.memory = self._small(
-            "memory",
+        self.memory = self._chart(
             self.tr("Memory"),
-            1,
+            {
+                "ours": ChartLine(self.tr("this run"), 1, "area"),
+                "others": ChartLine(self.tr("other programs"), 0, "area", ink="faint"),
+                "spilled": ChartLine(self.tr("spilled to system memory"), 0, "area", ink="error"),
+                "peak": ChartLine(self.tr("peak so far"), 1),
+            },
             lambda gib: memory_size(round(gib * _GIB)),
             unit="GiB",
+            tick_text=plain_number,
             limit_label=self.tr("predicted"),
+            from_zero=True,
+            small=True,
         )
-        self.small = (self.rate, self.grad_norm, self.speed, self.memory)
+        self.temperature = self._small(
+            "temperature", self.tr("Temperature"), 3, lambda heat: f"{heat:.0f} °C", unit="°C"
+        )
+        self.power = self._small("power", self.tr("Power"), 0, lambda power: f"{power:.0f} W", unit="W")
+        self.clock = self._small("clock", self.tr("Clock"), 2, lambda clock: f"{clock:,.0f} MHz", unit="MHz")
+        self.load = self._small("load", self.tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
+        self._sampled = (self.temperature, self.power, self.clock, self.load)
+        self.small = (self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
         self.pinned = PinnedValues(self.link)
         for chart in (self.loss, *self.small):
             chart.options_wanted.connect(partial(self._open_options, chart))
             chart.copied.connect(self._copy)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2 * UNIT)
+        column.setSpacing(GAP_PX)
         top = QHBoxLayout()
-        top.setSpacing(2 * UNIT)
+        top.setSpacing(GAP_PX)
         self._cards = {chart: _in_card(chart) for chart in (self.loss, *self.small)}
         top.addWidget(self._cards[self.loss], 1)
         top.addWidget(self.pinned)
@@ -112,7 +134,10 @@ class RunCharts(QWidget):
         cards = [self._cards[chart] for chart in self.small]
         for card in cards:
             card.setMinimumWidth(_MIN_PX)
-        column.addLayout(columns_layout(cards, 2 * UNIT, even=True, fill=True))
+        below = ColumnsLayout(GAP_PX, GAP_PX, even=True, fill=True)
+        for card in cards:
+            below.addWidget(card)
+        column.addLayout(below)
         self.fit_height(0)
 
     def fit_height(self, page_px: int) -> None:
@@ -125,8 +150,13 @@ class RunCharts(QWidget):
         if self._enlarged is not None:
             self._enlarged.set_plot_height(max(page_px - 200, _LOSS_PX[0]))
 
-    def draw(self, state: RunState) -> None:
-        """Draw the steps of a state."""
+    def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
+        """Draw the steps of a state.
+
+        Args:
+            state: state folded from the run's events so far.
+            samples: recording of the hardware so far; temperature, power and clock are shown if it has them.
+        """
         if state.starts[:1] != self._run:  # another run
             self._run = state.starts[:1]
             self.link.forget()
@@ -138,14 +168,26 @@ class RunCharts(QWidget):
         self.rate.set_curves({"rate": curves.learning_rate})
         self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
         self.speed.set_curves({"speed": curves.tokens_per_s})
-        self.memory.set_curves({"memory": curves.memory}, limit=curves.predicted_memory)
+        self._draw_hardware(curves, hardware_curves(samples, curves.axis))
         self.pinned.refresh()
+
+    def _draw_hardware(self, curves: RunCurves, found: HardwareCurves) -> None:
+        parts = {"ours": found.ours, "others": found.others, "spilled": found.spilled}
+        shown = {key: curve for key, curve in parts.items() if len(curve)} or {"peak": curves.memory}
+        self.memory.set_curves(shown, limit=curves.predicted_memory)
+        for chart, (key, curve) in zip(self._sampled, found.sampled().items(), strict=True):
+            chart.set_curves({key: curve})
+            self._has_data[chart] = len(curve) > 0
+        self._show_cards()
+
+    def _show_cards(self) -> None:
+        for chart, card in self._cards.items():
+            card.setVisible(self._has_data.get(chart, True) and self._enlarged in (None, chart))
 
     def enlarge(self, chart: Chart) -> None:
         """Give a chart all of the room, or give it back."""
         self._enlarged = None if self._enlarged is chart else chart
-        for other, card in self._cards.items():
-            card.setVisible(self._enlarged in (None, other))
+        self._show_cards()
         self.fit_height(self._page_px)
 
     def save(self, chart: Chart, kind: str, path: Path) -> None:
@@ -168,6 +210,11 @@ class RunCharts(QWidget):
             make = lambda: png_bytes(image)  # noqa: E731
         self._saver.write(path, make)
 
+    def _chart(
+        self, name: str, lines: dict[str, ChartLine], value_text: Callable[[float], str], **options: Any
+    ) -> Chart:
+        return Chart(ChartSpec(name, lines, value_text, **options), self.link)
+
     def _small(
         self,
         key: str,
@@ -176,23 +223,12 @@ class RunCharts(QWidget):
         value_text: Callable[[float], str],
         *,
         unit: str = "",
-        tick_text: Callable[[float, int], str] = lambda value, _decimals: f"{value:.6g}",
-        limit_label: str = "",
+        tick_text: TickText = plain_number,
         smooth: bool = False,
     ) -> Chart:
         line = ChartLine(self.tr("each step") if smooth else "", series)
-        return Chart(
-            name,
-            {key: line},
-            self.link,
-            value_text,
-            unit=unit,
-            tick_text=tick_text,
-            limit_label=limit_label,
-            from_zero=True,
-            smooth=key if smooth else "",
-            small=True,
-        )
+        options = {"unit": unit, "tick_text": tick_text, "smooth": key if smooth else ""}
+        return self._chart(name, {key: line}, value_text, from_zero=True, small=True, **options)
 
     def _open_options(self, chart: Chart) -> None:
         options = ChartOptions(chart)

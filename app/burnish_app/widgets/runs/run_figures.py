@@ -35,7 +35,11 @@ class RunFigures(Card):
         self.bar = ProgressBar()
         self.step = Value("Step")
         self.loss = Value(
-            "Loss", hint="Mean cross entropy per supervised token of the last steps, nats. Lower is better."
+            self.tr("Loss, mean"),
+            hint=self.tr(
+                "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
+                "Lower is better."
+            ),
         )
         self.held_out = Value(
             "Held-out loss",

@@ -13,18 +13,39 @@ from PySide6.QtWidgets import QApplication, QPushButton
 from burnish_app.widgets.charts.options import ChartOptions
 from burnish_app.widgets.charts.table_view import TableWindow
 from burnish_app.widgets.runs.run_charts import RunCharts, learning_rate_text, newest_mean
+from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
 from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_line
+
+GIB = 2**30
+
+
+def recording(state):
+    """Return a recording of the hardware while a run trained."""
+    history = fold_line(HardwareHistory(), HardwareStart(t=0, gpus=[SampledGpu(index=0), SampledGpu(index=1)]))
+    for at, t in enumerate(state.steps.t.values()):
+        ours = GpuSample(
+            index=1, used_bytes=6 * GIB, ours_bytes=5 * GIB, temperature_c=50 + at / 10, power_w=300.0, clock_mhz=2500.0
+        )
+        history = fold_line(history, HardwareSample(t=t, seconds=1, gpus=[GpuSample(index=0, used_bytes=GIB), ours]))
+    return history
+
+
+def drawn(charts):
+    """Whether all charts in sight are drawn."""
+    shown = [chart for chart in (charts.loss, *charts.small) if not chart.visibleRegion().isEmpty()]
+    return all(chart._drawing is not None and not chart._stale for chart in shown)
 
 
 @pytest.fixture
 def charts(qtbot, theme):
     made = RunCharts()
     qtbot.addWidget(made)
-    made.resize(1000, 900)
+    made.resize(1000, 1200)
     made.fit_height(900)
     made.draw(fold_all(RunState(), events(240)))
     made.show()
-    qtbot.waitUntil(lambda: all(chart._plot is not None and not chart._stale for chart in (made.loss, *made.small)))
+    qtbot.waitUntil(lambda: drawn(made) and made.memory._drawing is not None)
     return made
 
 
@@ -35,19 +56,36 @@ def press(options, text):
 
 
 def opened(charts, chart):
-    QTest.mouseClick(chart.more, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(chart.head.more, Qt.MouseButton.LeftButton)
     return chart.findChild(ChartOptions)
 
 
 def test_every_curve_of_the_run_is_shown(charts):
-    drawn = {chart.name: len(chart.curve(key)) for chart, key in (
+    lengths = {chart.name: len(chart.content.curve(key)) for chart, key in (
         (charts.loss, "loss"), (charts.rate, "rate"), (charts.grad_norm, "grad_norm"), (charts.speed, "speed"),
-        (charts.memory, "memory"),
+        (charts.memory, "peak"),
     )}  # fmt: skip
-    assert set(drawn.values()) == {240}
-    assert len(charts.loss.curve("held_out")) == 3
-    assert charts.memory._plot._limit.isVisible()
-    assert charts.memory._plot._limit.value() == pytest.approx(6_300_000_000 / 2**30)
+    assert set(lengths.values()) == {240}
+    assert len(charts.loss.content.curve("held_out")) == 3
+    assert charts.memory._drawing.plot._limit.isVisible()
+    assert charts.memory._drawing.plot._limit.value() == pytest.approx(6_300_000_000 / 2**30)
+
+
+def test_the_hardware_is_shown_where_it_was_recorded(qtbot, charts):
+    assert not charts.temperature.isVisible()
+    state = fold_all(RunState(), events(240))
+    charts.draw(state, recording(state))
+    qtbot.waitUntil(lambda: charts.temperature._drawing is not None and drawn(charts))
+    read = {reading.label: reading.value for chart in charts.small for reading in chart.readings(240)}
+    assert (read["this run"], read["other programs"]) == (5.0, 1.0), "of the GPU that the run trains on"
+    assert (read["Power"], read["Clock"]) == (300.0, 2500.0)
+    assert read["Temperature"] == pytest.approx(73.9)
+    assert "peak so far" not in read
+    assert not charts.load.isVisible(), "the driver did not tell it"
+    top = charts.memory.content.values("others")
+    assert top[-1] == 6.0, "parts of a stack stand on each other"
+    charts.memory.legend("ours").click()
+    assert charts.memory.content.values("others")[-1] == 1.0
 
 
 def test_options_change_axis_scale_and_smoothing(charts):
@@ -55,7 +93,7 @@ def test_options_change_axis_scale_and_smoothing(charts):
     press(options, "Tokens")
     press(options, "Logarithmic")
     options.smoothing.setValue(0)
-    assert (charts.link.kind, charts.loss.log, charts.loss.window) == ("tokens", True, 1)
+    assert (charts.link.kind, charts.loss.content.log, charts.loss.content.window) == ("tokens", True, 1)
     press(options, "Last 100")
     assert charts.link.latest == 100
     options.close()
@@ -136,8 +174,8 @@ def test_another_run_is_shown_from_its_beginning(charts):
 
 def test_the_figure_beside_the_charts_is_the_newest_mean_that_they_draw(charts):
     losses = fold_all(RunState(), events(240)).steps.loss.values()
-    drawn = charts.loss.curve("loss mean").values[-1]
-    assert newest_mean(losses, charts.loss.window) == pytest.approx(drawn)
+    newest = charts.loss.content.curve("loss mean").values[-1]
+    assert newest_mean(losses, charts.loss.content.window) == pytest.approx(newest)
     assert math.isnan(newest_mean(array("d"), 5))
 
 

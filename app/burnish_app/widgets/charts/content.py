@@ -13,7 +13,7 @@ from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.smoothing import smoothed
 from burnish_app.curves.tables import CurveTable, curve_table
 from burnish_app.curves.ticks import TickText, fixed
-from burnish_app.widgets.charts.lines import ChartLine, Window
+from burnish_app.widgets.charts.lines import ChartLine, VisibleRange
 from burnish_app.widgets.charts.link import ChartLink, Reading
 
 _ROOM = 0.12  # share of the values' span left free above and below, for marks
@@ -66,7 +66,7 @@ class ChartSpec:
 
 
 class ChartContent:
-    """What a chart shows now.
+    """The curves and settings of a chart as they are now.
 
     Args:
         spec: description of the chart.
@@ -181,7 +181,7 @@ class ChartContent:
         drawn = float("nan") if self.limit is None or "" in self._hidden else self.scaled(self.limit)
         return drawn if np.isfinite(drawn) else None
 
-    def fit(self, extents: Sequence[tuple[float, float]], window: Window) -> tuple[float, float]:
+    def fit(self, extents: Sequence[tuple[float, float]], window: VisibleRange) -> tuple[float, float]:
         """Return the range of values that shows all that is drawn, with room so that lines do not touch the frame.
 
         Args:
@@ -200,7 +200,7 @@ class ChartContent:
         room = (high - low) * _ROOM or (_LOG_ROOM if self.log else abs(high) * _ROOM or 1.0)
         return (low if from_zero else low - room), high + room
 
-    def _percentile(self, window: Window) -> float:
+    def _percentile(self, window: VisibleRange) -> float:
         values = [np.empty(0)]
         for key, line in self.lines.items():
             if self.shown(key) and line.kind != "mean":

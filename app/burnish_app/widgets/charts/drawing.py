@@ -12,7 +12,7 @@ from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.ticks import linear_ticks, log_ticks, x_ticks
 from burnish_app.look.theme import Colors
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
-from burnish_app.widgets.charts.lines import Window
+from burnish_app.widgets.charts.lines import VisibleRange
 from burnish_app.widgets.charts.link import PIN_NAMES, ChartLink, Reading
 from burnish_app.widgets.charts.plot import Plot
 
@@ -53,7 +53,7 @@ class ChartDrawing:
         content, plot = self._content, self.plot
         low, high = self._link.range()
         width_px, height_px = plot.size_px()
-        window = Window(low, high, (high - low) / (width_px * pixel_ratio), content.log)
+        window = VisibleRange(low, high, (high - low) / (width_px * pixel_ratio), content.log)
         extents = []
         for key in content.lines:
             plot.show_line(key, content.shown(key))
@@ -103,7 +103,7 @@ class ChartDrawing:
     def _x(self, step: float) -> float:
         return float(self._link.axis.x(self._link.kind, [step])[0])
 
-    def _draw_marks(self, window: Window, width_px: float) -> None:
+    def _draw_marks(self, window: VisibleRange, width_px: float) -> None:
         kinds: dict[MarkKind, list[Mark]] = {"checkpoint": [], "best": [], "spike": [], "bad": [], "rollback": []}
         for mark in self._content.marks:
             kinds[mark.kind].append(mark)

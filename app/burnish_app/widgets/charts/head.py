@@ -38,7 +38,7 @@ class ChartHead(QWidget):
     def __init__(self, spec: ChartSpec, lines: Mapping[str, ChartLine]) -> None:
         super().__init__()
         self._small = spec.small
-        words = FlowLayout(UNIT if spec.small else 2 * UNIT, 0)
+        words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
         title, unit = heading(spec.name), caption(spec.unit)
         for label in (title, unit):
             label.setWordWrap(False)

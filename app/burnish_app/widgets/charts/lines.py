@@ -67,7 +67,7 @@ class ChartLine:
 
 
 @dataclass(frozen=True)
-class Window:
+class VisibleRange:
     """The part of the data that a plot shows.
 
     Attributes:
@@ -128,7 +128,7 @@ class DrawnLine:
         for item in self.items:
             item.setVisible(visible_now)
 
-    def draw(self, x: Numbers, y: Numbers, window: Window) -> tuple[float, float] | None:
+    def draw(self, x: Numbers, y: Numbers, window: VisibleRange) -> tuple[float, float] | None:
         """Draw the values within a window.
 
         Args:

@@ -20,7 +20,7 @@ from burnish_app.curves.ticks import Tick
 from burnish_app.look.chart_style import DOT_PX, GRID_ALPHA, MARK_PX, SELECTION_ALPHA, STAR_PX, chart_pen
 from burnish_app.look.theme import SMALL_PX, Colors, font
 from burnish_app.widgets.charts.gestures import GestureBox, GestureTarget, MarkItem
-from burnish_app.widgets.charts.lines import ChartLine, DrawnLine, Window
+from burnish_app.widgets.charts.lines import ChartLine, DrawnLine, VisibleRange
 
 _AXIS_WIDTH_PX = 52
 _ABOVE = 100  # order of drawing of marks, pins and cursor: above all lines
@@ -107,7 +107,7 @@ class Plot:
         selection.setPen(chart_pen(colors.accent_ink))
         selection.setBrush(fill)
 
-    def draw_line(self, key: str, x: Numbers, y: Numbers, window: Window) -> tuple[float, float] | None:
+    def draw_line(self, key: str, x: Numbers, y: Numbers, window: VisibleRange) -> tuple[float, float] | None:
         """Draw a line's values within a window. The parameters and the result are those of `DrawnLine.draw`."""
         return self._lines[key].draw(x, y, window)
 

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QVBoxLayout, QWidget
 
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_app.curves.tables import csv_text
 from burnish_app.curves.ticks import TickText
-from burnish_app.look.tokens import GAP_PX
-from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.lines import ChartLine
@@ -28,17 +25,14 @@ from burnish_app.widgets.charts.options import ChartOptions
 from burnish_app.widgets.charts.pinned import PinnedValues
 from burnish_app.widgets.charts.saving import Saver, picture, png_bytes, svg_bytes
 from burnish_app.widgets.charts.table_view import TableWindow
+from burnish_app.widgets.runs.chart_room import ChartRoom
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.units import memory_size
 
-_LOSS_PX, _SMALL_PX = (200, 480), (112, 240)
-_MIN_PX = 296  # of a small chart's card; narrower ones go below
 _GIB = 2**30
 _NO_SAMPLES = HardwareHistory()
-_BESIDE_PX = 420  # of a page's height that is not drawn on: headline, figures, margins, the charts' own headings
-_LOSS_SHARE = 0.58
 
 
 def loss_text(loss: float) -> str:
@@ -78,9 +72,6 @@ class RunCharts(QWidget):
         self.link = ChartLink(self)
         self._saver = Saver(self)
         self._saver.failed.connect(self.failed)
-        self._enlarged: Chart | None = None
-        self._has_data: dict[Chart, bool] = {}
-        self._page_px = 0
         self._run: object = None
         self.curves = RunCurves()
         self.loss = self._chart(
@@ -122,33 +113,15 @@ class RunCharts(QWidget):
         for chart in (self.loss, *self.small):
             chart.options_wanted.connect(partial(self._open_options, chart))
             chart.copied.connect(self._copy)
+        self.room = ChartRoom(self.loss, self.small, self.pinned)
+        self.link.pins_changed.connect(self.room.arrange)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(GAP_PX)
-        top = QHBoxLayout()
-        top.setSpacing(GAP_PX)
-        self._cards = {chart: _in_card(chart) for chart in (self.loss, *self.small)}
-        top.addWidget(self._cards[self.loss], 1)
-        top.addWidget(self.pinned)
-        column.addLayout(top)
-        cards = [self._cards[chart] for chart in self.small]
-        for card in cards:
-            card.setMinimumWidth(_MIN_PX)
-        below = ColumnsLayout(GAP_PX, GAP_PX, even=True, fill=True)
-        for card in cards:
-            below.addWidget(card)
-        column.addLayout(below)
-        self.fit_height(0)
+        column.addWidget(self.room)
 
     def fit_height(self, page_px: int) -> None:
         """Set the heights of the charts for a page of this height, device-independent pixels."""
-        self._page_px = page_px
-        room = page_px - _BESIDE_PX
-        self.loss.set_plot_height(_between(room * _LOSS_SHARE, *_LOSS_PX))
-        for chart in self.small:
-            chart.set_plot_height(_between(room * (1 - _LOSS_SHARE), *_SMALL_PX))
-        if self._enlarged is not None:
-            self._enlarged.set_plot_height(max(page_px - 200, _LOSS_PX[0]))
+        self.room.fit_height(page_px)
 
     def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
         """Draw the steps of a state.
@@ -177,18 +150,8 @@ class RunCharts(QWidget):
         self.memory.set_curves(shown, limit=curves.predicted_memory)
         for chart, (key, curve) in zip(self._sampled, found.sampled().items(), strict=True):
             chart.set_curves({key: curve})
-            self._has_data[chart] = len(curve) > 0
-        self._show_cards()
-
-    def _show_cards(self) -> None:
-        for chart, card in self._cards.items():
-            card.setVisible(self._has_data.get(chart, True) and self._enlarged in (None, chart))
-
-    def enlarge(self, chart: Chart) -> None:
-        """Give a chart all of the room, or give it back."""
-        self._enlarged = None if self._enlarged is chart else chart
-        self._show_cards()
-        self.fit_height(self._page_px)
+            self.room.set_shown(chart, shown=len(curve) > 0)
+        self.room.arrange()
 
     def save(self, chart: Chart, kind: str, path: Path) -> None:
         """Save a chart.
@@ -234,7 +197,7 @@ class RunCharts(QWidget):
         options = ChartOptions(chart)
         options.table_wanted.connect(self._show_table)
         options.save_wanted.connect(self._ask_where)
-        options.enlarge_wanted.connect(self.enlarge)
+        options.enlarge_wanted.connect(self.room.enlarge)
         options.open_at(chart.menu_corner())
 
     def _show_table(self, chart: Chart) -> None:
@@ -261,13 +224,3 @@ def newest_mean(values: array[float], window: int) -> float:
     """
     last = smoothed(values[-2 * window :], window)
     return float(last[-1]) if len(last) else math.nan
-
-
-def _in_card(chart: Chart) -> Card:
-    card = Card()
-    card.body.addWidget(chart)
-    return card
-
-
-def _between(value: float, low: int, high: int) -> int:
-    return round(min(max(value, low), high))

@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 from app.scenes import TRAIN_SCENES, events
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
@@ -148,12 +148,27 @@ def test_a_file_that_cannot_be_written_is_said(qtbot, charts, tmp_path):
 
 def test_a_chart_can_take_all_of_the_room_and_give_it_back(charts):
     heights = charts.loss.plot_height(), charts.speed.plot_height()
-    charts.enlarge(charts.speed)
+    charts.room.enlarge(charts.speed)
     assert charts.speed.plot_height() > heights[1] * 2
     assert not charts.loss.isVisible()
-    charts.enlarge(charts.speed)
+    charts.room.enlarge(charts.speed)
     assert (charts.loss.plot_height(), charts.speed.plot_height()) == heights
     assert charts.loss.isVisible()
+
+
+def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, charts):
+    def beside(widget):
+        return widget.mapTo(charts, QPoint(0, 0)).x() > charts.loss.mapTo(charts, QPoint(charts.loss.width(), 0)).x()
+
+    assert beside(charts.rate)
+    assert beside(charts.grad_norm)
+    charts.link.toggle_pin(20)
+    qtbot.waitUntil(lambda: charts.pinned.isVisible() and not beside(charts.rate))
+    assert beside(charts.pinned)
+    charts.link.set_pins(())
+    qtbot.waitUntil(lambda: beside(charts.rate))
+    charts.resize(700, 900)
+    qtbot.waitUntil(lambda: not beside(charts.rate))
 
 
 def test_plots_are_high_enough_on_a_small_screen(charts):

@@ -14,7 +14,6 @@ from burnish_engine.contract.run.hardware_log import GpuHistory
 from burnish_engine.contract.units import memory_size
 
 WATT_HOUR_J = 3600.0
-_GIB = 2**30
 _NOTABLE = 0.02  # share of the time from which a reason is worth a word
 _KWH_WH = 1000.0
 
@@ -48,9 +47,9 @@ def used_of_text(used: float | None, total: int) -> str:
     """Return used and total memory in one unit, such as "10.3 / 24.0 GiB"."""
     if not total or used is None or math.isnan(used):
         return memory_size(total) if total else "–"
-    if total >= _GIB:
-        return f"{used / _GIB:.1f} / {total / _GIB:.1f} GiB"
-    return f"{memory_size(used)} / {memory_size(total)}"
+    whole = memory_size(total)
+    unit = whole.rpartition(" ")[2]
+    return f"{memory_size(used).removesuffix(f' {unit}')} / {whole}"
 
 
 def memory_split_text(gpu: GpuHistory) -> str:

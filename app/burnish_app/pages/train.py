@@ -22,6 +22,7 @@ from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_sto
 from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.run.state import RunStateFile, observed_status
 from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
 
@@ -55,6 +56,7 @@ class TrainPage(Page):
         super().__init__(client, bench)
         self._summary: RunSummary | None = None
         self._events = RunState()
+        self._samples = HardwareHistory()
         self._dirty = False
         self._asked_at: str | None = None
         self.nothing = Card()
@@ -68,6 +70,7 @@ class TrainPage(Page):
             )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
+        self.charts.failed.connect(lambda problem: self.banner("error", problem))
         self.verdict = RunVerdict()
         self._stopping = EarlyStoppingSettings()
         for widget in (self.nothing, self.figures, self.verdict, self.charts, self.log):
@@ -78,6 +81,7 @@ class TrainPage(Page):
         self._follower.advanced.connect(self._advanced)
         self._follower.state_file.connect(self._state_file)
         self._follower.gone.connect(self._gone)
+        self._follower.hardware.connect(self._hardware_came)
         self._timer = QTimer(self, interval=_DRAW_MS)
         self._timer.setObjectName("draw")
         self._timer.timeout.connect(self._draw)
@@ -130,6 +134,7 @@ class TrainPage(Page):
 
     def _follow(self) -> None:
         self._summary, self._events, self._asked_at = None, RunState(), None
+        self._samples = HardwareHistory()
         self.clear_banner()
         self.set_foot_note("")
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
@@ -155,6 +160,11 @@ class TrainPage(Page):
         if moved:
             self.refresh_runs.emit()
             self._show_status()
+
+    def _hardware_came(self, folder: str, history: HardwareHistory) -> None:
+        if folder == self.bench.run:
+            self._samples = history
+            self._dirty = True
 
     def _state_file(self, folder: str, state: RunStateFile) -> None:
         """Show the run's own state file until the engine's summary comes."""
@@ -273,7 +283,7 @@ class TrainPage(Page):
         self._dirty = False
         self.figures.draw(self._events, self._summary)
         self.charts.setVisible(len(self._events.steps) > 0)
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
         failed = self._summary.standing == "failed"
         self.verdict.draw(
             self._events,

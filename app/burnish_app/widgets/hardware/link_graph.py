@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QFontMetrics,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+)
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from burnish_app.look.theme import BODY_PX, RADIUS_PX, SMALL_PX, UNIT, Colors, colors_of, font
@@ -38,6 +48,7 @@ class LinkGraph(QWidget):
         self._to_host = [edge for edge in edges if edge.second == HOST]
         self._edges = [*self._pairs, *self._to_host]
         self._at = self._edges.index(slowest_pair(edges)) if self._pairs else 0
+        self._by_keyboard = False
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if self._edges else Qt.FocusPolicy.NoFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -77,8 +88,9 @@ class LinkGraph(QWidget):
             self._choose(near[1])
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Draw the focus."""
+        """Draw the focus, where it came by keyboard."""
         super().focusInEvent(event)
+        self._by_keyboard = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         self.update()
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
@@ -97,7 +109,7 @@ class LinkGraph(QWidget):
                 self._draw_edge(painter, colors, edge, strong=False)
         if chosen is not None:
             self._draw_edge(painter, colors, chosen, strong=True)
-        if self.hasFocus():
+        if self.hasFocus() and self._by_keyboard:
             painter.setPen(QPen(QColor(colors.accent_ink), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), RADIUS_PX, RADIUS_PX)

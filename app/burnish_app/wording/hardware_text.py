@@ -11,22 +11,9 @@ from burnish_app.wording.numbers import percent
 from burnish_engine.contract.facts.hardware import MemoryHolder, ThrottleReason
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import GpuHistory
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import KWH_J, memory_of, memory_size
 
-WATT_HOUR_J = 3600.0
-_GIB = 2**30
 _NOTABLE = 0.02  # share of the time from which a reason is worth a word
-_KWH_WH = 1000.0
-
-
-def unknown_or(text: str, value: float | None) -> str:
-    """Return the text, or a dash where the value is not known.
-
-    Args:
-        text: text of the value.
-        value: value; None or NaN: not known.
-    """
-    return "–" if value is None or math.isnan(value) else text
 
 
 def load_text(load: float | None) -> str:
@@ -48,9 +35,7 @@ def used_of_text(used: float | None, total: int) -> str:
     """Return used and total memory in one unit, such as "10.3 / 24.0 GiB"."""
     if not total or used is None or math.isnan(used):
         return memory_size(total) if total else "–"
-    if total >= _GIB:
-        return f"{used / _GIB:.1f} / {total / _GIB:.1f} GiB"
-    return f"{memory_size(used)} / {memory_size(total)}"
+    return memory_of(used, total)
 
 
 def memory_split_text(gpu: GpuHistory) -> str:
@@ -155,14 +140,6 @@ def alarm_text(alarm: Alarm) -> tuple[str, str]:
     )
 
 
-def energy_text(joules: float) -> str:
-    """Return an energy such as "12.5 Wh" or "1.34 kWh"."""
-    hours = joules / WATT_HOUR_J
-    if hours >= 0.9995 * _KWH_WH:
-        return f"{hours / _KWH_WH:.2f} kWh"
-    return f"{hours:.0f} Wh" if hours >= 99.95 else f"{hours:.1f} Wh" if hours >= 0.95 else f"{hours:.2f} Wh"
-
-
 def price_text(joules: float, price_per_kwh: float) -> str:
     """Return the price of an energy, in whatever currency the price per kWh is; empty where that is not set.
 
@@ -172,7 +149,7 @@ def price_text(joules: float, price_per_kwh: float) -> str:
     """
     if price_per_kwh <= 0:
         return ""
-    price = joules / WATT_HOUR_J / _KWH_WH * price_per_kwh
+    price = joules / KWH_J * price_per_kwh
     return f"{price:,.2f}" if price >= 0.095 else f"{price:.4f}"
 
 

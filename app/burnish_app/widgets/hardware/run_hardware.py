@@ -9,9 +9,10 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Value, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.strip import HOT_C
-from burnish_app.wording.hardware_text import energy_per_point, energy_text, price_text, throttled_text
+from burnish_app.wording.hardware_text import energy_per_point, price_text, throttled_text
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
+from burnish_engine.contract.units import energy_size
 
 
 class RunHardware(Card):
@@ -74,7 +75,7 @@ class RunHardware(Card):
             for value in (self.energy, self.price, self.per_point, self.power):
                 value.set("–")
             return
-        self.energy.set(*energy_text(joules).split(" "))
+        self.energy.set(*energy_size(joules).split(" "))
         price = price_text(joules, self._price_per_kwh)
         self.price.setVisible(bool(price))
         self.price.set(price)
@@ -82,7 +83,7 @@ class RunHardware(Card):
         if each is None:
             self.per_point.set("–", "")
             return
-        figure, unit = energy_text(each).split(" ")
+        figure, unit = energy_size(each).split(" ")
         price = price_text(each, self._price_per_kwh)
         self.per_point.set(figure, f"{unit}, {price}" if price else unit)
 

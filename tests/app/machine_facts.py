@@ -12,6 +12,7 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
+from burnish_engine.hardware.gpu.topology import with_edges
 
 GIB = 2**30
 
@@ -65,7 +66,7 @@ def pair():
         measured=LinkMeasurement(copy_gb_s=13.4, peer_access=False),
     )
     second = gpu(1, vram_free_bytes=int(23.5 * GIB), users=[], temperature_c=88)
-    return machine(gpu(), second, links=[link], all_reduce_gb_s=6.1)
+    return with_edges(machine(gpu(), second, links=[link], all_reduce_gb_s=6.1))
 
 
 def checkup(facts, *, ready=True, problems=(), notes=()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
@@ -166,7 +167,7 @@ class LinkGraph(QWidget):
     def _distance(self, edge: EdgeFacts, at: QPointF) -> float:
         path = self._path(edge)
         points = [path.pointAtPercent(step / 40) for step in range(41)]
-        return min(((point.x() - at.x()) ** 2 + (point.y() - at.y()) ** 2) ** 0.5 for point in points)
+        return min(math.hypot(point.x() - at.x(), point.y() - at.y()) for point in points)
 
     def _draw_edge(self, painter: QPainter, colors: Colors, edge: EdgeFacts, *, strong: bool) -> None:
         pen = QPen(QColor(_color(edge.kind, colors)), _FAT_PX[edge.kind] * (1.5 if strong else 1.0))

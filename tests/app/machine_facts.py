@@ -69,6 +69,25 @@ def pair():
     return with_edges(machine(gpu(), second, links=[link], all_reduce_gb_s=6.1))
 
 
+def eight():
+    """Eight cards behind switches, measured."""
+    pcie = PcieFacts(
+        generation=5, width=16, best_generation=5, best_width=16, under_load=True, to_gpu_gb_s=54.0, from_gpu_gb_s=52.0
+    )
+    fields = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "pcie": pcie, "users": []}
+    memory = {"vram_total_bytes": 80 * GIB, "vram_free_bytes": 79 * GIB, "power_limit_w": 700.0}
+    links = [
+        LinkFacts(
+            first=first, second=second, nvlinks=18, nvlink_gb_s=450.0, p2p_read=True, p2p_write=True,
+            measured=LinkMeasurement(copy_gb_s=366.0 - (first * second) % 5, peer_access=True),
+        )
+        for first in range(8)
+        for second in range(first + 1, 8)
+    ]  # fmt: skip
+    gpus = [gpu(index, **fields, **memory) for index in range(8)]
+    return with_edges(machine(*gpus, links=links, all_reduce_gb_s=210.0))
+
+
 def checkup(facts, *, ready=True, problems=(), notes=()):
     kernels = [KernelCheck(name=name, passed=True) for name in ("matrix product", "rms_norm", "nf4")]
     if not ready:

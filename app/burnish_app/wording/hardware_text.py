@@ -73,7 +73,7 @@ def clocks_text(gpu: GpuHistory) -> str:
         return ""
     reasons = [reason_text(reason) for reason, share in last.throttle.items() if share > 0]
     if reasons:
-        return tr("Clocks are below their best: {reasons}.").format(reasons="; ".join(reasons))
+        return tr("Clocks are below their best because {reasons}.").format(reasons=tr(", and because ").join(reasons))
     return tr("Nothing holds the clocks down.")
 
 
@@ -86,11 +86,11 @@ def throttled_text(seconds: Mapping[ThrottleReason, float], total_s: float) -> s
     """
     held = {reason: time / total_s for reason, time in seconds.items() if reason != "idle"} if total_s > 0 else {}
     told = [
-        f"{percent(min(share, 1.0))} {reason_text(reason)}"
+        tr("{share} of the time because {reason}").format(share=percent(min(share, 1.0)), reason=reason_text(reason))
         for reason, share in sorted(held.items(), key=lambda item: -item[1])
         if share >= _NOTABLE
     ]
-    return tr("Clocks held down: {reasons}.").format(reasons="; ".join(told)) if told else ""
+    return tr("Clocks were held down {reasons}.").format(reasons=", ".join(told)) if told else ""
 
 
 def pcie_now_text(gpu: GpuHistory) -> str:
@@ -136,7 +136,7 @@ def alarm_text(alarm: Alarm) -> tuple[str, str]:
     culprit = tr("Other programs") if not alarm.culprit else alarm.culprit
     return (
         tr("{culprit} filled the card: {amount} are not the run's.").format(culprit=culprit, amount=amount),
-        tr("Close it, or let the run go on with less memory: a little slower, with the same numbers."),
+        tr("Free some of it, or let the run go on with less memory: a little slower, with the same numbers."),
     )
 
 

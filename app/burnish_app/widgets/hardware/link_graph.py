@@ -24,6 +24,7 @@ from burnish_app.wording.machine_text import edge_rates_text, edge_text
 from burnish_engine.contract.facts.machine import HOST, EdgeFacts, GpuFacts, LinkKind
 
 _NODE_PX, _HOST_PX, _ARCS_PX, _FALL_PX, _WIDEST_PX = (104, 44), 32, 128, 64, 176
+_NAMED_PX = 64  # narrower nodes have a number only
 _NEAR_PX = 8.0  # from the pointer to a line
 _FAT_PX = {"nvlink": 3.5, "pcie_p2p": 2.0, "host_staged": 1.2, "pcie": 2.0}
 _MOST_LABELS = 3  # GPUs of which every connection has its label; of more only the chosen one
@@ -117,7 +118,10 @@ class LinkGraph(QWidget):
         if self._to_host:
             self._draw_node(painter, colors, self._host_place(), self.tr("Processor and memory"), "")
         for number, gpu in enumerate(self._gpus):
-            self._draw_node(painter, colors, self._place(number), f"GPU {gpu.index}", _short(gpu.name))
+            place = self._place(number)
+            named = place.width() >= _NAMED_PX
+            name, detail = (f"GPU {gpu.index}", _short(gpu.name)) if named else (str(gpu.index), "")
+            self._draw_node(painter, colors, place, name, detail)
         for edge in self._edges:
             if edge is chosen or len(self._gpus) <= _MOST_LABELS:
                 self._draw_label(painter, colors, edge, strong=edge is chosen)
@@ -175,7 +179,7 @@ class LinkGraph(QWidget):
             pen.setDashPattern([4, 3])
         pen.setCapStyle(Qt.PenCapStyle.RoundCap)
         color = pen.color()
-        color.setAlpha(255 if strong else 150)
+        color.setAlpha(255 if strong else 150 if len(self._gpus) <= _MOST_LABELS else 80)
         pen.setColor(color)
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)

@@ -24,6 +24,7 @@ from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.run.state import RunStateFile, observed_status
@@ -160,6 +161,8 @@ class TrainPage(Page):
             return
         if events.refused is not None and events.refused != self._events.refused:
             self.banner("warning", f"The run refused to {events.refused.name}: {events.refused.detail}")
+        if len(events.warnings) > len(self._events.warnings):
+            self._offer_less_memory(events.warnings.items()[-1])
         moved = (events.phase, events.ended, events.saved_step) != (
             self._events.phase,
             self._events.ended,
@@ -170,6 +173,23 @@ class TrainPage(Page):
         if moved:
             self.refresh_runs.emit()
             self._show_status()
+
+    def _offer_less_memory(self, warning: Warned) -> None:
+        """Offer a smaller plan where the run itself found that its memory spilled, as where nothing counts it."""
+        alive = self._summary is not None and self._summary.standing in ("running", "paused")
+        if warning.code != "spill" or not alive:
+            return
+        what, remedy = first_sentence(warning.message)
+        self.banner("warning", what, remedy, [(self.tr("Use less memory from the next step"), self._use_less_memory)])
+
+    def _use_less_memory(self) -> None:
+        """Ask the run to go on with the next smaller memory plan."""
+        if self._summary is None:
+            return
+        self.clear_banner()
+        self.set_foot_note(_ASKED)
+        run = self._summary.folder
+        self.client.send(CommandRequest, run=run, command="smaller_plan", on_failure=self._refused, owner=self)
 
     def _hardware_came(self, folder: str, history: HardwareHistory) -> None:
         if folder == self.bench.run:

@@ -104,6 +104,11 @@ class EngineClient(QObject):
         """The process id of the server; None while there is none."""
         return self._process.processId() or None if self._process is not None else None
 
+    @property
+    def generation(self) -> int:
+        """The number of the server's start; what a former server was told, this one does not know."""
+        return self._generation
+
     def start(self) -> None:
         """Start the server. Requests may be sent before it is ready; they wait."""
         if self._closing or self._process is not None:

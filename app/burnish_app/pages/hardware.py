@@ -17,7 +17,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
@@ -233,7 +233,7 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
     when.setWordWrap(False)
     card.corner.addWidget(when)
-    verdict = title("Ready to train." if checkup.ready else "Not ready to train.")
+    verdict = headline("Ready to train." if checkup.ready else "Not ready to train.")
     set_tone(verdict, "" if checkup.ready else "error")
     card.body.addWidget(verdict)
     if checkup.summary:

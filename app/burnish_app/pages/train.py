@@ -40,10 +40,10 @@ _ACTION_TEXTS: dict[RunAction, str] = {
     "stop_now": "End the process",
 }
 _ACTION_HINTS: dict[RunAction, str] = {
-    "pause": "Hold after this step, keeping memory.",
+    "pause": "Save and hold after this step, keeping memory: Resume goes on at once.",
     "resume": "Go on where it was.",
     "checkpoint": "Save after this step and go on.",
-    "suspend": "Save, end the process and free all memory. Resume starts it again.",
+    "suspend": "Save after this step, end the process and free all memory: Resume starts it again.",
     "stop": "Save after this step and end.",
     "stop_now": "End without saving. What was saved before stays.",
 }
@@ -288,6 +288,9 @@ class TrainPage(Page):
 
         if action == "resume":
             self.client.send(ResumeRequest, run=run, on_result=done, on_failure=refused, owner=self)
+        elif action == "pause":  # a pause may last, and a process that holds its memory may be killed meanwhile
+            self.client.send(CommandRequest, run=run, command="checkpoint", on_failure=refused, owner=self)
+            self.client.send(CommandRequest, run=run, command="pause", on_result=done, on_failure=refused, owner=self)
         else:
             self.client.send(CommandRequest, run=run, command=action, on_result=done, on_failure=refused, owner=self)
         self.set_foot_note(_ASKED)
@@ -313,5 +316,10 @@ class TrainPage(Page):
         self.charts.draw(self._events)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
-        self.verdict.draw(self._events, self._stopping, self._summary.state.message if failed else "")
+        self.verdict.draw(
+            self._events,
+            self._stopping,
+            self._summary.state.message if failed else "",
+            over=self._summary.standing in ("interrupted", "stopped", "suspended", "failed"),
+        )
         self.log.draw(self._events)

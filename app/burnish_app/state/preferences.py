@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings
 
+from burnish_app.look.motion import MotionMode
 from burnish_app.look.theme import ThemeMode
 from burnish_engine.contract.paths import user_data_dir
 
@@ -33,6 +34,28 @@ class Preferences:
     @theme.setter
     def theme(self, mode: ThemeMode) -> None:
         self._settings.setValue("theme", mode)
+
+    @property
+    def text_percent(self) -> int:
+        """The text size, percent of the system's."""
+        try:
+            return int(str(self._settings.value("text_percent", 100)))
+        except ValueError:
+            return 100
+
+    @text_percent.setter
+    def text_percent(self, percent: int) -> None:
+        self._settings.setValue("text_percent", percent)
+
+    @property
+    def motion(self) -> MotionMode:
+        """The motion mode: full, reduced, or the system's."""
+        value = str(self._settings.value("motion", "system"))
+        return value if value in ("full", "reduced") else "system"  # type: ignore[return-value]
+
+    @motion.setter
+    def motion(self, mode: MotionMode) -> None:
+        self._settings.setValue("motion", mode)
 
     @property
     def page(self) -> str:

@@ -261,7 +261,7 @@ def template_name(name: str) -> str:
 def kept_rows_text(facts: DatasetFacts) -> str:
     """Return a sentence with the numbers of training and held-out rows; they add up to the rows that are used."""
     report = facts.report
-    if report is None or not report.training_rows:  # of an older engine
+    if report is None or not report.training_rows:  # an older engine made the report
         return f"{facts.train_rows:,} rows to learn from, {facts.validation_rows:,} held out."
     documents = facts.train_rows + facts.validation_rows
     several = f", as {documents:,} documents" if documents != report.used_rows else ""

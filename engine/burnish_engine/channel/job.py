@@ -10,7 +10,7 @@ from burnish_engine.contract.errors import StoppedError
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.serve.protocol import Canceled, Failure, HardwareReading, Message, Piece, Progress
 
-_PROGRESS_S = 0.1  # as often as an eye can follow
+_PROGRESS_S = 0.1  # no eye can follow more
 
 
 class FailedError(Exception):

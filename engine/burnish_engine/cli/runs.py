@@ -27,7 +27,7 @@ from burnish_engine.contract.units import energy_size
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease
-from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
+from burnish_engine.runs.store import StoredRun, list_runs, open_run, summarize
 
 app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
 
@@ -224,7 +224,7 @@ def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
         return None, str(error)
 
 
-def _as_dict(summary: RunSummary) -> dict[str, object]:
+def _as_dict(summary: StoredRun) -> dict[str, object]:
     return {
         **summary.state.model_dump(mode="json"),
         "standing": summary.status,

@@ -1,7 +1,11 @@
-"""Formats sizes for people: memory in GiB, as GPUs are sold; files and disks in GB; energy in watt hours."""
+"""Formats sizes for people: memory in GiB, as GPUs are sold; files and disks in GB; energy in watt hours.
+
+Everything from about 10 million bytes on has the same unit, so that the sizes of a list can be compared at a glance.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 KWH_J: Final = 3.6e6
@@ -10,17 +14,15 @@ _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 
 
 def memory_size(count: float) -> str:
-    """Format a size of memory, such as "512 MiB" or "1.9 GiB".
+    """Format a size of memory, such as "0.50 GiB" or "22.7 GiB".
 
     Args:
         count: bytes of main memory or of a GPU's memory.
     """
     if count >= 99.95 * _GIB:
         return f"{count / _GIB:,.0f} GiB"
-    if count >= 1023.5 * _MIB:
-        return f"{count / _GIB:.1f} GiB"
     if count >= 9.95 * _MIB:
-        return f"{count / _MIB:.0f} MiB"
+        return f"{_number(count / _GIB, 1)} GiB"
     if count >= 1023.5 * _KIB:
         return f"{count / _MIB:.1f} MiB"
     return f"{count / _KIB:.0f} KiB" if count >= _KIB else f"{count:.0f} bytes"
@@ -39,13 +41,13 @@ def memory_of(used: float, total: float) -> str:
 
 
 def file_size(count: float) -> str:
-    """Format the size of a file, a download or disk space, such as "87.3 MB", "0.40 GB" or "12.50 GB".
+    """Format the size of a file, a download or disk space, such as "0.092 GB", "0.40 GB" or "12.50 GB".
 
     Args:
         count: bytes on a disk.
     """
-    if count >= 99.95e6:
-        return f"{count / 1e9:,.2f} GB"
+    if count >= 9.95e6:
+        return f"{_number(count / 1e9, 2)} GB"
     if count >= 999_950:
         return f"{count / 1e6:.1f} MB"
     return f"{count / 1e3:.1f} kB" if count >= 1000 else f"{count:.0f} bytes"
@@ -61,3 +63,8 @@ def energy_size(joules: float) -> str:
     if hours >= 999.5:
         return f"{hours / 1000:.2f} kWh"
     return f"{hours:.0f} Wh" if hours >= 99.95 else f"{hours:.1f} Wh" if hours >= 0.995 else f"{hours:.2f} Wh"
+
+
+def _number(value: float, decimals: int) -> str:
+    """Format a number with at least two significant digits."""
+    return f"{value:,.{max(decimals, 1 - math.floor(math.log10(value)))}f}"

@@ -34,7 +34,7 @@ _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "
 
 
 @dataclass(frozen=True)
-class RunOutcome:
+class TrainingOutcome:
     """End of a run: exit code, last step and message."""
 
     exit_code: ExitCode
@@ -49,7 +49,7 @@ def run_training(
     stopping: Callable[[], None] | None = None,
     force: bool = False,
     anyway: bool = False,
-) -> RunOutcome:
+) -> TrainingOutcome:
     """Start a run, or resume it from its newest intact checkpoint.
 
     Args:
@@ -89,12 +89,12 @@ def _run_and_record(
     listener: Listener | None,
     open_session: _Open,
     device: torch.device | None = None,
-) -> RunOutcome:
+) -> TrainingOutcome:
     """Open a session, train, and record how the run ended, also where it could not be opened."""
     began = time.perf_counter()
     recorder, tally = Recorder(paths, listener), Tally()
 
-    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> RunOutcome:
+    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> TrainingOutcome:
         taken = tally.measure.taken() if tally.measure else None
         recorder.end(
             RunEnded(
@@ -108,7 +108,7 @@ def _run_and_record(
         )
         if tally.measure and taken and outcome != "failed":
             tally.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
-        return RunOutcome(code, tally.step, message)
+        return TrainingOutcome(code, tally.step, message)
 
     try:
         with (

@@ -28,7 +28,7 @@ from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
 from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
-from burnish_engine.train.lifecycle.progress import Progress
+from burnish_engine.train.lifecycle.progress import StepRecorder
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
 from burnish_engine.train.lifecycle.tally import Tally
 from burnish_engine.train.lifecycle.validator import Validator
@@ -70,7 +70,7 @@ class Session:
     guard: Guard
     early: EarlyStopping
     validator: Validator
-    progress: Progress
+    progress: StepRecorder
     writer: CheckpointWriter
     rollback: CardRollback | None
     trouble: Trouble | None = None
@@ -104,7 +104,7 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
-        progress = Progress(recorder, setup.inputs, setup.measure, device)
+        progress = StepRecorder(recorder, setup.inputs, setup.measure, device)
         loader = EngineLoader(setup, recorder, tally, progress)
         engine, record = loader.load(setup.resume, setup.plan)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
@@ -272,6 +272,7 @@ class Session:
         early.place(target)
         best, loss = early.best.step or 0, early.best.loss
         self.recorder.emit(BestKept(step=best, loss=loss, at_step=step, stopped_early=early.is_over))
+        self.recorder.update(evaluation_loss=loss)
         return early
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:
@@ -312,7 +313,7 @@ class Session:
         self.recorder.emit(RolledBack(**rollback.model_dump()))
         self.card.rolled_back(rollback)
         self._start_engine()
-        self.writer.write(self.engine, self.rollback)  # with the decision
+        self.writer.write(self.engine, self.rollback)  # saved together with the decision to roll back
         self.recorder.phase("training")
 
     def _reload_after_half_update(self) -> None:

@@ -17,7 +17,7 @@ from burnish_kernels.tuning import Tuning
 TOLERANCE = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}
 TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 
-SCALE = 4096.0  # as with loss scaling: small gradients must not vanish in fp16
+SCALE = 4096.0  # loss scale: small gradients must not vanish in fp16
 PLAIN: dict[str, Any] = {"softcap": None, "label_smoothing": 0.0, "z_loss": 0.0}
 ALL: dict[str, Any] = {"softcap": 5.0, "label_smoothing": 0.1, "z_loss": 1e-3}
 

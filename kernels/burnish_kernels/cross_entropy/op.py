@@ -18,7 +18,7 @@ from burnish_kernels.cross_entropy.reference import IGNORED
 from burnish_kernels.dispatch import use_kernels
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK_TOKENS = 2048  # of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
+CHUNK_TOKENS = 2048  # chunk of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
 ROW_ALIGNMENT = 16  # elements; what Triton must know of a stride to use 16-byte accesses
 
 
@@ -147,11 +147,11 @@ def mean_loss(
     if weight_VH.requires_grad:
         raise ValueError("the weight is frozen here; it must not ask for a gradient")
     options = (softcap, label_smoothing, z_loss, chunk_tokens)
-    mean: torch.Tensor = _MeanLoss.apply(h_RH, weight_VH, targets_R, options)
+    mean: torch.Tensor = _MeanCrossEntropy.apply(h_RH, weight_VH, targets_R, options)
     return mean
 
 
-class _MeanLoss(torch.autograd.Function):
+class _MeanCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

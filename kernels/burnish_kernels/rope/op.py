@@ -83,7 +83,8 @@ def forward(
                 one_plus_weight=one_plus_weight,
             )
         return q_out, k_out
-    if q_weight_D is None:  # both are rotated alike; at once it is half the operations, whose start costs short passes
+    # Queries and keys are rotated alike: in one go, as short passes mostly wait for operations to start.
+    if q_weight_D is None:
         both_TXD = qkv_TC[:, : (num_heads + num_kv_heads) * head_dim].unflatten(1, (-1, head_dim))
         turned_TXD = reference.forward(both_TXD, table_PR, index_T)
         q_out.copy_(turned_TXD[:, :num_heads])

@@ -12,7 +12,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.runs.charts import Chart
 from burnish_app.window import Window
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import CommandDone, RunStarted, Warned
+from burnish_engine.contract.run.events import BestKept, CommandDone, RunStarted, Warned
 from burnish_engine.contract.run.state import RunStateFile
 
 
@@ -107,14 +107,20 @@ def test_new_steps_appear_while_it_is_shown(qtbot, page, follow):
     assert page.charts.loss.legend_text("raw") == "each step 0.500"
 
 
+def test_the_held_out_loss_is_that_of_the_step_the_run_kept(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["training"])
+    append(run, BestKept(step=120, loss=1.234, at_step=240, stopped_early=True, seq=1000))
+    qtbot.waitUntil(lambda: page.figures.held_out.text == "1.234")
+
+
 def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
     run = follow(*TRAIN_SCENES["training"])
     for action in ("pause", "checkpoint", "suspend", "stop"):
         qtbot.waitUntil(page._buttons[action].isEnabled)
         page._buttons[action].click()
-    qtbot.waitUntil(lambda: len(answers.asked("command")) == 4)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 5)
     asked = answers.asked("command")
-    assert [request["command"] for request in asked] == ["pause", "checkpoint", "suspend", "stop"]
+    assert [request["command"] for request in asked] == ["checkpoint", "pause", "checkpoint", "suspend", "stop"]
     assert {request["run"] for request in asked} == {run.folder}
 
 

@@ -9,7 +9,7 @@ from burnish_engine.contract.units import energy_size, file_size, memory_of, mem
     ("count", "words"),
     [
         (0, "0 bytes"), (1023, "1023 bytes"), (2048, "2 KiB"), (2**20 - 1, "1.0 MiB"), (3 * 2**20, "3.0 MiB"),
-        (512 * 2**20, "512 MiB"), (2**30 - 1, "1.0 GiB"), (2**30, "1.0 GiB"),
+        (96 * 2**20, "0.094 GiB"), (512 * 2**20, "0.50 GiB"), (2**30 - 1, "1.00 GiB"), (2**30, "1.0 GiB"),
         (22.7 * 2**30, "22.7 GiB"), (412 * 2**30, "412 GiB"),
     ],
 )  # fmt: skip
@@ -20,7 +20,7 @@ def test_memory(count, words):
 @pytest.mark.parametrize(
     ("count", "words"),
     [
-        (0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (87_300_000, "87.3 MB"),
+        (0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (87_300_000, "0.087 GB"),
         (397_000_000, "0.40 GB"), (1_300_000_000, "1.30 GB"), (24.4e9, "24.40 GB"),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ from burnish_app.look.theme import SMALL_PX, Colors, Dash, font
 Numbers = NDArray[np.float64]
 _DASHES: dict[Dash, list[float]] = {"solid": [], "dash": [5, 3], "dot": [1.5, 2.5], "dash_dot": [6, 2.5, 1.5, 2.5]}
 _AXIS_WIDTH_PX = 52
-_GRID_ALPHA = 140  # of 255, on the theme's line color
+_GRID_ALPHA = 140  # opacity of the grid, of 255, in the theme's line color
 _MAX_POINTS = 1200
 """Most points that a line is drawn with: about one per pixel. More cannot be seen and cost time at each repaint."""
 

@@ -18,10 +18,10 @@ from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
 
 _LOSS_PX, _SMALL_PX = (168, 480), (84, 240)
-_MIN_PX = 216  # of a small chart's card; narrower ones go below
+_MIN_PX = 216  # least width of a small chart's card; narrower ones go below
 _GIB = 2**30
 _THIN_PX = 1.2
-_BESIDE_PX = 524  # of a page's height that is not drawn on: headline, figures, margins, the charts' own headings
+_BESIDE_PX = 524  # height of a page without the drawings: headline, figures, margins, the charts' own headings
 _LOSS_SHARE = 2 / 3
 
 

@@ -149,6 +149,22 @@ class RunState:
         return self.steps.step.last or 0
 
     @property
+    def result(self) -> tuple[int, float] | None:
+        """The step of the run's result so far and its held-out loss, nats; None before the first evaluation.
+
+        The result is the last evaluated step, or the best one where early stopping kept that.
+        """
+        if self.best is not None:
+            return self.best.step, self.best.loss
+        step, loss = self.evaluations.step.last, self.evaluations.loss.last
+        return None if step is None or loss is None else (step, loss)
+
+    @property
+    def highest_bytes(self) -> int:
+        """Peak of what the process holds of the device over the whole run, bytes; 0 before a step."""
+        return max([self.peak_bytes, *self.steps.held_bytes.values()])
+
+    @property
     def total_steps(self) -> int:
         """The number of optimizer steps that the run will make; 0 while unknown."""
         return self.started.total_steps if self.started else 0

@@ -105,6 +105,10 @@ class EstimateRequest(_Request):
 
     method: Literal["estimate"] = "estimate"
     recipe: str
+    dataset: DatasetFacts | None = Field(
+        default=None,
+        description="What an earlier inspection with this recipe found; a server that began anew needs it.",
+    )
 
 
 class WhatFitsRequest(_Request):

@@ -45,7 +45,7 @@ from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
 AHEAD = 3  # steps queued on the device: enough that it never runs dry, few enough that stopping is prompt
 _POLL_S = 0.0002
 _LOSS = 4  # place of the loss after the optimizer's status
-_Moment: TypeAlias = "float | torch.cuda.Event"  # a moment
+_Moment: TypeAlias = "float | torch.cuda.Event"  # a moment in time
 
 
 class FastTrainer:

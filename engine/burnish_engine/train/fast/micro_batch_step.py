@@ -110,14 +110,14 @@ class MicroBatchStep:
                     try:
                         phase()
                     except BaseException:  # else the capture could not be ended, and its memory not be given back
-                        self._abandon_copies()
+                        self._reset_copies()
                         raise
                 graphs.append(graph)
         finally:
             self._done = self._gradient_TE = None  # of a capture that failed half-way
         self._graphs = tuple(graphs)
 
-    def _abandon_copies(self) -> None:
+    def _reset_copies(self) -> None:
         if self._offloader is not None:
             self._offloader.reset()
         self._model.loaded.decoder.reset_copies()

@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.recipe.recipe import GuardSection
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
-from burnish_engine.train.guard.findings import Check, Finding
+from burnish_engine.train.guard.findings import Check, GuardFinding
 
 KEPT, LEAST = 50, 10
 _DEVIATIONS, _SHARE, _NATS, _NORMAL = 8.0, 0.5, 1.0, 1.4826
 _ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
-_SAME = 1e-6  # as a share: sums of some thousand numbers in fp32 differ by less
-_RISES = 2  # of the held-out loss in a row
-_RISE = 0.01  # share of its best value that it lies above that
+_SAME = 1e-6  # relative difference: sums of some thousand numbers in fp32 differ by less
+_RISES = 2  # rises of the held-out loss in a row
+_RISE = 0.01  # least rise above the best held-out loss, as a share of that
 
 
 class WatchState(BaseModel):
@@ -100,7 +100,7 @@ class Watch:
         """Return whether recent steps were bad, so that no older checkpoint should be deleted."""
         return any(bad > step - self.section.window for bad in self.state.bad)
 
-    def check(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
+    def check(self, result: StepResult, tokens: int, supervised: int) -> list[GuardFinding]:
         """Return the findings of a step.
 
         Args:
@@ -110,7 +110,7 @@ class Watch:
         """
         return [*self._counts(result, tokens, supervised), *self._runs(result)]
 
-    def evaluated(self, loss: float) -> Finding | None:
+    def evaluated(self, loss: float) -> GuardFinding | None:
         """Record a held-out loss with the mean training loss since the one before; return a finding of overfitting."""
         state = self.state
         if not (state.number_losses and math.isfinite(loss)):
@@ -130,7 +130,7 @@ class Watch:
             return findings.overfitting(last[0][0], loss, (last[0][1], last[-1][1]))
         return None
 
-    def no_rate(self) -> Finding | None:
+    def no_rate(self) -> GuardFinding | None:
         """Return a finding where no step of the run had a learning rate."""
         state = self.state
         return findings.learning_rate(state.taken) if state.taken and not state.rate_seen else None
@@ -171,7 +171,7 @@ class Watch:
         state.sum_losses += result.loss
         state.number_losses += 1
 
-    def _counts(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
+    def _counts(self, result: StepResult, tokens: int, supervised: int) -> list[GuardFinding]:
         state, found = self.state, []
         state.no_targets = 0 if result.supervised else state.no_targets + 1
         if state.no_targets >= _NO_TARGETS and supervised:
@@ -196,7 +196,7 @@ class Watch:
         tolerance = _SAME if result.supervised != self.state.last_supervised else 0.0
         return math.isclose(result.loss, self.state.last_loss, rel_tol=tolerance)
 
-    def _runs(self, result: StepResult) -> list[Finding]:
+    def _runs(self, result: StepResult) -> list[GuardFinding]:
         """Return findings on values that repeat from step to step."""
         state, found = self.state, []
         if not (result.taken and result.supervised):

@@ -47,7 +47,7 @@ class CommandInbox:
         paused = False
         while True:
             for command in self.reader.poll():
-                ending, paused = self._carry_out(command, paused)
+                ending, paused = self._handle(command, paused)
                 if ending:
                     return ending
             if self._signalled.is_set():
@@ -56,7 +56,7 @@ class CommandInbox:
                 return None
             time.sleep(_PAUSE_POLL_S)
 
-    def _carry_out(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
+    def _handle(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
         accepted, detail = True, ""
         if command.name == "pause":
             accepted, detail = not paused, "already paused" if paused else ""

@@ -23,10 +23,10 @@ from burnish_engine.hardware.probe import probe
 KeptOutcome = Literal["finished", "stopped", "suspended"]
 
 _EVERY_S = 0.5
-_EVERY_S_WINDOWS = 10.0  # its counters take tens of milliseconds
+_EVERY_S_WINDOWS = 10.0  # Windows' counters take tens of milliseconds
 _WARM_UP_STEPS = 3  # kernels are compiled and graphs captured
 _LEAST_STEPS = 4
-_MOST_BESIDE_BYTES = 4 * 2**30  # what a process may hold beside torch; more is another process's
+_MOST_BESIDE_BYTES = 4 * 2**30  # most that a process holds beside torch; more is another process's
 
 
 class Measure:

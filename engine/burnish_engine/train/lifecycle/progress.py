@@ -20,7 +20,7 @@ _ETA_STEPS = 20  # the step time is averaged over this many steps to predict the
 _STATE_EVERY_S = 0.5
 
 
-class Progress:
+class StepRecorder:
     """Records finished steps.
 
     Args:

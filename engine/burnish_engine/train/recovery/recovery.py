@@ -22,7 +22,7 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, Engine, HalfUpdatedError, StepResult, TrainedKind
 from burnish_engine.train.base.random_state import snapshot_random_state
 
@@ -138,7 +138,7 @@ class RecoveringEngine(Engine):
         return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget))
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         return self._retry("the replies to the fixed prompts", lambda: self._engine.replies(prompts, max_new_tokens))
 
     @override

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import threading
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ from burnish_engine.contract.run.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
@@ -96,6 +98,9 @@ def test_a_whole_run_tells_everything(made):
     assert (state.status, state.exit_code, state.step, state.pid) == ("finished", 0, 10, None)
     assert state.loss == steps[-1].loss
     assert (paths.adapter / "adapter_model.safetensors").is_file()
+    recording = read_history(paths.hardware)
+    assert recording.start.pid == os.getpid()
+    assert recording.last.process_bytes > 0
     assert lease.holder_of("cpu") is None
 
 

@@ -6,7 +6,6 @@ cheap, because states share their columns.
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,11 @@ from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
 from burnish_engine.contract.run.fold import RunState, fold
+from burnish_engine.contract.run.growing_file import GrowingFile
 from burnish_engine.contract.run.hardware_log import HardwareReader
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2
-_CHUNK_BYTES = 2**20
 
 
 @dataclass
@@ -38,8 +37,9 @@ class EventsReader:
     path: Path
     state: RunState = field(default_factory=RunState)
     skipped: int = 0
-    _offset: int = 0
-    _rest: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._file = GrowingFile(self.path)
 
     def read(self) -> bool:
         """Read and fold the next piece of the file.
@@ -47,23 +47,15 @@ class EventsReader:
         Returns:
             Whether anything new was read.
         """
-        try:
-            with self.path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # another run took the folder's place
-                    self.state, self._offset, self._rest = RunState(), 0, b""
-                file.seek(self._offset)
-                piece = file.read(_CHUNK_BYTES)
-        except OSError:
-            return False  # not there yet, gone, or held for a moment
-        self._offset += len(piece)
-        lines = (self._rest + piece).split(b"\n")
-        self._rest = lines.pop()
-        for line in lines:
+        lines = self._file.read()
+        if self._file.began_anew:
+            self.state = RunState()
+        for line in lines or ():
             try:
                 self.state = fold(self.state, parse_event(line))
             except ValidationError:
                 self.skipped += 1
-        return bool(piece)
+        return lines is not None
 
 
 class RunFollower(QObject):

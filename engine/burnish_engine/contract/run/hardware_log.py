@@ -6,7 +6,6 @@ The same fold serves the strip of the window (live), the charts of a run (record
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -27,8 +26,8 @@ from burnish_engine.contract.facts.hardware import (
     parse_hardware_line,
 )
 from burnish_engine.contract.run.columns import GrowingColumn, numbers
+from burnish_engine.contract.run.growing_file import GrowingFile
 
-_CHUNK_BYTES = 2**20
 _WORKING = 0.3  # load from which a card has its connection at full speed
 _COLUMNS = (
     "used_bytes",
@@ -203,9 +202,9 @@ class HardwareReader:
     path: Path
     history: HardwareHistory = field(default_factory=HardwareHistory)
     skipped: int = 0
-    _offset: int = 0
-    _rest: bytes = b""
-    _file_id: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        self._file = GrowingFile(self.path)
 
     def read(self) -> bool:
         """Read and fold the next piece of the file.
@@ -213,26 +212,15 @@ class HardwareReader:
         Returns:
             Whether anything new was read.
         """
-        try:
-            with self.path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                file_id = (status.st_dev, status.st_ino)
-                if status.st_size < self._offset or (self._offset and file_id != self._file_id):
-                    self.history, self._offset, self._rest = HardwareHistory(), 0, b""
-                self._file_id = file_id
-                file.seek(self._offset)
-                piece = file.read(_CHUNK_BYTES)
-        except OSError:
-            return False  # not there yet, gone, or held for a moment
-        self._offset += len(piece)
-        lines = (self._rest + piece).split(b"\n")
-        self._rest = lines.pop()
-        for line in lines:
+        lines = self._file.read()
+        if self._file.began_anew:
+            self.history = HardwareHistory()
+        for line in lines or ():
             try:
                 self.history = fold_line(self.history, parse_hardware_line(line))
             except ValidationError:
                 self.skipped += 1
-        return bool(piece)
+        return lines is not None
 
 
 def read_history(path: Path) -> HardwareHistory:

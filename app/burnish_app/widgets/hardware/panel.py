@@ -120,6 +120,7 @@ class HardwarePanel(QFrame):
         self.raise_()
         self.show()
         self.setFocus(Qt.FocusReason.PopupFocusReason)
+        QTimer.singleShot(0, self, self._fit)  # once banners know their size
 
     def _fit(self) -> None:
         """Take as much height as the content needs, within the parent."""

@@ -38,7 +38,7 @@ from burnish_engine.contract.serve.protocol import RunSummary
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
-_FRAME_PX = (8, 40)  # what a window manager puts around a window: edges, title bar
+_FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
 _TITLE = "Burnish"
 _GOES_ON = "It continues when this window closes."
 _ENGINE_NOTES = {

@@ -75,6 +75,7 @@ class TrainPage(Page):
             )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
+        self.charts.failed.connect(lambda problem: self.banner("error", problem))
         self.verdict = RunVerdict()
         self._stopping = EarlyStoppingSettings()
         self.hardware = RunHardware()
@@ -150,7 +151,7 @@ class TrainPage(Page):
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
         if self.bench.run:
@@ -313,7 +314,7 @@ class TrainPage(Page):
         self._dirty = False
         self.figures.draw(self._events, self._summary)
         self.charts.setVisible(len(self._events.steps) > 0)
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
         self.verdict.draw(

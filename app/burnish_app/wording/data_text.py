@@ -134,12 +134,6 @@ def confidence_text(confidence: float) -> str:
     return "sure" if confidence >= SURE else "fairly sure" if confidence >= FAIRLY_SURE else "a guess"
 
 
-def pairs_of(columns: Sequence[str]) -> dict[str, str]:
-    """Parse the recipe's "meaning=column" pairs into meaning to column."""
-    split = (pair.partition("=") for pair in columns)
-    return {meaning.strip(): name.strip() for meaning, _, name in split}
-
-
 def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> str:
     """Return which lines or rows of which file are meant; empty if they are unknown.
 

@@ -16,8 +16,8 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.hardware.sampler import HardwareSampler
 from burnish_engine.runs.hardware_file import HardwareFile
 from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.lifecycle.spill_watch import shared_bytes
-from burnish_engine.train.lifecycle.tally import Tally
 
 EVERY_S = 1.0
 _END_S = 2.0

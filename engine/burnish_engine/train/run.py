@@ -24,7 +24,7 @@ from burnish_engine.runs.store import read_recipe
 from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.lifecycle.commands import Ending
-from burnish_engine.train.lifecycle.tally import Tally
+from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.recovery.recovery import short_message
 from burnish_engine.train.session import Session
 

@@ -28,9 +28,8 @@ from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
 from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
-from burnish_engine.train.lifecycle.progress import StepRecorder
+from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
-from burnish_engine.train.lifecycle.tally import Tally
 from burnish_engine.train.lifecycle.validator import Validator
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine

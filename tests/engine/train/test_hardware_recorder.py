@@ -11,7 +11,7 @@ from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.hardware.sampler import HardwareSampler
 from burnish_engine.train import hardware_recorder
 from burnish_engine.train.hardware_recorder import recorded_hardware
-from burnish_engine.train.lifecycle.tally import Tally
+from burnish_engine.train.lifecycle.progress import Tally
 
 from support.fake_nvml import GIB, FakeNvml
 from support.machines import cpu_machine, gpu_machine

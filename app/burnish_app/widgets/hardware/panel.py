@@ -43,7 +43,7 @@ from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
 from burnish_engine.contract.units import memory_size
 
 _WIDTH_PX, _LEAST_PX, _EDGE_PX = 640, 280, 12
-_COLUMNS_PX = 200  # width of a trace; a narrower panel has fewer in a line
+_COLUMNS_PX = 200  # least width of a trace; a narrower panel has fewer in a line
 _MOST_HOLDERS = 6
 _LEAST_C, _MOST_C = 20.0, 90.0
 _NOTABLE = 0.01  # share of the time

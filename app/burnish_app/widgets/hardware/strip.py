@@ -48,7 +48,7 @@ class HardwareStrip(QAbstractButton):
         taller = self._rows(history) != self._rows(self._history)
         self._history = history
         self.setVisible(history.last is not None)
-        self.setAccessibleDescription("; ".join(self._spoken()))
+        self.setAccessibleDescription("; ".join(self._texts()))
         if taller:
             self.updateGeometry()
         self.update()
@@ -92,7 +92,7 @@ class HardwareStrip(QAbstractButton):
     def _rows(history: HardwareHistory) -> int:
         return max(len(history.start.gpus), 1) if history.start else 1
 
-    def _spoken(self) -> list[str]:
+    def _texts(self) -> list[str]:
         """Say the newest sample, for screen readers."""
         if self._history.last is None:
             return []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from burnish_app.curves.smoothing import default_window
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, Value, body, caption, set_tone, title
 from burnish_app.widgets.basic.wrapping import columns_layout
-from burnish_app.widgets.runs.run_charts import loss_text, mean_window, newest_mean
+from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.run_text import RunDescription, Tone, plan_text
 from burnish_engine.contract.run.fold import RunState
@@ -34,7 +35,11 @@ class RunFigures(Card):
         self.bar = ProgressBar()
         self.step = Value("Step")
         self.loss = Value(
-            "Loss", hint="Mean cross entropy per supervised token of the last steps, nats. Lower is better."
+            self.tr("Loss, mean"),
+            hint=self.tr(
+                "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
+                "Lower is better."
+            ),
         )
         self.held_out = Value(
             "Held-out loss",
@@ -84,7 +89,7 @@ class RunFigures(Card):
         self.left.set(duration_text(last.eta_s) if last and going else "–")
 
     def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
-        window = mean_window(state.total_steps)
+        window = default_window(state.total_steps)
         losses = state.steps.loss.values()
         loss = newest_mean(losses, window) if losses else summary.state.loss
         bad = bool(losses) and not math.isfinite(losses[-1])

@@ -49,6 +49,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             use_safetensors=True,
             output_loading_info=True,
             **_of_wrapper(source),
+            **_unpacked(source),
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if is_out_of_memory(error):
@@ -77,6 +78,16 @@ def _of_wrapper(source: ModelSource) -> dict[str, Any]:
     from transformers import AutoConfig
 
     return {"config": AutoConfig.for_model(**source.config), "key_mapping": source.wrapper.key_mapping}
+
+
+def _unpacked(source: ModelSource) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that unpack MXFP4 weights, whose own kernels have no backward pass."""
+    stored = source.config.get("quantization_config")
+    if not isinstance(stored, dict) or stored.get("quant_method") != "mxfp4":
+        return {}
+    from transformers import Mxfp4Config
+
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:

@@ -2,9 +2,7 @@
 
 A step is bad when it was not taken, when its loss was not finite, or when the loss spikes. In fp16 steps that are not
 taken are usual: the loss scale is halved until gradients are finite. There such a step is bad only with a loss that is
-not finite, or at the smallest scale. A spike is a loss far above those of the steps before: eight robust standard
-deviations (1.4826 MAD) above their median, and at least half of it and one nat. Steps with few supervised tokens are
-not judged, since their loss says little.
+not finite, or at the smallest scale. What a spike is, `contract/run/spikes.py` says.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ from itertools import pairwise
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.recipe.recipe import GuardSection
+from burnish_engine.contract.run.spikes import KEPT, is_spike
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.findings import Check, GuardFinding
 
-KEPT, LEAST = 50, 10
-_DEVIATIONS, _SHARE, _NATS, _NORMAL = 8.0, 0.5, 1.0, 1.4826
 _ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
 _SAME = 1e-6  # relative difference: sums of some thousand numbers in fp32 differ by less
 _RISES = 2  # rises of the held-out loss in a row
@@ -156,12 +153,8 @@ class Watch:
         if not math.isfinite(result.loss):
             return values
         losses = self.state.losses
-        if len(losses) < LEAST or 2 * result.supervised < statistics.median(self.state.counts):
-            return ""
-        median = statistics.median(losses)
-        deviation = _NORMAL * statistics.median(abs(loss - median) for loss in losses)
-        if result.loss - median > max(_DEVIATIONS * deviation, _SHARE * median, _NATS):
-            return f"{values}, where the steps before had a median loss of {median:.6g}"
+        if is_spike(result.loss, result.supervised, losses, self.state.counts):
+            return f"{values}, where the steps before had a median loss of {statistics.median(losses):.6g}"
         return ""
 
     def _remember(self, result: StepResult) -> None:

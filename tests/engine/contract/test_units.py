@@ -42,7 +42,7 @@ def test_energy(joules, words):
 @pytest.mark.parametrize(
     ("used", "total", "words"),
     [(0, 24 * 2**30, "0.0 / 24.0 GiB"), (10.3 * 2**30, 24 * 2**30, "10.3 / 24.0 GiB"),
-     (2**20, 512 * 2**20, "1.0 MiB / 512 MiB")],
+     (2**27, 2**29, "0.12 GiB / 0.50 GiB")],
 )  # fmt: skip
 def test_memory_beside_all_of_it(used, total, words):
     assert memory_of(used, total) == words

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -63,7 +63,7 @@ class HardwarePanel(QFrame):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self._over = parent
+        self._over, self._corner = parent, QPoint()
         self._history = HardwareHistory()
         self._gpu = -1
         self._can_help: Callable[[Alarm], bool] = lambda _: False
@@ -106,23 +106,33 @@ class HardwarePanel(QFrame):
         self._history, self._can_help = history, can_help
         if several or self._gpu not in history.gpus:
             self._make_choices()
-        self._show_alarms(list(alarms))
+        changed = self._show_alarms(list(alarms)) or several
         if self.isVisible():
             self._draw()
+            if changed:
+                QTimer.singleShot(0, self, self._fit)  # once new banners know their size
 
     def open_above(self, corner: QPoint) -> None:
         """Show the panel with its lower left corner at a point of the parent, as large as there is room."""
+        self._corner = corner
         self._draw()
-        room = self._over.size()
-        width = max(min(_WIDTH_PX, room.width() - corner.x() - _EDGE_PX), _LEAST_PX)
-        self._arrange(width)
-        wanted = self._inner.sizeHint().height() + 2 * _EDGE_PX
-        height = min(wanted, room.height() - 2 * _EDGE_PX)
-        top = max(_EDGE_PX, min(corner.y(), room.height() - _EDGE_PX) - height)
-        self.setGeometry(corner.x(), top, width, height)
+        self._fit()
         self.raise_()
         self.show()
         self.setFocus(Qt.FocusReason.PopupFocusReason)
+        QTimer.singleShot(0, self, self._fit)  # once banners know their size
+
+    def _fit(self) -> None:
+        """Take as much height as the content needs, within the parent."""
+        room, corner = self._over.size(), self._corner
+        width = max(min(_WIDTH_PX, room.width() - corner.x() - _EDGE_PX), _LEAST_PX)
+        self._arrange(width)
+        layout = self._inner.layout()
+        content = layout.heightForWidth(width - _EDGE_PX) if layout is not None else 0
+        wanted = max(content, self._inner.sizeHint().height()) + _EDGE_PX + 2 * self._scroll.frameWidth()
+        height = min(wanted, room.height() - 2 * _EDGE_PX)
+        top = max(_EDGE_PX, min(corner.y(), room.height() - _EDGE_PX) - height)
+        self.setGeometry(corner.x(), top, width, height)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Close on Escape."""
@@ -242,16 +252,21 @@ class HardwarePanel(QFrame):
         button.setStyleSheet("padding: 3px 0;")
         return button
 
-    def _show_alarms(self, alarms: list[Alarm]) -> None:
-        """Show a banner for each alarm; one that stays keeps its banner, so that a click is never lost."""
+    def _show_alarms(self, alarms: list[Alarm]) -> bool:
+        """Show a banner for each alarm; one that stays keeps its banner, so that a click is never lost.
+
+        Returns:
+            Whether banners came or went.
+        """
         if [alarm.key for alarm in alarms] == [alarm.key for alarm in self._shown_alarms]:
-            return
+            return False
         self._shown_alarms = alarms
         clear(self._alarms)
         for alarm in alarms:
             what, remedy = alarm_text(alarm)
             actions = [(self.tr("Use less memory from the next step"), self._asker(alarm))]
             self._alarms.addWidget(Banner("warning", what, remedy, actions if self._can_help(alarm) else ()))
+        return True
 
     def _asker(self, alarm: Alarm) -> Callable[[], object]:
         return lambda: self.remedy.emit(alarm)

@@ -147,6 +147,15 @@ def test_an_alarm_has_its_remedy_at_a_click_and_keeps_its_button_from_second_to_
     qtbot.waitUntil(lambda: panel.alarm_banners == [])
 
 
+def test_an_alarm_that_comes_while_it_is_open_finds_room(qtbot, panel):
+    show(panel, made_up(seconds=100))
+    before, shown = panel.height(), history(made_up(seconds=200, filled=3))
+    panel.show_history(shown, find_alarms(shown), lambda _: True)
+    qtbot.waitUntil(lambda: panel.height() > before)
+    assert panel.geometry().bottom() <= panel.parentWidget().rect().bottom()
+    qtbot.waitUntil(lambda: not panel._scroll.verticalScrollBar().isVisible())
+
+
 def test_where_no_click_helps_none_is_offered(panel):
     show(panel, made_up(seconds=200, filled=3), helps=False)
     (banner,) = panel.alarm_banners

@@ -30,8 +30,12 @@ _KINDS = (
 )  # fmt: skip
 _MIXER = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "o_proj": "attention"}
 _MIXER |= {"up_proj": "feed-forward", "down_proj": "feed-forward"}
-_MAMBA = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
-"""Model types whose out_proj PEFT refuses to adapt (`_check_lora_target_modules_mamba`): fused kernels go around it."""
+_BARRED = {
+    **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), {"out_proj"}),
+    **dict.fromkeys(("mamba", "falcon_mamba"), {"out_proj", "dt_proj"}), "jamba": {"dt_proj"},
+}  # fmt: skip
+"""Model types and the matrices that an adapter does not reach: PEFT refuses out_proj, which fused kernels go around
+(`_check_lora_target_modules_mamba`), and transformers multiplies by dt_proj's own weight (modeling_mamba.py)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +198,7 @@ def _matrix(name: str, kind: str, owner: torch.nn.Module, value: torch.Tensor, m
     shape = tuple(value.shape)
     if isinstance(owner, torch.nn.Linear) or type(owner).__name__ == "Conv1D":  # transformers' own, of GPT-2
         rows, columns = shape if isinstance(owner, torch.nn.Linear) else shape[::-1]
-        barred = model_type in _MAMBA and name.rpartition(".")[2] == "out_proj"
+        barred = name.rpartition(".")[2] in _BARRED.get(model_type, ())
         return Matrix(name=name, kind=kind, rows=rows, columns=columns, form="other" if barred else "linear")
     if len(shape) == 3 and min(shape) > 1 and not isinstance(owner, torch.nn.modules.conv._ConvNd):
         rows, columns = shape[:0:-1] if getattr(owner, "is_transposed", False) else shape[1:]

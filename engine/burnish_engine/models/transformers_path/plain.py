@@ -140,9 +140,9 @@ def _has_names_of(model: Any, folder: Path) -> bool:
 def _names_as_they_are() -> Iterator[None]:
     """Make PEFT take names as those of the loaded model inside the block.
 
-    WORKAROUND: PEFT 0.21 converts adapters of transformers 4, and takes names of transformers 5 for such. Of mixtures of
-    experts it takes gate_proj, up_proj and down_proj, wherever they stand, for experts, and so loses shared experts and
-    dense layers; where a new name contains the old one (laguna's shared_experts), it leaves tensors unread
+    WORKAROUND: PEFT 0.21 converts adapters of transformers 4, and takes names of transformers 5 for such. Of mixtures
+    it takes gate_proj, up_proj and down_proj, wherever they stand, for experts, and so loses shared experts and dense
+    layers; where a new name contains the old one (laguna's shared_experts), it leaves tensors unread
     (https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
     PEFT converts only names that the model does not have.
     """

@@ -31,9 +31,10 @@ _KINDS = (
 _MIXER = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "o_proj": "attention"}
 _MIXER |= {"up_proj": "feed-forward", "down_proj": "feed-forward"}
 _BARRED = {
-    **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), {"out_proj"}),
-    **dict.fromkeys(("mamba", "falcon_mamba"), {"out_proj", "dt_proj"}), "jamba": {"dt_proj"},
-}  # fmt: skip
+    **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), ("out_proj",)),
+    **dict.fromkeys(("mamba", "falcon_mamba"), ("out_proj", "dt_proj")),
+    "jamba": ("dt_proj",),
+}
 """Model types and the matrices that an adapter does not reach: PEFT refuses out_proj, which fused kernels go around
 (`_check_lora_target_modules_mamba`), and transformers multiplies by dt_proj's own weight (modeling_mamba.py)."""
 

@@ -14,8 +14,8 @@ from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
 from burnish_engine.export.weights.nf4_merge import round_trip
+from burnish_engine.models.checkpoint.meta_model import stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.transformers_path.stored_names import stored_names
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""

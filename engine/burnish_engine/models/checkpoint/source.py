@@ -14,6 +14,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
+from burnish_engine.models.checkpoint.meta_model import check_built
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import Wrapper, text_part
@@ -112,7 +113,10 @@ def open_model(path: str) -> ModelSource:
         if HEAD not in tensors:  # the keys that say so may stand in either config, or in none
             config["tie_word_embeddings"] = True
     spec = decoder_spec(config)
-    check_tensors(folder, config, spec, tensors)
+    if spec is None:
+        check_built(folder, config, tensors)
+    else:
+        check_tensors(folder, config, spec, tensors)
     return ModelSource(
         folder,
         folder.resolve().name,

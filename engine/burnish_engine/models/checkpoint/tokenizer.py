@@ -36,7 +36,7 @@ def load_tokenizer(source: ModelSource) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             source.folder, config=_light_config(source), local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError) as error:
+    except Exception as error:  # transformers reads foreign files, which can end in errors of any kind
         raise SetupError(
             f"The tokenizer in {source.folder} could not be loaded: {first_line(error)}.",
             "Copy the tokenizer's files of the same model into the folder.",

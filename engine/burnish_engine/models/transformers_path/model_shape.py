@@ -12,8 +12,8 @@ import torch
 
 from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.checkpoint.spec import MOST_LAYERS, rough_spec
-from burnish_engine.models.checkpoint.tokenizer import quiet_transformers
+from burnish_engine.models.checkpoint.meta_model import meta_model
+from burnish_engine.models.checkpoint.spec import rough_spec
 from burnish_engine.models.families.matrices import ROUTER
 
 _SIZES = (
@@ -30,6 +30,8 @@ _KINDS = (
 )  # fmt: skip
 _MIXER = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "o_proj": "attention"}
 _MIXER |= {"up_proj": "feed-forward", "down_proj": "feed-forward"}
+_CROSS_ATTENTION = {"encoder_attn", "crossattention", "cross_attn"}
+"""Names of the parts that attend to an encoder. A causal language model has none, so that they take no part in it."""
 _BARRED = {
     **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), ("out_proj",)),
     **dict.fromkeys(("mamba", "falcon_mamba"), ("out_proj", "dt_proj")),
@@ -62,7 +64,7 @@ class PlacedMatrix:
 
 
 def placed_matrices(model: Any) -> list[PlacedMatrix]:
-    """List every matrix of a transformers model except embeddings and head, in order, before PEFT wraps it."""
+    """List the matrices that a model computes with, except embeddings and head, in order, before PEFT wraps it."""
     modules = dict(model.named_modules())
     left_out = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     head = model.get_output_embeddings()
@@ -73,7 +75,7 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
     model_type = str(getattr(model.config, "model_type", ""))
     found = []
     for path, value in named:
-        if id(value) in left_out:
+        if id(value) in left_out or _CROSS_ATTENTION & set(path.split(".")):
             continue
         layer, name = _place(path, decoder)
         kind = _kind(path, name, paths)
@@ -130,16 +132,9 @@ def _measured_spec(text: str) -> DecoderSpec | None:
 
 
 def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-
-    quiet_transformers()
-    config = CONFIG_MAPPING[str(read.get("model_type"))].from_dict(read)
-    inner = config.get_text_config()
+    model = meta_model(read)
+    inner = model.config.get_text_config()
     sizes = {key: _size_of(inner, key) for key in _SIZES}
-    if not 0 < int(sizes["num_hidden_layers"] or 0) <= MOST_LAYERS:
-        return None
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
     matrices = placed_matrices(model)
     sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices)
     rough = rough_spec({key: value for key, value in sizes.items() if value is not None} | {"model_type": "unknown"})
@@ -210,7 +205,7 @@ def _matrix(name: str, kind: str, owner: torch.nn.Module, value: torch.Tensor, m
 def _kind(path: str, name: str, paths: list[str]) -> str:
     """Return the part of the model that a matrix belongs to, judged by the names on its path."""
     parts = name.split(".")
-    if "router" in parts or (parts[-1].endswith("gate") and _has_experts(path, paths)):
+    if "router" in parts or "indexer" in parts or (parts[-1].endswith("gate") and _has_experts(path, paths)):
         return ROUTER
     expert = next((part for part in parts if "expert" in part), "")
     if expert:

@@ -17,6 +17,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
 
 _PREFIX = "base_model.model."
@@ -144,12 +145,11 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
 
 
 def _config(folder: Path) -> Any:
-    from peft import PeftConfig
-
+    peft = import_peft()
     if not (folder / _WEIGHTS).is_file():
         raise SetupError(f"{folder} holds no adapter ({_WEIGHTS}).", "Check the run or folder given.")
     try:
-        return PeftConfig.from_pretrained(str(folder))
+        return peft.PeftConfig.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SetupError(
             f"adapter_config.json in {folder} cannot be read: {error}.", "Save the adapter again."
@@ -213,6 +213,7 @@ def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: A
 
 
 def _by_pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
+    import_peft()
     from peft.utils.other import get_pattern_key
 
     patterns = patterns or {}

@@ -24,6 +24,7 @@ from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
 _FEW_ROWS = 50
 _LONG_RUN_S = 86400.0
@@ -132,7 +133,7 @@ def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str
 
     Raises:
         UsageError: There is no such model or folder.
-        SetupError: The folder is unusable, or its config does not say the model's shape.
+        SetupError: The folder is unusable, its tokenizer is another model's, or its config does not say the shape.
     """
     entry = find_model(EMBEDDED if path == "embedded" else path, models)
     if path == "embedded" and entry is not None:
@@ -140,6 +141,7 @@ def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str
     if entry is not None and not Path(path).is_dir():
         return ChosenModel(entry.name, entry.title, entry.spec, here=entry.name in here, entry=entry)
     source = open_model(path)
+    check_token_ids(source)
     return ChosenModel(path, source.name, spec_of(source), here=True, config=source.config)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
 from burnish_engine.export.weights.nf4_merge import round_trip
+from burnish_engine.models.checkpoint.meta_model import stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -65,7 +66,7 @@ class MergedWeights:
         self._other_files = {name: files[name] for name in self.others}
         self._open: dict[Path, Any] = {}
         _refuse_quantized_tensors(source, self._files, self.base_dtype)
-        self.adapter: AdapterWeights | None = read_adapter(adapter) if adapter is not None else None
+        self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
         self._unused = set(self.adapter.targets) if self.adapter else set()
         self._check_targets()
 
@@ -144,6 +145,18 @@ class MergedWeights:
             except (SafetensorError, OSError) as error:
                 raise SetupError(f"{path} cannot be read: {error}.", "Download the file again.") from error
         return self._open[path]
+
+    def _renamed(self, adapter: AdapterWeights) -> AdapterWeights:
+        """Give an adapter's parts the names of the stored tensors, where transformers names these anew on loading."""
+        if self.source.spec is not None or adapter.targets <= self._files.keys():
+            return adapter  # families with a specification keep their names
+        names = stored_names(self.source.config, self._files)
+        updates = {names.get(name, name): update for name, update in adapter.updates.items()}
+        return replace(
+            adapter,
+            updates=updates,
+            replacements={names.get(name, name): value for name, value in adapter.replacements.items()},
+        )
 
     def _check_targets(self) -> None:
         if self.adapter is None:

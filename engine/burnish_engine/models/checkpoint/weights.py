@@ -15,7 +15,7 @@ from typing import BinaryIO
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.checkpoint.safetensors_header import StoredTensor, checkpoint_tensors
+from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 
 PIECE_BYTES = 32 * 1024 * 1024
@@ -24,7 +24,6 @@ _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
-_FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 class Checkpoint:
@@ -101,7 +100,7 @@ class Checkpoint:
                     f"{list(shape)}.",
                     "Download the model again: config and weights are of different models.",
                 )
-            if stored.dtype not in _FLOATS:
+            if stored.dtype not in PLAIN_TYPES:
                 raise SetupError(
                     f"The tensor {name} in {stored.file} is stored as {stored.dtype}, not as F32, F16 or BF16.",
                     "Use the model's original, not quantized files.",

@@ -8,7 +8,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 
 ROUTER = "router"
-"""Kind of the matrices that choose experts. They stay as they are unless a recipe names them."""
+"""Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
 _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
 
 

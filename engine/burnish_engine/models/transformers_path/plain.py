@@ -51,7 +51,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             **_of_wrapper(source),
             **_unpacked(source),
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except Exception as error:  # transformers builds foreign configs, which can end in errors of any kind
         if is_out_of_memory(error):
             raise
         raise SetupError(
@@ -140,20 +140,27 @@ def _has_names_of(model: Any, folder: Path) -> bool:
 def _names_as_they_are() -> Iterator[None]:
     """Make PEFT take names as those of the loaded model inside the block.
 
-    WORKAROUND: for mixtures of experts PEFT 0.21 takes gate_proj, up_proj and down_proj, wherever they stand, for the
-    experts of transformers 4, and so loses shared experts and dense layers (`_convert_peft_config_moe` in
-    https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
-    PEFT looks at the names before the last one.
+    WORKAROUND: PEFT 0.21 converts adapters of transformers 4, and takes names of transformers 5 for such. Of mixtures
+    it takes gate_proj, up_proj and down_proj, wherever they stand, for experts, and so loses shared experts and dense
+    layers; where a new name contains the old one (laguna's shared_experts), it leaves tensors unread
+    (https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
+    PEFT converts only names that the model does not have.
     """
     import_peft()
     from peft.utils import transformers_weight_conversion as conversion
 
-    usual = conversion.convert_peft_config_for_transformers
+    usual = conversion.convert_peft_config_for_transformers, conversion.convert_peft_adapter_state_dict_for_transformers
     conversion.convert_peft_config_for_transformers = lambda *_args, **_named: None
+    conversion.convert_peft_adapter_state_dict_for_transformers = lambda adapter_state_dict, **_named: (
+        adapter_state_dict
+    )
     try:
         yield
     finally:
-        conversion.convert_peft_config_for_transformers = usual
+        (
+            conversion.convert_peft_config_for_transformers,
+            conversion.convert_peft_adapter_state_dict_for_transformers,
+        ) = usual
 
 
 def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:

@@ -74,6 +74,21 @@ def test_a_sharded_base_is_read_tensor_by_tensor(wide, wide_adapter, tmp_path):
     check_equal(open_model(str(base)), wide_adapter)
 
 
+def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_names(tmp_path):
+    """As of a checkpoint that was saved without the part around it, of a family that Burnish has no table of."""
+    source = make_model(tmp_path / "base", "olmo2", tie_word_embeddings=True)
+    tensors = load_file(source.folder / "model.safetensors")
+    short = {name.removeprefix("model."): value for name, value in tensors.items()}
+    save_file(short, source.folder / "model.safetensors", metadata={"format": "pt"})
+    adapter = make_adapter(source, tmp_path / "adapter")
+    merged = {tensor.name: tensor.tensor for tensor in MergedWeights(source, adapter).stream()}
+    assert merged.keys() == short.keys()
+    with torch.no_grad():
+        model = load_base(source, "fp32", CPU)
+        model.load_state_dict({f"model.{name}": value for name, value in merged.items()}, strict=False)
+        torch.testing.assert_close(model(IDS).logits, tuned_model(source, adapter)(IDS).logits, rtol=1e-4, atol=2e-5)
+
+
 def test_without_an_adapter_nothing_changes(wide):
     weights = MergedWeights(wide, None)
     stored = load_file(wide.folder / "model.safetensors")

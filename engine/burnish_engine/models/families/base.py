@@ -7,8 +7,8 @@ from typing import Literal
 
 from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
 
-Stack = Literal["qkv", "o", "gate_up", "down"]
-Role = Literal["attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "q_norm", "k_norm", "final_norm"]
+Stack = Literal["mixer_in", "mixer_out", "gate_up", "down"]
+Role = Literal["mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "q_norm", "k_norm", "final_norm"]
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
 }  # fmt: skip
@@ -55,6 +55,11 @@ class Vector:
     role: Role
     size: int
 
+    @property
+    def is_of_mixer(self) -> bool:
+        """Whether it is a parameter of what mixes tokens, such as attention."""
+        return self.role in {"q_norm", "k_norm"}
+
 
 @dataclass(frozen=True)
 class Family:
@@ -65,13 +70,13 @@ class Family:
     Attributes:
         model_type: `model_type` of config.json.
         mlp_norm: Name of the norm before the feed-forward.
-        attention_post_norm: Name of the norm after attention, where the family has one.
+        mixer_post_norm: Name of the norm after attention, where the family has one.
         mlp_post_norm: Name of the norm after the feed-forward, where the family has one.
     """
 
     model_type: str
     mlp_norm: str = "post_attention_layernorm"
-    attention_post_norm: str = ""
+    mixer_post_norm: str = ""
     mlp_post_norm: str = ""
 
     @property
@@ -84,7 +89,7 @@ class Family:
         return None if spec.tied_embeddings else "lm_head.weight"
 
     def modules(self, spec: DecoderSpec) -> list[Module]:
-        """Return every linear module, layer by layer, in the order qkv, o, gate_up, down."""
+        """Return every linear module, layer by layer, in the order of `Stack`."""
         return [module for layer in range(spec.num_layers) for module in self._layer_modules(spec, layer)]
 
     def vectors(self, spec: DecoderSpec) -> list[Vector]:
@@ -131,9 +136,9 @@ class Family:
         hidden, wide = spec.hidden_size, spec.intermediate_size
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         inputs = [
-            Module(f"{attention}.q_proj", layer, "qkv", 0, query, hidden, spec.attention_bias),
-            Module(f"{attention}.k_proj", layer, "qkv", query, key, hidden, spec.attention_bias),
-            Module(f"{attention}.v_proj", layer, "qkv", query + key, key, hidden, spec.attention_bias),
+            Module(f"{attention}.q_proj", layer, "mixer_in", 0, query, hidden, spec.attention_bias),
+            Module(f"{attention}.k_proj", layer, "mixer_in", query, key, hidden, spec.attention_bias),
+            Module(f"{attention}.v_proj", layer, "mixer_in", query + key, key, hidden, spec.attention_bias),
         ]
         gates = [
             Module(f"{mlp}.gate_proj", layer, "gate_up", 0, wide, hidden, spec.mlp_bias),
@@ -141,23 +146,23 @@ class Family:
         ]
         if spec.fused_projections:
             rows = query + 2 * key
-            inputs = [Module(f"{attention}.qkv_proj", layer, "qkv", 0, rows, hidden, spec.attention_bias)]
+            inputs = [Module(f"{attention}.qkv_proj", layer, "mixer_in", 0, rows, hidden, spec.attention_bias)]
             gates = [Module(f"{mlp}.gate_up_proj", layer, "gate_up", 0, 2 * wide, hidden, spec.mlp_bias)]
-        output = Module(f"{attention}.o_proj", layer, "o", 0, hidden, query, spec.attention_output_bias)
+        output = Module(f"{attention}.o_proj", layer, "mixer_out", 0, hidden, query, spec.attention_output_bias)
         return [*inputs, output, *gates, Module(f"{mlp}.down_proj", layer, "down", 0, hidden, wide, spec.mlp_bias)]
 
     def _layer_vectors(self, spec: DecoderSpec, layer: int) -> list[Vector]:
         prefix = f"model.layers.{layer}"
         hidden, head = spec.hidden_size, spec.head_dim
         found = [
-            Vector(f"{prefix}.input_layernorm", layer, "attention_norm", hidden),
+            Vector(f"{prefix}.input_layernorm", layer, "mixer_norm", hidden),
             Vector(f"{prefix}.{self.mlp_norm}", layer, "mlp_norm", hidden),
         ]
         if spec.qk_norm:
             found.append(Vector(f"{prefix}.self_attn.q_norm", layer, "q_norm", head))
             found.append(Vector(f"{prefix}.self_attn.k_norm", layer, "k_norm", head))
         if spec.sandwich_norms:
-            found.append(Vector(f"{prefix}.{self.attention_post_norm}", layer, "attention_post_norm", hidden))
+            found.append(Vector(f"{prefix}.{self.mixer_post_norm}", layer, "mixer_post_norm", hidden))
             found.append(Vector(f"{prefix}.{self.mlp_post_norm}", layer, "mlp_post_norm", hidden))
         return found
 

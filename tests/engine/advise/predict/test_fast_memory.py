@@ -29,7 +29,6 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 from burnish_engine.models.families import family
 from burnish_engine.models.host_memory.offloader import Offloader
@@ -108,11 +107,12 @@ def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype, t
     pack, offloader = SequenceMetadata(torch.arange(TOKENS, dtype=torch.int32), docs), Offloader(CPU, TOKENS)
     with torch.no_grad():
         ids = torch.zeros(TOKENS, dtype=torch.int32)
-        done = decoder.forward(ids, pack, policies=[SAVE_LEVELS[level]] * 3, offloader=offloader)
+        done = decoder.forward(ids, pack, levels=[level] * 3, offloader=offloader)
     kept = [getattr(saved, field.name) for saved in done.layers for field in fields(saved)]
+    kept += [tensor for saved in done.layers for tensor in saved.own.values()]
     storages = {tensor.untyped_storage() for tensor in kept if isinstance(tensor, torch.Tensor)}
     real = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-    counted = LayerShape(spec, section, dtype.itemsize, cuda=False)
+    counted = LayerShape(spec, section, dtype.itemsize, cuda=False, kind=spec.layers[0].kind)
     assert 3 * TOKENS * kept_bytes(counted, level, tiled=tile > 0) == real
     assert 3 * TOKENS * sum(offloaded_bytes(counted, level)) == offloader.host_bytes
     assert list(offloaded_bytes(counted, level)) == [
@@ -139,7 +139,9 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     scratch = {one.scratch.data_ptr(): one.scratch.untyped_storage().nbytes() for one in frozen}
     assert len(scratch) == 2
     predicted = frozen_weights(spec, section, "bf16", nf4=True)
-    weights = sum(one.outputs * one.inputs for one in stacks(spec, section).values()) * spec.num_layers
+    weights = (
+        sum(one.outputs * one.inputs for one in stacks(spec, section, spec.layers[0].kind).values()) * spec.num_layers
+    )
     assert weights / 64 < predicted.tables < 1.03 * weights / 64
     assert predicted.stored == outside(loaded) + loaded.compute_buffer.nbytes + packed
     assert predicted.scratch == sum(scratch.values())
@@ -150,8 +152,7 @@ def outside(loaded):
     decoder, found = loaded.decoder, {}
     tensors = [decoder.embedding_VH, decoder.head_VH, decoder.final_norm_H]
     for layer in decoder.layers:
-        weights = {name: value for name, value in vars(layer.weights).items() if name != "table_PR"}
-        tensors += [value for value in weights.values() if isinstance(value, torch.Tensor)]
+        tensors += layer.weights.vectors.values()
         tensors += [stack.bias_N for stack in layer.stacks if stack.bias_N is not None]
     for tensor in tensors:
         found[tensor.data_ptr()] = tensor.nbytes
@@ -350,7 +351,10 @@ def test_looking_at_held_out_rows_takes_less_than_a_pass(name, level, tile):
     for targets in (["all-linear"], ["q_proj"]):
         planned = run(Recipe(adapter=AdapterSection(targets=targets)), spec, MicroBatchSize(4096, 16))
         levels, _ = split_plan(MemoryPlan(layers=(level,), mlp_rows=tile, head_rows=256))
-        peaks, layer = memory_of(planned).peaks(levels, tile), LayerShape(spec, planned.recipe.adapter, 2, cuda=True)
+        peaks, layer = (
+            memory_of(planned).peaks(levels, tile),
+            LayerShape(spec, planned.recipe.adapter, 2, cuda=True, kind=spec.layers[0].kind),
+        )
         assert evaluated_bytes(layer, 4096, tile) < peaks.pass_peak[0]
 
 

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Lfm2Config, Qwen3MoeC
 from burnish_engine.models.checkpoint.source import _read_object
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.weights import Checkpoint
+from burnish_engine.models.decoder.layer_tensors import STACK_NAMES
 from burnish_engine.models.decoder.rope_tables import rope_table
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.base import ACTIVATIONS
@@ -65,8 +66,8 @@ def test_modules_fill_their_stacks(shape, tmp_path):
     spec, entry = opened(make(shape, tmp_path))
     query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     rows = {
-        "qkv": query + 2 * key,
-        "o": spec.hidden_size,
+        "mixer_in": query + 2 * key,
+        "mixer_out": spec.hidden_size,
         "gate_up": 2 * spec.intermediate_size,
         "down": spec.hidden_size,
     }
@@ -151,9 +152,9 @@ def plain_logits(folder, ids):
         for number, layer in enumerate(spec.layers):
             modules = [module for module in entry.modules(spec) if module.layer == number]
             norms = {one.role: checkpoint.read(f"{one.path}.weight") for one in vectors if one.layer == number}
-            qkv, o, gate_up, down = (stack(checkpoint, modules, name) for name in ("qkv", "o", "gate_up", "down"))
-            attended = o(attend(qkv(rms_norm(x, norms["attention_norm"], spec)), spec, layer, norms, index))
-            x = x + (rms_norm(attended, norms["attention_post_norm"], spec) if spec.sandwich_norms else attended)
+            qkv, o, gate_up, down = (stack(checkpoint, modules, name) for name in STACK_NAMES)
+            attended = o(attend(qkv(rms_norm(x, norms["mixer_norm"], spec)), spec, layer, norms, index))
+            x = x + (rms_norm(attended, norms["mixer_post_norm"], spec) if spec.sandwich_norms else attended)
             gate, up = gate_up(rms_norm(x, norms["mlp_norm"], spec)).chunk(2, dim=-1)
             made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
             x = x + (rms_norm(made, norms["mlp_post_norm"], spec) if spec.sandwich_norms else made)

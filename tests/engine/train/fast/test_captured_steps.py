@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.device.precision import exact_products
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_engine.train.fast.fast_trainer import FastTrainer
@@ -81,11 +81,11 @@ GPU_KINDS = {
     "bf16": {"dtype": torch.bfloat16},
     "fp16": {"dtype": torch.float16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
-    "recomputing": {"dtype": torch.bfloat16, "keep": SAVE_LEVELS["attention"]},
-    "offloading": {"dtype": torch.bfloat16, "keep": SAVE_LEVELS["offloaded"]},
-    "tiling on the host": {"dtype": torch.bfloat16, "keep": SAVE_LEVELS["host"], "mlp_rows": 40},
-    "input alone": {"dtype": torch.bfloat16, "keep": SAVE_LEVELS["input"]},
-    "input alone, in tiles": {"dtype": torch.bfloat16, "keep": SAVE_LEVELS["input"], "mlp_rows": 40},
+    "recomputing": {"dtype": torch.bfloat16, "keep": "attention"},
+    "offloading": {"dtype": torch.bfloat16, "keep": "offloaded"},
+    "tiling on the host": {"dtype": torch.bfloat16, "keep": "host", "mlp_rows": 40},
+    "input alone": {"dtype": torch.bfloat16, "keep": "input"},
+    "input alone, in tiles": {"dtype": torch.bfloat16, "keep": "input", "mlp_rows": 40},
     "Magma": {"dtype": torch.bfloat16, "masking": MaskingSection(kind="magma")},
     "Magma after the step": {"dtype": torch.float32, "masking": MaskingSection(kind="magma", momentum="after")},
     "Muon": {"dtype": torch.float16, "section": TrainSection(optimizer="muon")},
@@ -122,8 +122,8 @@ def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(adapted_llama, kind, ml
     """Captured, with copies to the host and back: plans that tile alike, and one whose layers do not keep the same."""
     order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]
     found = []
-    mixed = [SAVE_LEVELS[level] for level in ("input", "offloaded", "host")]
-    for keep in (*SAVE_LEVELS.values(), mixed):
+    mixed = ["input", "offloaded", "host"]
+    for keep in (*LEVEL_NAMES, mixed):
         trained = gpu_trainer(adapted_llama, keep=keep, mlp_rows=mlp_rows, **GPU_KINDS[kind])
         results, param = train(trained, order, 2)
         assert trained.problem == ""
@@ -184,7 +184,7 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, monk
 
     What is not permitted in a capture spoils it too, so that the copies' stream cannot be brought back to it.
     """
-    options = {"dtype": torch.bfloat16, "keep": SAVE_LEVELS[level], "rows": (8192,)}
+    options = {"dtype": torch.bfloat16, "keep": level, "rows": (8192,)}
     passes = [parity.micro_batch((128,) * 64)] * 5
     wanted, _ = train(gpu_trainer(adapted_llama, graphs=False, **options), passes)
     torch.cuda.empty_cache()

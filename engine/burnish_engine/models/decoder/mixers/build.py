@@ -1,0 +1,28 @@
+"""Build the mixer of a layer from its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.models.decoder.layer_types import Tensors
+from burnish_engine.models.decoder.mixers.attention.build import build_attention
+from burnish_engine.models.decoder.mixers.mixer import Mixer
+from burnish_engine.models.decoder.rope_tables import PositionTables
+
+_BUILDERS: dict[LayerKind, Callable[[DecoderSpec, int, Tensors, PositionTables], Mixer]] = {
+    "attention": build_attention,
+    "sliding_attention": build_attention,
+}
+
+
+def build_mixer(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> Mixer:
+    """Build the mixer of a layer.
+
+    Args:
+        spec: shape of the model.
+        index: number of the layer.
+        own: parameters of the mixer by role.
+        tables: rope tables of the model.
+    """
+    return _BUILDERS[spec.layers[index].kind](spec, index, own, tables)

@@ -1,0 +1,48 @@
+"""The declarations of all mixers, and of a whole layer. Loads no torch."""
+
+from __future__ import annotations
+
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.models.decoder.layer_tensors import (
+    LayerTensor,
+    StackSizes,
+    between_tensors,
+    feed_forward_tensors,
+    output_tensors,
+    stream_tensors,
+)
+from burnish_engine.models.decoder.mixers.attention.declared import AttentionDeclaration
+from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration
+
+_ATTENTION = AttentionDeclaration()
+_DECLARED: dict[LayerKind, MixerDeclaration] = {"attention": _ATTENTION, "sliding_attention": _ATTENTION}
+
+
+def declared_mixer(kind: LayerKind) -> MixerDeclaration:
+    """Return what the mixer of a kind of layers declares.
+
+    Raises:
+        KeyError: The fast engine has no such mixer.
+    """
+    return _DECLARED[kind]
+
+
+def layer_tensors(
+    spec: DecoderSpec, kind: LayerKind, stacks: StackSizes, *, is_fused: bool = False
+) -> tuple[LayerTensor, ...]:
+    """Declare all tensors of a layer, in the order of their allocation.
+
+    Args:
+        spec: shape of the model.
+        kind: kind of the layer.
+        stacks: sizes of the layer's stacks.
+        is_fused: same as in `feed_forward_tensors`.
+    """
+    hidden, post_norms = spec.hidden_size, spec.sandwich_norms
+    return (
+        *stream_tensors(hidden),
+        *output_tensors(hidden, stacks),
+        *declared_mixer(kind).tensors(spec, stacks),
+        *between_tensors(hidden, has_post_norms=post_norms),
+        *feed_forward_tensors(hidden, stacks, has_post_norms=post_norms, is_fused=is_fused),
+    )

@@ -260,6 +260,9 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
                 TensorShape(at("shortconv.out_proj"), (hidden, hidden)),
                 TensorShape(at("shortconv.conv"), (hidden, spec.conv_width), "F32"),
             ]
+            if spec.conv_bias:
+                parts = {"conv": hidden, "in_proj": 3 * hidden, "out_proj": hidden}
+                shapes += [_vector(f"blk.{index}.shortconv.{part}.bias", size) for part, size in parts.items()]
             continue
         shapes += [
             TensorShape(at("attn_q"), (query, hidden)),

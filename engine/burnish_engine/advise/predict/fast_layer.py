@@ -20,9 +20,9 @@ from burnish_engine.models.decoder.layer_tensors import (
     PHASES,
     LayerTensor,
     Phase,
-    StackName,
 )
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
+from burnish_engine.models.families.matrices import StackName
 
 _PROGRAMS, _FEWEST_BLOCKS = 792, 4  # of the fused activation's backward kernel
 

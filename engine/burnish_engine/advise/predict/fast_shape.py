@@ -15,24 +15,17 @@ from burnish_engine.advise.facts.shape import (
     BYTES_OF,
     adapted,
     embedding_parameters,
-    linear_shapes,
     parameters,
     projection_parameters,
 )
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.decoder.layer_tensors import StackName
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
 RANK_UNIT = 16
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
 _ALIGNMENT = 128  # elements; matrices start at multiples of it
-_MEMBERS: dict[StackName, tuple[str, ...]] = {
-    "mixer_in": ("q_proj", "k_proj", "v_proj", "qkv_proj"),
-    "mixer_out": ("o_proj",),
-    "gate_up": ("gate_proj", "up_proj", "gate_up_proj"),
-    "down": ("down_proj",),
-}
 _HEAD_CHUNK_TOKENS = 4096
 """Most tokens of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take
 memory."""
@@ -93,15 +86,13 @@ class FrozenWeightBytes:
 def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[StackName, Stack]:
     """The four stacks of a layer; layers of one kind have the same."""
     layer = next(layer for layer in spec.layers if layer.kind == kind)
-    shapes = linear_shapes(spec, layer)
-    chosen = {matrix.name.rpartition(".")[2] for matrix in adapted(spec, layer, adapter)}
     padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
-    found = {}
-    for name, members in _MEMBERS.items():
-        own = [member for member in members if member in shapes]
-        outputs, inputs = sum(shapes[member][1] for member in own), shapes[own[0]][0]
-        count = sum(member in chosen for member in own)
-        found[name] = Stack(outputs, inputs, padded * count, padded if count else 0)
+    chosen, found = {matrix.name for matrix in adapted(spec, layer, adapter)}, {}
+    members = [matrix for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
+    for name in STACK_NAMES:
+        own = [matrix for matrix in members if stack_of(matrix) == name]
+        count = sum(matrix.name in chosen for matrix in own)
+        found[name] = Stack(sum(matrix.rows for matrix in own), own[0].columns, padded * count, padded if count else 0)
     return found
 
 

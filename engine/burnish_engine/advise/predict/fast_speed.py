@@ -26,8 +26,9 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
-from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, StackName, stacks_again
+from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
+from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # of the dense tensor peak
 _ATTENTION_SHARE = 0.37  # of that peak

@@ -88,6 +88,9 @@ class DecoderSpec(_Facts):
         default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
     )
     conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")
+    conv_bias: bool = Field(
+        default=False, description="Whether these layers' convolutions and projections have biases."
+    )
     weights: int = Field(
         default=0, description="All weights, counted on the built model; 0: they follow from the rest."
     )

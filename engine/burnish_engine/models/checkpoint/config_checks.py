@@ -159,7 +159,7 @@ def _expected(config: Mapping[str, Any], spec: DecoderSpec) -> dict[str, tuple[i
     if known is None:
         return embedding
     if config.get("quantization_config"):
-        return embedding | {f"{vector.path}.weight": (vector.size,) for vector in known.vectors(spec)}
+        return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
     return known.tensors(spec)
 
 

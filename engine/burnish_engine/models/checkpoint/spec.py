@@ -143,6 +143,7 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         experts_per_token=int(config.get("num_experts_per_tok") or 0),
         dense_intermediate_size=int(config.get("intermediate_size") or 0) if family == "qwen3_moe" else 0,
         conv_width=int(config.get("conv_L_cache") or 0),
+        conv_bias=bool(config.get("conv_bias")),
     )
 
 

@@ -20,7 +20,6 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
-from burnish_engine.models.decoder.layer_tensors import STACK_NAMES
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
 from burnish_engine.models.decoder.mixers.build import build_mixer
@@ -35,6 +34,7 @@ from burnish_engine.models.decoder.stacked_linear import (
 )
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
+from burnish_engine.models.families.matrices import STACK_NAMES
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.lora_linear import op as lora_linear
@@ -240,7 +240,7 @@ class _Builder:
         own: dict[int | None, Tensors] = defaultdict(dict)
         for vector in self._family.vectors(spec):
             roles = own if vector.is_of_mixer else vectors
-            roles[vector.layer][vector.role] = self._vector(f"{vector.path}.weight")
+            roles[vector.layer][vector.role] = self._vector(vector.name)
         layers = []
         for index, layer in enumerate(spec.layers):
             stacks = {name: self._stack(slots[index, name], name) for name in STACK_NAMES}

@@ -16,10 +16,8 @@ from math import prod
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, SaveLevel
+from burnish_engine.models.families.matrices import StackName
 
-StackName = Literal["mixer_in", "mixer_out", "gate_up", "down"]
-STACK_NAMES: tuple[StackName, ...] = ("mixer_in", "mixer_out", "gate_up", "down")
-"""The linear stacks of a layer, in the order in which they are used."""
 STACK_OUTPUTS: dict[StackName, str] = {
     "mixer_in": "projected_TC", "mixer_out": "middle_TH", "gate_up": "gate_up_TJ",
 }  # fmt: skip

@@ -10,8 +10,8 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from burnish_engine.models.decoder.layer_tensors import STACK_NAMES, StackName
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.offloader import OffloadedTensor
 from burnish_kernels.attention.documents import Documents
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal, get_args
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 
+StackName = Literal["mixer_in", "mixer_out", "gate_up", "down"]
+STACK_NAMES: tuple[StackName, ...] = get_args(StackName)
+"""The stacked matrices of a layer in the fast decoder, in the order in which they are used."""
+_STACKS: dict[StackName, frozenset[str]] = {
+    "mixer_in": frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj"}),
+    "mixer_out": frozenset({"o_proj", "out_proj"}),
+    "gate_up": frozenset({"gate_proj", "up_proj", "gate_up_proj", "w1", "w3"}),
+    "down": frozenset({"down_proj", "w2"}),
+}
 ROUTER = "router"
 """Kind of the matrices that choose experts. They stay as they are unless a recipe names them."""
 _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
@@ -31,6 +41,19 @@ def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
         experts=0 if dense else spec.num_experts,
         conv_width=spec.conv_width,
     )
+
+
+def stack_of(matrix: Matrix) -> StackName:
+    """Return the stacked matrix that a linear layer is a part of.
+
+    Raises:
+        KeyError: The fast decoder has no place for it.
+    """
+    last = matrix.name.rpartition(".")[2]
+    found = next((stack for stack, names in _STACKS.items() if last in names), None)
+    if found is None:
+        raise KeyError(matrix.name)
+    return found
 
 
 def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:

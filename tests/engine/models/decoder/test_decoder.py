@@ -37,12 +37,12 @@ def reference(folders):
 
 
 def test_logits_are_those_of_transformers(folders, reference):
-    assert parity.same_logits(parity.fast(folders[0]).logits(BATCH), reference[0])
+    assert parity.same_logits(parity.fast(folders[0]).logits(BATCH), reference[0], 1e-5)
 
 
 def test_logits_with_an_adapter_are_those_of_peft(folders, reference):
     assert parity.distance(reference[1], reference[0]) > 0.01
-    assert parity.same_logits(parity.fast(*folders).logits(BATCH), reference[1])
+    assert parity.same_logits(parity.fast(*folders).logits(BATCH), reference[1], 1e-5)
 
 
 def test_packed_documents_know_nothing_of_each_other(folders):
@@ -58,7 +58,7 @@ def test_gradients_are_those_of_peft(folders, reference, level):
     _, _, loss, gradients = reference
     our_loss, ours = parity.fast(*folders).gradients(BATCH, level)
     assert our_loss == pytest.approx(loss, rel=1e-5)
-    assert parity.worst(ours, gradients) < 1e-4
+    assert parity.worst(ours, gradients) < 1e-5
 
 
 @pytest.mark.parametrize(("level", "rows"), [("products", 37), ("narrow", 64)])

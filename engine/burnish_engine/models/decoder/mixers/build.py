@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.models.decoder.layer_types import Tensors
-from burnish_engine.models.decoder.mixers.attention.build import build_attention
+from burnish_engine.models.decoder.mixers.attention.mixer import build_attention
 from burnish_engine.models.decoder.mixers.mixer import Mixer
+from burnish_engine.models.decoder.mixers.short_conv.mixer import build_short_conv
 from burnish_engine.models.decoder.rope_tables import PositionTables
 
 _BUILDERS: dict[LayerKind, Callable[[DecoderSpec, int, Tensors, PositionTables], Mixer]] = {
     "attention": build_attention,
     "sliding_attention": build_attention,
+    "short_convolution": build_short_conv,
 }
 
 

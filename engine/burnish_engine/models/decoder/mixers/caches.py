@@ -12,6 +12,7 @@ from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
 from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts
+from burnish_engine.models.decoder.mixers.short_conv.cache import ShortConvCache
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ def _attention(size: CacheSize) -> MixerCache:
     return AttentionCache(KVCache(size.spec, size.lengths, size.reserve, size.dtype, size.device, size.layers))
 
 
-_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {"attention": _attention}
+def _short_conv(size: CacheSize) -> MixerCache:
+    return ShortConvCache(len(size.lengths))
+
+
+_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {"attention": _attention, "short_conv": _short_conv}
 
 
 class MixerCaches:

@@ -13,9 +13,14 @@ from burnish_engine.models.decoder.layer_tensors import (
 )
 from burnish_engine.models.decoder.mixers.attention.declared import AttentionDeclaration
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration
+from burnish_engine.models.decoder.mixers.short_conv.declared import ShortConvDeclaration
 
 _ATTENTION = AttentionDeclaration()
-_DECLARED: dict[LayerKind, MixerDeclaration] = {"attention": _ATTENTION, "sliding_attention": _ATTENTION}
+_DECLARED: dict[LayerKind, MixerDeclaration] = {
+    "attention": _ATTENTION,
+    "sliding_attention": _ATTENTION,
+    "short_convolution": ShortConvDeclaration(),
+}
 
 
 def declared_mixer(kind: LayerKind) -> MixerDeclaration:

@@ -108,7 +108,7 @@ def test_logits_of_every_step_are_those_of_a_full_pass(folders, shape):
             logits = speaker.advance(state, chosen)
 
 
-@pytest.mark.parametrize("shape", ["llama", "qwen3", "gemma3", "smollm3", "phi3"])
+@pytest.mark.parametrize("shape", ["llama", "qwen3", "gemma3", "smollm3", "phi3", "lfm2"])
 def test_greedy_replies_are_those_of_transformers_alone_and_in_company(folders, shape):
     model, speaker = tiny_models.load(folders(shape)), speaker_of(folders(shape))
     prompts = prompts_of((2, 30, 17, 30, 1), seed=1)
@@ -152,7 +152,7 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("shape", ["llama", "qwen2", "gemma3", "phi3"])
+@pytest.mark.parametrize("shape", ["llama", "qwen2", "gemma3", "phi3", "lfm2-bias"])
 @pytest.mark.parametrize("rslora", [False, True])
 def test_adapters_speak_as_in_peft_and_can_be_silent(folders, tmp_path, shape, rslora):
     from peft import PeftModel

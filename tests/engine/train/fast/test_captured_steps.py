@@ -18,7 +18,7 @@ from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 
-from support import parity
+from support import parity, tiny_models
 from support.steps import PASSES, prefetcher, train, trainer
 
 CUDA = torch.device("cuda")
@@ -113,6 +113,24 @@ def test_graphs_and_eager_steps_give_the_same_bits(adapted_llama, kind, dropout)
         others, other = train(gpu_trainer(adapted_llama, graphs=graphs, **options), order, 2)
         assert [(one.loss, one.grad_norm) for one in others] == [(one.loss, one.grad_norm) for one in results]
         assert torch.equal(other, param)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "NF4", "offloading", "tiling on the host", "input alone"])
+def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind):
+    """Short convolutions and attention in one model: captured, eager, and with other layers offloaded."""
+    base = tiny_models.make("lfm2", tmp_path / "base")
+    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5)
+    order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]
+    found = []
+    for changes in ({}, {"graphs": False}, {"keep": ["input", "offloaded", "host"]}):
+        trained = gpu_trainer((base, adapter), **GPU_KINDS[kind] | changes)
+        results, param = train(trained, order, 2)
+        assert trained.problem == ""
+        found.append(([(one.loss, one.grad_norm) for one in results], param))
+    for results, param in found[1:]:
+        assert results == found[0][0]
+        assert torch.equal(param, found[0][1])
 
 
 @pytest.mark.gpu

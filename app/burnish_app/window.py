@@ -7,12 +7,23 @@ from importlib import import_module
 from threading import Thread
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QCloseEvent,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDropEvent,
+    QGuiApplication,
+    QKeySequence,
+    QResizeEvent,
+    QShortcut,
+)
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea, QStackedWidget, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.engine.runs_poller import ACTIVE, RunsPoller
+from burnish_app.engine.runs_poller import RunsPoller
+from burnish_app.focus_order import focus_after
+from burnish_app.hardware_watch import HardwareWatch
 from burnish_app.look.icons import icon
 from burnish_app.look.theme import Theme
 from burnish_app.pages.base import Page
@@ -20,13 +31,16 @@ from burnish_app.sidebar import Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
+from burnish_app.wording.activity import activities_of
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.serve.protocol import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
-_FIRST_SIZE_PX = (1280, 800)
-_GOES_ON = "A run is going on. It continues when this window closes."
+_FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
+_FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
+_TITLE = "Burnish"
+_GOES_ON = "It continues when this window closes."
 _ENGINE_NOTES = {
     "restarting": "The engine stopped and is being started again.",
     "down": "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
@@ -89,11 +103,12 @@ class Window(QMainWindow):
         self.client, self.bench, self.preferences, self.theme = client, bench, preferences, theme
         self._pages: dict[str, Page] = {}
         self._shown = ""
-        self.setWindowTitle("Burnish")
+        self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
         self.sidebar = Sidebar([(entry.key, entry.title) for entry in PAGES[:-1]], (PAGES[-1].key, PAGES[-1].title))
         self.sidebar.chosen.connect(self.visit)
+        self.sidebar.activity_chosen.connect(self._show_activity)
         self._stack = QStackedWidget()
         middle = QWidget()
         line = QHBoxLayout(middle)
@@ -103,6 +118,7 @@ class Window(QMainWindow):
         line.addWidget(self._stack, 1)
         self.setCentralWidget(middle)
         self._drop_overlay = DropOverlay(self)
+        self.hardware = HardwareWatch(client, self.sidebar, middle)
         self._make_shortcuts()
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
@@ -117,16 +133,24 @@ class Window(QMainWindow):
         )
         self._runs_poller.updated.connect(self._runs_updated)
         self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
-        self.resize(*_FIRST_SIZE_PX)
+        self.setMinimumSize(*_LEAST_SIZE_PX)
+        self.resize(self._first_size())
         if preferences.geometry is not None:
             self.restoreGeometry(preferences.geometry)
         known = {entry.key for entry in PAGES}
         self.go_to(preferences.page if preferences.page in known else PAGES[0].key)
 
+    @staticmethod
+    def _first_size() -> QSize:
+        """Return the size at the first start: as wanted, but with its frame within the screen."""
+        wanted, screen = QSize(*_FIRST_SIZE_PX), QGuiApplication.primaryScreen()
+        return wanted.boundedTo(screen.availableSize() - QSize(*_FRAME_PX)) if screen is not None else wanted
+
     def begin(self) -> None:
         """Start the engine, the polling of runs and the imports, after the window is shown so that it shows sooner."""
         self.client.start()
         self._runs_poller.start()
+        self.hardware.set_seen(not self.isMinimized())
         Thread(target=self._import_pages, name="import-pages", daemon=True).start()
 
     def page(self, key: str) -> Page:
@@ -163,7 +187,7 @@ class Window(QMainWindow):
             return
         page = self.page(key)
         if self._shown:
-            self._pages[self._shown].hidden()
+            self._pages[self._shown].leave()
         self._shown = key
         self.preferences.page = key
         if self._stack.indexOf(page) < 0:
@@ -183,7 +207,7 @@ class Window(QMainWindow):
             self.go_to(drop.page)
             self.page(drop.page).take_drop(drop.paths)
         if drop.what:
-            self.page(self._shown).banner("warning", drop.what, drop.remedy)
+            self.page(self._shown).banner("warning", drop.what, drop.remedy, passing=True)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         """Show the overlay that says what may be dropped."""
@@ -202,17 +226,38 @@ class Window(QMainWindow):
         paths = [url.toLocalFile() for url in event.mimeData().urls()]
         QTimer.singleShot(0, self, lambda: self.take(paths))
 
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Move the focus to what is seen next, and scroll to it."""
+        widget = focus_after(self.centralWidget(), self.focusWidget(), forward=forward)
+        if widget is None:
+            return super().focusNextPrevChild(forward)
+        widget.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        around = widget.parentWidget()
+        while around is not None and not isinstance(around, QScrollArea):
+            around = around.parentWidget()
+        if around is not None:
+            around.ensureWidgetVisible(widget)
+        return True
+
     def changeEvent(self, event: QEvent) -> None:
         """Redraw the window's icon when the palette changes."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self.setWindowIcon(icon("burnish", self.theme.colors.accent, 64))
+        elif event.type() == QEvent.Type.WindowStateChange and self.client.pid is not None:
+            self.hardware.set_seen(not self.isMinimized())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the panel of the hardware in its place."""
+        super().resizeEvent(event)
+        self.hardware.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Save preferences and workbench and end the server; runs continue."""
         self.preferences.geometry = self.saveGeometry()
         self.bench.save()
         self._runs_poller.stop()
+        self.hardware.monitor.stop()
         self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
@@ -260,12 +305,20 @@ class Window(QMainWindow):
         dialog.filesSelected.connect(self.take)
         dialog.open()
 
+    def _show_activity(self, page: str, folder: str) -> None:
+        self.bench.set_run(folder)
+        self.visit(page)
+
     def _engine_state(self, state: str) -> None:
         self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
-        alive = any(run.standing in ACTIVE for run in runs)
-        self.sidebar.set_run_note(_GOES_ON if alive else "")
+        self.hardware.runs_changed(runs)
+        activities = activities_of(runs)
+        self.sidebar.show_activities(activities)
+        self.sidebar.set_run_note(_GOES_ON if activities else "")
         self.sidebar.set_engine_note("")
+        shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
+        self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)
         for page in self._pages.values():
             page.runs_changed(runs)

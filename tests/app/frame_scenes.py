@@ -22,7 +22,7 @@ def _train(window, name):
     page.runs_changed([run])
     page.shown()
     if run.standing == "running":
-        window.sidebar.set_run_note("A run is going on. It continues when this window closes.")
+        window._runs_updated([run])
 
 
 for _name in TRAIN_SCENES:

@@ -27,7 +27,7 @@ _LOOKS: dict[RankVerdict, str] = {
     "too_big_to_train": "muted",
     "too_big_for_target": "muted",
 }
-_HEADINGS = ("Model", "Size", "Verdict", "File", "License", "")
+_HEADINGS = ("Model", "Size", "Verdict", "File", "License", "Where")
 _HINTS = (
     "",
     "Weights: B is a billion, M a million",

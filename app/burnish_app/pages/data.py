@@ -28,7 +28,7 @@ from burnish_app.widgets.data.findings_card import FindingsCard
 from burnish_app.widgets.data.row_browser import RowBrowser
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
-from burnish_app.wording.numbers import percent
+from burnish_app.wording.numbers import percent, plural
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
@@ -92,9 +92,25 @@ class DataPage(Page):
         self._show()
 
     def take_drop(self, paths: list[str]) -> None:
-        """Add dropped data files to the chosen ones."""
+        """Add dropped data files to the chosen ones, and offer to take them in place of those."""
         known = self.bench.data_files
-        self._use([*known, *(path for path in paths if path not in known)])
+        new = [path for path in paths if path not in known]
+        self._use([*known, *new])
+        if known and new:
+            self.banner(
+                "info",
+                f"{self._named(new)} was added to {self._named(known)}.",
+                "",
+                [
+                    (f"Use only {self._named(new)}", lambda: self._use(new)),
+                    ("Take it back", lambda: self._use(known)),
+                ],
+                close_text="Keep all",
+            )
+
+    @staticmethod
+    def _named(files: list[str]) -> str:
+        return Path(files[0]).name if len(files) == 1 else plural(len(files), "file")
 
     def _make_files(self) -> FilesCard:
         card = FilesCard()
@@ -197,6 +213,13 @@ class DataPage(Page):
             (action_text(one), partial(self._change, **{one.key.rpartition(".")[2]: one.value}))
             for one in named_settings(failure.remedy)
         ]
+        files = self.bench.data_files
+        if len(files) > 1:
+            actions += [
+                (f"Leave out {Path(file).name}", partial(self._use, [known for known in files if known != file]))
+                for file in files
+                if Path(file).name in failure.what
+            ][:1]
         self.banner("error", failure.what, failure.remedy, actions)
         if failure.exit_code in (ExitCode.DATA, ExitCode.USAGE):
             self._ask_columns(quietly=True)

@@ -17,11 +17,12 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
-from burnish_app.wording.machine_text import link_text, sleep_text, training_device_text
+from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.wording.machine_text import sleep_text, training_device_text
 from burnish_app.wording.numbers import as_sentence, plural
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
@@ -193,11 +194,13 @@ class HardwarePage(Page):
             card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
             self._content.addWidget(card)
         self._rest.addWidget(_host_card(machine))
-        if machine.links:
-            self._rest.addWidget(_links_card(machine))
-        if self._checkup is not None and self._checkup.settings is not None and machine.gpus:
+        settings = self._checkup.settings if self._checkup else None
+        measured = self._checkup.machine if self._checkup and self._checkup.machine.edges else machine
+        if len(measured.gpus) > 1 and measured.edges:
+            self._rest.addWidget(InterconnectCard(measured, settings))
+        elif settings is not None and machine.gpus:
             card = Card("How a run would use it")
-            for reason in self._checkup.settings.reasons:
+            for reason in settings.reasons:
                 card.body.addWidget(body(reason))
             self._rest.addWidget(card)
 
@@ -230,7 +233,7 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
     when.setWordWrap(False)
     card.corner.addWidget(when)
-    verdict = title("Ready to train." if checkup.ready else "Not ready to train.")
+    verdict = headline("Ready to train." if checkup.ready else "Not ready to train.")
     set_tone(verdict, "" if checkup.ready else "error")
     card.body.addWidget(verdict)
     if checkup.summary:
@@ -270,13 +273,4 @@ def _host_card(machine: MachineFacts) -> QWidget:
     if machine.driver:
         cuda = f", CUDA up to {machine.driver_cuda}" if machine.driver_cuda else ""
         card.body.addWidget(fact_line("NVIDIA driver", f"{machine.driver}{cuda}"))
-    return card
-
-
-def _links_card(machine: MachineFacts) -> QWidget:
-    card = Card("Between the GPUs")
-    for link in machine.links:
-        card.body.addWidget(fact_line(f"GPU {link.first} and {link.second}", link_text(link)))
-    if machine.all_reduce_gb_s:
-        card.body.addWidget(fact_line("All together", f"measured all-reduce {machine.all_reduce_gb_s:.0f} GB/s"))
     return card

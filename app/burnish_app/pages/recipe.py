@@ -19,6 +19,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.recipe.fit_card import FitCard, plan_line
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
@@ -39,6 +40,7 @@ class RecipePage(Page):
         self._inputs: tuple[object, ...] = ()
         self._suggest_request = self._estimate_request = self._start_request = ""
         self._writing = False
+        self._told_facts = (0, 0)
         self._inspection = DatasetInspection(client, bench, self)
         self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
         self._estimate_timer.timeout.connect(self._estimate)
@@ -139,6 +141,10 @@ class RecipePage(Page):
         if name != self._suggest_request or result.suggestion is None:
             return
         self._suggest_over(name)
+        if self._inputs != self._wanted_inputs():  # model, data or target changed meanwhile
+            if self.isVisible():  # `shown` does it otherwise
+                self._suggest()
+            return
         suggested = suggested_recipe(result.suggestion)
         before, self._suggested = self._suggested, suggested
         if suggested is not None:
@@ -166,6 +172,13 @@ class RecipePage(Page):
         recipe = self.form.recipe()
         if recipe is not None:
             self._write(recipe)
+            self._estimate_timer.start()  # the value may be the one from before the invalid one
+        else:
+            self._estimate_timer.stop()
+            self.client.cancel(self._estimate_request)
+            self._estimate_request = ""
+            self.bench.set_plan(None)
+            self.fit.show_invalid()
         self._show_state()
 
     def _write(self, recipe: Recipe) -> None:
@@ -183,12 +196,13 @@ class RecipePage(Page):
             self._refresh_form()
 
     def _bench_changed(self, name: str) -> None:
-        if name == "recipe" and self.isVisible():  # `shown` does it otherwise
-            if not self._writing:
-                self._refresh_form()
+        if name == "recipe":
             self.fit.show_stale()
             self.client.cancel(self._estimate_request)  # its answer would be about another recipe
             self._estimate_request = ""
+        if name == "recipe" and self.isVisible():  # `shown` does it otherwise
+            if not self._writing:
+                self._refresh_form()
             self._estimate_timer.start()
             self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
@@ -209,10 +223,20 @@ class RecipePage(Page):
         self._estimate_request = name = self.client.send(
             EstimateRequest,
             recipe=self.bench.recipe_toml,
+            dataset=self._untold_facts(),
             owner=self,
             on_result=lambda result: self._planned(name, result),
             on_failure=lambda failure: self._plan_failed(name, failure),
         )
+
+    def _untold_facts(self) -> DatasetFacts | None:
+        """Return the facts on the data if this server did not get or find them yet, as after a restart."""
+        facts = self.bench.dataset
+        now = (self.client.generation, id(facts))
+        if facts is None or now == self._told_facts or self.bench.data_was_replaced:
+            return None
+        self._told_facts = now
+        return facts
 
     def _planned(self, name: str, result: Result) -> None:
         if name == self._estimate_request and result.plan is not None:

@@ -24,6 +24,7 @@ ListItemKind = Literal["text", "whole"]
 BASIC = (
     "name",
     "train.epochs",
+    "train.max_steps",
     "train.learning_rate",
     "adapter.rank",
     "data.max_length",
@@ -194,7 +195,9 @@ def _kind(annotation: Any) -> tuple[EditorKind, tuple[str, ...], ListItemKind]:
         choices = tuple(get_args(inner)) if get_origin(inner) is Literal else ()
         return "list", choices, "whole" if inner is int else "text"
     if origin in (Union, types.UnionType):
-        return _kind(next(part for part in get_args(annotation) if part is not type(None)))
+        parts = [_kind(part) for part in get_args(annotation) if part is not type(None)]
+        kind, _, item = parts[0]
+        return kind, tuple(choice for _, choices, _ in parts for choice in choices), item
     raise TypeError(f"the form has no editor for {json.dumps(str(annotation))}")
 
 

@@ -66,8 +66,13 @@ class EarlyStoppingSettings:
     min_improvement: float = 0.0
 
 
-def guard_verdict(state: RunState) -> GuardVerdict | None:
-    """Return the guard's newest verdict; None before the first one and if the guard is off."""
+def guard_verdict(state: RunState, *, over: bool = False) -> GuardVerdict | None:
+    """Return the guard's newest verdict; None before the first one and if the guard is off.
+
+    Args:
+        state: state folded from the run's events so far.
+        over: whether the run's process has ended.
+    """
     guard = state.guard
     if guard is None:
         return None
@@ -77,7 +82,8 @@ def guard_verdict(state: RunState) -> GuardVerdict | None:
     checked = tuple(CHECKS.get(name, name.replace("_", " ")) for name in guard.passed)
     if status != "success":
         return GuardVerdict(status, guard.sentence, guard.cause, guard.remedy, checked)
-    text = {"before": "Nothing speaks against training", "end": "It trained"}.get(guard.when, "It is training")
+    going = "It was training" if over else "It is training"
+    text = {"before": "Nothing speaks against training", "end": "It trained"}.get(guard.when, going)
     reached = f" The adapter reaches {guard.coverage}." if guard.coverage else ""
     sentence = f"{text}: {plural(len(checked), 'check')} found nothing wrong.{reached}"
     return GuardVerdict("success", sentence, "", "", checked)
@@ -109,7 +115,7 @@ def early_stopping_text(state: RunState, stopping: EarlyStoppingSettings) -> str
         kept = f"The result is that of step {best.step:,}, whose held-out loss was the lowest ({best.loss:.3f})."
         if best.stopped_early:
             if state.ended is not None and state.ended.message:
-                return ""  # it ended with these words
+                return ""  # the run's ending already says so
             return f"It stopped early at step {best.at_step:,}: the held-out loss did not improve any more. {kept}"
         return kept
     if not stopping.patience:

@@ -43,8 +43,8 @@ LABELS = {
     "data.encoding": "Letters are stored as",
     "data.workers": "Processes that tokenize",
     "train.epochs": "Epochs (times through the data)",
-    "train.max_steps": "Stop after",
-    "train.max_tokens": "Stop after",
+    "train.max_steps": "Stop after (optimizer steps)",
+    "train.max_tokens": "Stop after (tokens)",
     "train.micro_batch_tokens": "Micro-batch (tokens per pass)",
     "train.accumulation": "Gradient accumulation (passes per step)",
     "train.pack": "Packing (rows share a pass)",
@@ -131,6 +131,7 @@ CHOICES: dict[str, dict[str, str]] = {
     "data.tools": {"keep": "stay", "drop": "are left out"},
     "data.broken_rows": {"stop": "stop the reading", "drop": "are left out"},
     "guard.action": {"stop": "end the run", "warn": "say so and go on", "off": "do not check"},
+    "target.quant": {"auto": "the finest that runs well there"},
     "train.optimizer": {
         "adamw": "AdamW",
         "adamw8bit": "AdamW in 8 bits",

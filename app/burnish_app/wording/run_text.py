@@ -27,6 +27,9 @@ _PHASE_TEXT = {
     "saving": "Saving",
     "paused": "Paused",
 }
+_GONE = (
+    "Its process ended without a word: it was killed, mostly because memory ran out, or the machine went down or slept."
+)
 _NO_WORD = "It ended without a word. Its stderr.log may say more."
 RUN_STATUS_TEXT: dict[ObservedStatus, str] = {
     "created": "Starting",
@@ -155,7 +158,7 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "stopped" | "suspended" | "failed":
             text = _saved_step_text(events)
         case "interrupted":
-            text = f"The process is gone. {_saved_step_text(events)}"
+            text = f"{_GONE} {_saved_step_text(events)}"
         case "not responding":
             text = (
                 "Its process is there but gave no sign of life for half a minute. It may come back by itself. "

@@ -25,7 +25,8 @@ def test_every_status_has_a_text(status):
 def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
     told = words("interrupted", events(240))
     assert told.headline == "Interrupted"
-    assert "The process is gone. Step 200 is safe. 40 later steps would be repeated." in told.detail
+    assert "Step 200 is safe. 40 later steps would be repeated." in told.detail
+    assert "killed" in told.detail
     assert told.actions == ("resume",)
     assert told.status == "attention"
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Look, body, caption, heading, mono, set_tone, title
+from burnish_app.widgets.basic.text import Look, body, caption, heading, headline, mono, set_tone
 from burnish_app.wording.fidelity_text import (
     file_text,
     gain_text,
@@ -53,7 +53,9 @@ class FidelityCard(Card):
         clear(self._content)
         some = any(file.passed for file in report.files) and not report.token_mismatches
         tone: Look = "success" if report.passed else "warning" if some else "error"
-        verdict = title("Safe to ship." if report.passed else "Some are safe to ship." if some else "Not safe to ship.")
+        verdict = headline(
+            "Safe to ship." if report.passed else "Some are safe to ship." if some else "Not safe to ship."
+        )
         set_tone(verdict, "" if report.passed or some else "error")
         self._content.addWidget(verdict)
         self._content.addWidget(body(report_text(report), tone))

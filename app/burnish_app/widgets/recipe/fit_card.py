@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.wording.numbers import count_text, duration_text
@@ -27,7 +27,7 @@ class FitCard(Card):
 
     def __init__(self) -> None:
         super().__init__("What it takes")
-        self.verdict = title("Not known yet.")
+        self.verdict = headline("Not known yet.")
         self._memory = body("", "muted")
         self.body.addWidget(self.verdict)
         self.body.addWidget(self._memory)
@@ -50,6 +50,18 @@ class FitCard(Card):
     def show_stale(self) -> None:
         """Mark the plan as out of date, because the recipe changed."""
         self._state.setText("updating ...")
+
+    def show_invalid(self) -> None:
+        """Take back verdict and figures, because a value of the recipe is invalid and nothing can be predicted."""
+        self._state.setText("")
+        self.verdict.setText("Not known yet.")
+        set_tone(self.verdict, "muted")
+        self._memory.setText("A value of the recipe has to be mended first.")
+        self.bar.show_parts((), 0)
+        for value in (self.time, self.speed, self.steps, self.trained):
+            value.set("–")
+        self.disk.set("–", "")
+        clear(self._messages)
 
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""

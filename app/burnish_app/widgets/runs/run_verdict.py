@@ -54,16 +54,18 @@ class RunVerdict(Card):
         self.body.addLayout(words)
         self.hide()
 
-    def draw(self, state: RunState, stopping: EarlyStoppingSettings, problem: str = "") -> None:
+    def draw(self, state: RunState, stopping: EarlyStoppingSettings, problem: str = "", *, over: bool = False) -> None:
         """Show the verdict and the notes of a state; cheap if nothing changed.
 
         Args:
             state: state folded from the run's events so far.
             stopping: settings of the run for early stopping.
             problem: reason of the run's failure, which the page shows elsewhere and this card does not repeat.
+            over: whether the run's process has ended.
         """
         now = (
             problem,
+            over,
             state.guard,
             state.rollbacks,
             state.bad_steps,
@@ -74,7 +76,7 @@ class RunVerdict(Card):
         if now == self._drawn:
             return
         self._drawn = now
-        found = guard_verdict(state)
+        found = guard_verdict(state, over=over)
         if found is not None and found.sentence in problem:
             found = None
         notes = [(rollback_text(back), "warning") for back in state.rollbacks]

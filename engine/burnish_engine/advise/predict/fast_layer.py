@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from burnish_engine.advise.predict.fast_shape import Stack, is_fused, stacks
+from burnish_engine.advise.predict.fast_shape import StackShape, is_fused, stacks
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
@@ -24,7 +24,7 @@ from burnish_engine.models.decoder.layer_tensors import (
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.families.matrices import StackName
 
-_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # of the fused activation's backward kernel
+_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # `PROGRAMS`, `_FEWEST_BLOCKS` of `swiglu.adapted.tiles`
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LayerShape:
     kind: LayerKind
 
     @cached_property
-    def stacks(self) -> dict[StackName, Stack]:
+    def stacks(self) -> dict[StackName, StackShape]:
         """The layer's stacked matrices, from `fast_shape.stacks`."""
         return stacks(self.spec, self.adapter, self.kind)
 

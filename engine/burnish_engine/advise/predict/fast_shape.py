@@ -35,7 +35,7 @@ _FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackShape:
     """One stacked matrix.
 
     Attributes:
@@ -83,7 +83,7 @@ class FrozenWeightBytes:
         return self.matrices + self.tables + self.embedding
 
 
-def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[StackName, Stack]:
+def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[StackName, StackShape]:
     """The four stacks of a layer; layers of one kind have the same."""
     layer = next(layer for layer in spec.layers if layer.kind == kind)
     padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
@@ -92,11 +92,13 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[
     for name in STACK_NAMES:
         own = [matrix for matrix in members if stack_of(matrix) == name]
         count = sum(matrix.name in chosen for matrix in own)
-        found[name] = Stack(sum(matrix.rows for matrix in own), own[0].columns, padded * count, padded if count else 0)
+        found[name] = StackShape(
+            sum(matrix.rows for matrix in own), own[0].columns, padded * count, padded if count else 0
+        )
     return found
 
 
-def is_fused(made: Mapping[StackName, Stack], adapter: AdapterSection, *, cuda: bool) -> bool:
+def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
     widest = max(made["gate_up"].widest, made["down"].widest)
     return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK

@@ -33,7 +33,7 @@ NOTHING: Literal["nothing"] = "nothing"
 """The level of a forward pass that nothing will be differentiated of."""
 Levels: TypeAlias = "frozenset[SaveLevel | Literal['nothing']]"
 Reader = Literal["mixer", "mixer_out", "layer"]
-"""What reads a tensor last in the forward pass: the mixer, its output projection, or the rest of the layer."""
+"""The last reader of a tensor in the forward pass: the mixer, its output projection, or the rest of the layer."""
 READERS: tuple[Reader, ...] = ("mixer", "mixer_out", "layer")
 TOKENS = -1
 """Stands for the number of tokens in a shape."""

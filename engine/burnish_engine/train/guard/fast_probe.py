@@ -40,7 +40,7 @@ class FastProbe(EngineProbe):
             with trainer.on_stream(), trainer.idle_memory():
                 device, levels = self._decoder.device, self._engine.plan.layers
                 loss = torch.zeros(1, dtype=torch.float32, device=device)
-                step = MicroBatchStep(self._model, layout, host.to(device), levels, loss, None, trainer.offloader)
+                step = MicroBatchStep(self._model, layout, host.to(device), levels, loss, trainer.offloader)
                 step.run(counts)
                 scale = optimizer.loss_scale
                 gradients = optimizer.layout.views(optimizer.grad)

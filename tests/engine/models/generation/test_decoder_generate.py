@@ -14,7 +14,7 @@ from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.decoder.mixers.attention.cache import CachedAttention
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
-from burnish_engine.models.decoder.mixers.attention.mixer import Attention, AttentionShape
+from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer, AttentionShape
 from burnish_engine.models.families import family
 from burnish_engine.models.generation import decoder_generate
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
@@ -250,7 +250,7 @@ def test_16_bit_precisions_stay_close(folders):
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_attention_over_the_cache_is_attention_within_documents(folders, window, softcap):
     spec = source_of(folders("llama")).spec
-    mixer = Attention(0, AttentionShape(4, 2, spec.head_dim, window, 0.3, softcap))
+    mixer = AttentionMixer(0, AttentionShape(4, 2, spec.head_dim, window, 0.3, softcap))
     lengths, steps = [9, 2, 5], 4
     torch.manual_seed(0)
     q, k, v = (torch.randn(sum(lengths) + 3 * steps, heads, spec.head_dim) for heads in (4, 2, 2))

@@ -84,7 +84,7 @@ class MixFunction(Protocol):
 
 
 MixFunctions: TypeAlias = "Mapping[str, MixFunction]"
-"""How each kind of mixer, by its name, mixes instead."""
+"""Functions that mix instead, by the name of the kind of mixer."""
 
 
 @dataclass(frozen=True)

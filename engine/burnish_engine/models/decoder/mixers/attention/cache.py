@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from typing_extensions import override
 
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
-from burnish_engine.models.decoder.mixers.attention.mixer import Attention, AttentionShape
+from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer, AttentionShape
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
 from burnish_kernels.attention import op as attention
 from burnish_kernels.dispatch import use_kernels
@@ -58,7 +58,7 @@ class _StoringAttention(MixFunction):
 
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
-        assert isinstance(mixer, Attention)
+        assert isinstance(mixer, AttentionMixer)
         shape, (q_TND, k_TMD, v_TMD) = mixer.shape, inputs
         out_TND = mixer.by_head(out_TK)
         self.cache.write(mixer.index, self.prompts.row_T, self.column_T, k_TMD, v_TMD)
@@ -110,7 +110,7 @@ class CachedAttention(MixFunction):
 
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
-        assert isinstance(mixer, Attention)
+        assert isinstance(mixer, AttentionMixer)
         shape, (q_BND, k_BMD, v_BMD) = mixer.shape, inputs
         self.cache.append(mixer.index, k_BMD, v_BMD)
         keys_XLD, values_XLD, hidden_B1L = self.cache.visible(mixer.index, shape.window)

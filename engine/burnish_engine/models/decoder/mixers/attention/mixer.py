@@ -43,7 +43,7 @@ class AttentionShape:
 
 
 @dataclass(frozen=True)
-class Attention(Mixer):
+class AttentionMixer(Mixer):
     """The attention of one layer.
 
     Attributes:
@@ -181,7 +181,7 @@ class Attention(Mixer):
         )
 
 
-def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> Attention:
+def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> AttentionMixer:
     """Build the attention of a layer; arguments as for `mixers.build.build_mixer`."""
     layer = spec.layers[index]
     shape = AttentionShape(
@@ -194,4 +194,4 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         eps=spec.rms_norm_eps,
         one_plus=spec.norm_one_plus,
     )
-    return Attention(index, shape, own.get("q_norm"), own.get("k_norm"), tables.of_layer(layer))
+    return AttentionMixer(index, shape, own.get("q_norm"), own.get("k_norm"), tables.of_layer(layer))

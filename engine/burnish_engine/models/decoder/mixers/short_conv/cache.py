@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
-from burnish_engine.models.decoder.mixers.short_conv.mixer import ShortConv
+from burnish_engine.models.decoder.mixers.short_conv.mixer import ShortConvMixer
 from burnish_kernels.short_conv import op as short_conv
 
 
@@ -41,7 +41,7 @@ class ShortConvCache(MixerCache):
         for layer, earlier_BPH in self.earlier_BPH.items():
             self.earlier_BPH[layer] = earlier_BPH[torch.tensor(list(rows), device=earlier_BPH.device)]
 
-    def of_layer(self, mixer: ShortConv, like: torch.Tensor) -> torch.Tensor:
+    def of_layer(self, mixer: ShortConvMixer, like: torch.Tensor) -> torch.Tensor:
         """Return a layer's products; zeros the first time."""
         channels, taps = mixer.weight_HL.shape
         return self.earlier_BPH.setdefault(mixer.index, like.new_zeros(self.rows, taps - 1, channels))
@@ -56,7 +56,7 @@ class _Storing(MixFunction):
 
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
-        assert isinstance(mixer, ShortConv)
+        assert isinstance(mixer, ShortConvMixer)
         (bcx_TC,), prompts = inputs, self.prompts
         short_conv.forward(bcx_TC, mixer.weight_HL, prompts.documents.start_T, bias_H=mixer.bias_H, out=out_TK)
         earlier_BPH = self.cache.of_layer(mixer, bcx_TC)
@@ -76,7 +76,7 @@ class _Continuing(MixFunction):
 
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
-        assert isinstance(mixer, ShortConv)
+        assert isinstance(mixer, ShortConvMixer)
         b_BH, c_BH, x_BH = inputs[0].chunk(3, dim=-1)
         earlier_BPH = self.cache.of_layer(mixer, b_BH)
         reached_BLH = torch.cat((earlier_BPH, (b_BH * x_BH)[:, None]), dim=1)

@@ -19,7 +19,7 @@ from burnish_kernels.short_conv import op as short_conv
 
 
 @dataclass(frozen=True)
-class ShortConv(Mixer):
+class ShortConvMixer(Mixer):
     """The convolution of one layer.
 
     Attributes:
@@ -76,6 +76,6 @@ class ShortConv(Mixer):
         )
 
 
-def build_short_conv(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> ShortConv:  # noqa: ARG001
+def build_short_conv(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> ShortConvMixer:  # noqa: ARG001
     """Build the convolution of a layer; arguments as for `mixers.build.build_mixer`."""
-    return ShortConv(index, own["conv_weight"].squeeze(1), own.get("conv_bias"))
+    return ShortConvMixer(index, own["conv_weight"].squeeze(1), own.get("conv_bias"))

@@ -6,9 +6,10 @@ micro-batch, and inside the feed-forward for each token of a chunk. Tests compar
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from burnish_engine.advise.predict.fast_shape import StackShape, is_fused, stacks
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
@@ -42,6 +43,22 @@ class LayerBytes:
     offloaded: tuple[int, ...]
     forward: int
     backward: int
+
+
+class PhaseBytes(NamedTuple):
+    """The bytes of one token that exist at a moment of a layer's work, by save level.
+
+    Attributes:
+        whole: bytes for each token of the micro-batch.
+        by_chunk: bytes for each token of a chunk of the feed-forward.
+    """
+
+    whole: Counter[SaveLevel | Literal["nothing"]]
+    by_chunk: Counter[SaveLevel | Literal["nothing"]]
+
+    def at(self, level: SaveLevel | Literal["nothing"], tokens: int, chunk: int) -> int:
+        """Return the bytes of all tokens at a level."""
+        return tokens * self.whole[level] + chunk * self.by_chunk[level]
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,17 @@ class LayerShape:
         """Return the bytes of one token."""
         return tensor.width * (4 if tensor.is_fp32 else self.width)
 
+    def in_phase(self, phase: Phase, *, chunked: bool) -> PhaseBytes:
+        """Count the tensors that exist in a phase, without those in pool buffers."""
+        key = phase, chunked
+        if key not in self._phases:
+            self._phases[key] = _phase_bytes(self, phase, chunked=chunked)
+        return self._phases[key]
+
+    @cached_property
+    def _phases(self) -> dict[tuple[Phase, bool], PhaseBytes]:
+        return {}
+
 
 def layer_bytes(shape: LayerShape, level: SaveLevel, tokens: int, mlp_chunk_tokens: int, rank: int) -> LayerBytes:
     """Count the memory of a layer.
@@ -95,7 +123,7 @@ def layer_bytes(shape: LayerShape, level: SaveLevel, tokens: int, mlp_chunk_toke
     """
     chunked = 0 < mlp_chunk_tokens < tokens
     chunk = mlp_chunk_tokens if chunked else tokens
-    phases = {phase: _phase_bytes(shape, phase, level, tokens, chunk, chunked=chunked) for phase in PHASES}
+    phases = {phase: shape.in_phase(phase, chunked=chunked).at(level, tokens, chunk) for phase in PHASES}
     phases["feed_forward_backward"] += parts_bytes(shape, chunk)
     return LayerBytes(
         kept=tokens * kept_bytes(shape, level, tiled=chunked),
@@ -126,7 +154,7 @@ def offloaded_bytes(shape: LayerShape, level: SaveLevel) -> tuple[int, ...]:
 def evaluated_bytes(shape: LayerShape, tokens: int, mlp_chunk_tokens: int) -> int:
     """The peak of a layer's forward pass that keeps nothing for a backward pass, bytes."""
     chunk = min(mlp_chunk_tokens or tokens, tokens)
-    return max(_phase_bytes(shape, phase, NOTHING, tokens, chunk, chunked=chunk < tokens) for phase in FORWARD)
+    return max(shape.in_phase(phase, chunked=chunk < tokens).at(NOTHING, tokens, chunk) for phase in FORWARD)
 
 
 def parts_bytes(shape: LayerShape, tokens: int) -> int:
@@ -146,16 +174,14 @@ def parts_bytes(shape: LayerShape, tokens: int) -> int:
     return 4 * splits * size * (made["gate_up"].rank + made["down"].rank)
 
 
-def _phase_bytes(
-    shape: LayerShape, phase: Phase, level: SaveLevel | Literal["nothing"], tokens: int, chunk: int, *, chunked: bool
-) -> int:
-    """Count the tensors that exist in a phase, without those in pool buffers."""
-
-    def pooled(tensor: LayerTensor) -> bool:
+def _phase_bytes(shape: LayerShape, phase: Phase, *, chunked: bool) -> PhaseBytes:
+    whole: Counter[SaveLevel | Literal["nothing"]] = Counter()
+    by_chunk: Counter[SaveLevel | Literal["nothing"]] = Counter()
+    for tensor in shape.tensors:
         # In the forward pass the layer's input is still the residual stream.
-        return level in tensor.host and (phase not in FORWARD or level in tensor.placed)
-
-    alive = [one for one in shape.tensors if one.is_alive(phase, level, chunked=chunked) and not pooled(one)]
-    by_chunk = [one for one in alive if one.by_chunk and level not in one.kept.at(chunked=chunked)]
-    whole = sum(map(shape.bytes_of, alive)) - sum(map(shape.bytes_of, by_chunk))
-    return tokens * whole + chunk * sum(map(shape.bytes_of, by_chunk))
+        pooled = tensor.host & tensor.placed if phase in FORWARD else tensor.host
+        kept, size = tensor.kept.at(chunked=chunked), shape.bytes_of(tensor)
+        for level in tensor.alive(phase, chunked=chunked) - pooled:
+            counts = by_chunk if tensor.by_chunk and level not in kept else whole
+            counts[level] += size
+    return PhaseBytes(whole, by_chunk)

@@ -136,12 +136,14 @@ class LayerTensor:
         """Return whether a layer keeps it, on the device or in host memory."""
         return level in self.kept.at(chunked=chunked)
 
-    def is_alive(self, phase: Phase, level: SaveLevel | Literal["nothing"], *, chunked: bool) -> bool:
-        """Return whether it exists in a phase."""
-        phases = ("feed_forward", *PHASES[2:]) if self.of_mixer else ("feed_forward_backward", "input_gradient")
-        if phase in phases and level in self.kept.at(chunked=chunked):
-            return phase not in self.freed or level not in self.freed[phase].at(chunked=chunked)
-        return phase in self.extra and level in self.extra[phase].at(chunked=chunked)
+    def alive(self, phase: Phase, *, chunked: bool) -> Levels:
+        """Return the levels at which it exists in a phase."""
+        found = self.extra[phase].at(chunked=chunked) if phase in self.extra else NEVER
+        phases = PHASES[1:] if self.of_mixer else PHASES[2:4]
+        if phase not in phases:
+            return found
+        kept = self.kept.at(chunked=chunked)
+        return found | (kept - self.freed[phase].at(chunked=chunked) if phase in self.freed else kept)
 
 
 class StackSize(Protocol):

@@ -102,6 +102,18 @@ SHAPES = {
             "tie_word_embeddings": False,
         },
     ),
+    "lfm3": (
+        "lfm3",
+        {
+            "num_hidden_layers": 5,
+            "num_attention_heads": 8,
+            "head_dim": 16,
+            "sliding_window": WINDOW,
+            "conv_L_cache": 7,
+            "layer_types": ["conv", "conv", "full_attention", "conv", "sliding_attention"],
+            "tie_word_embeddings": True,
+        },
+    ),
 }
 """Name to model_type and what differs from the common sizes."""
 

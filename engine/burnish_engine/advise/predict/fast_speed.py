@@ -197,7 +197,7 @@ class FastSpeed:
 
     def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
-        spec, mixer = self._run.spec, declared_mixer(shape.kind).moved(self._run.spec)
+        spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.kind).moved(self._run.spec)
         wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
         first, both = (
             (_HIDDEN[way] + (_SANDWICH[way] if spec.sandwich_norms else 0)) * spec.hidden_size
@@ -209,7 +209,7 @@ class FastSpeed:
     def _moved_again(self, shape: LayerShape, level: SaveLevel) -> int:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
         hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
-        again = declared_mixer(shape.kind).moved_again(self._run.spec, level)
+        again = declared_mixer(self._run.spec, shape.kind).moved_again(self._run.spec, level)
         return hidden.get(level, 0) * self._run.spec.hidden_size + again
 
 
@@ -233,7 +233,10 @@ def attention_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, edge: f
         edge: number of tokens by which a document counts as longer.
     """
     span = micro_batch.span or micro_batch.tokens
-    return [declared_mixer(layer.kind).operations(spec, layer, micro_batch.tokens, span, edge) for layer in spec.layers]
+    return [
+        declared_mixer(spec, layer.kind).operations(spec, layer, micro_batch.tokens, span, edge)
+        for layer in spec.layers
+    ]
 
 
 def rates(run: FastRun) -> Rates:

@@ -286,7 +286,9 @@ class _Builder:
             bias = torch.zeros(stack.N, dtype=self._dtype, device=self._device)
             for module in slot.modules:
                 if module.bias:
-                    bias[module.first_row : module.first_row + module.rows] = self._vector(f"{module.path}.bias")
+                    bias[module.first_row : module.first_row + module.rows] = self._vector(
+                        f"{self._family.stored_path(module.path)}.bias"
+                    )
         return StackedLinear(stack, frozen, bias)
 
     def _resident(self, slot: _StackSlot) -> FrozenWeight:
@@ -297,7 +299,7 @@ class _Builder:
         matrix[stack.N :] = 0
         for module in slot.modules:
             rows = matrix[module.first_row : module.first_row + module.rows, : stack.K]
-            self._checkpoint.read_into(f"{module.path}.weight", rows)
+            self._checkpoint.read_into(f"{self._family.stored_path(module.path)}.weight", rows)
         return ResidentWeight(matrix)
 
     def _quantized(self, slot: _StackSlot, name: str) -> FrozenWeight:
@@ -315,7 +317,7 @@ class _Builder:
 
     def _part(self, module: Module) -> WeightPart:
         """Return one module's weight in NF4, or in 16 bits where a published 4-bit checkpoint left it so."""
-        name, shape = f"{module.path}.weight", (module.rows, module.columns)
+        name, shape = f"{self._family.stored_path(module.path)}.weight", (module.rows, module.columns)
         if f"{name}{_NF4_SUFFIX}" in self._checkpoint:
             keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
             try:

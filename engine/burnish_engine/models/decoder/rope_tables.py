@@ -99,6 +99,9 @@ def inverse_frequencies(rope: RopeSpec, head_dim: int, *, long: bool = False) ->
             raise ValueError(f"longrope has {len(factors)} factors for {len(exponents_R)} frequencies")
         return 1.0 / (torch.tensor(factors, dtype=torch.float32) * rope.theta**exponents_R)
     plain_R = 1.0 / (rope.theta**exponents_R)
+    if rope.scaling == "proportional":
+        plain_R[int(rope.proportion * dim // 2) :] = 0.0
+        return plain_R / rope.factor
     if rope.scaling == "none":
         return plain_R
     if rope.scaling == "linear":

@@ -77,6 +77,7 @@ class Family:
         q_norm: Name of the norm of queries, where the family has one.
         k_norm: Name of the norm of keys, where the family has one.
         final_norm: Name of the norm before the head.
+        stored_names: Last part of a module's name, and what it is in the checkpoint's files where they differ.
     """
 
     model_type: str
@@ -87,6 +88,7 @@ class Family:
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
     final_norm: str = "norm"
+    stored_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def embedding_path(self) -> str:
@@ -114,10 +116,16 @@ class Family:
         if head is not None:
             shapes[head] = matrix
         for module in self.modules(spec):
-            shapes[f"{module.path}.weight"] = (module.rows, module.columns)
+            path = self.stored_path(module.path)
+            shapes[f"{path}.weight"] = (module.rows, module.columns)
             if module.bias:
-                shapes[f"{module.path}.bias"] = (module.rows,)
+                shapes[f"{path}.bias"] = (module.rows,)
         return shapes | {vector.name: vector.shape for vector in self.vectors(spec)}
+
+    def stored_path(self, path: str) -> str:
+        """Return a module's name in the checkpoint's files."""
+        parent, _, last = path.rpartition(".")
+        return f"{parent}.{dict(self.stored_names).get(last, last)}"
 
     def supported(self, spec: DecoderSpec) -> str:
         """Explain why the fast decoder does not do this model; empty where it does.

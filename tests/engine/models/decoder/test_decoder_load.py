@@ -46,7 +46,8 @@ def rounded(model, kept=(), *, dtype=torch.float32):
     with torch.no_grad():
         for name, module in model.named_modules():
             path = name.removeprefix("base_model.model.").removesuffix(".base_layer")
-            if isinstance(module, torch.nn.Linear) and path.endswith("_proj") and path not in kept:
+            inside = path.startswith("model.layers.") and "lora_" not in path
+            if isinstance(module, torch.nn.Linear) and inside and path not in kept:
                 module.weight.copy_(nf4.dequantize(nf4.quantize(module.weight), dtype=dtype))
     return model
 

@@ -74,6 +74,7 @@ def test_modules_fill_their_stacks(shape, tmp_path):
     for layer, kind in enumerate(one.kind for one in spec.layers):
         mine = [module for module in entry.modules(spec) if module.layer == layer]
         rows["mixer_in"] = 3 * spec.hidden_size if kind == "short_convolution" else query + 2 * key
+        rows["mixer_in"] += spec.num_heads if spec.attention_gate and kind != "short_convolution" else 0
         assert [stack for stack in rows if any(module.stack == stack for module in mine)] == list(rows)
         for stack, total in rows.items():
             end = 0
@@ -112,6 +113,10 @@ def rotate(x, rows):
 
 
 def attend(qkv, spec, layer, norms, index):
+    if spec.attention_gate:
+        bare = spec.model_copy(update={"attention_gate": False})
+        attended = attend(qkv[:, : -spec.num_heads], bare, layer, norms, index)
+        return attended * qkv[:, -spec.num_heads :].sigmoid().repeat_interleave(spec.head_dim, dim=1)
     tokens = qkv.shape[0]
     heads = qkv.view(tokens, -1, spec.head_dim)
     q, k, v = heads.split((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), dim=1)
@@ -138,15 +143,16 @@ def convolve(bcx, spec, norms):
     return (c * functional.conv1d(padded, norms["conv_weight"], norms.get("conv_bias"), groups=spec.hidden_size)[0]).t()
 
 
-def stack(checkpoint, modules, name):
+def stack(checkpoint, entry, modules, name):
     parts = [module for module in modules if module.stack == name]
     weight = torch.full((sum(module.rows for module in parts), parts[0].columns), float("nan"))
     bias = torch.zeros(weight.shape[0])
     for module in parts:
         rows = slice(module.first_row, module.first_row + module.rows)
-        checkpoint.read_into(f"{module.path}.weight", weight[rows])
+        path = entry.stored_path(module.path)
+        checkpoint.read_into(f"{path}.weight", weight[rows])
         if module.bias:
-            checkpoint.read_into(f"{module.path}.bias", bias[rows])
+            checkpoint.read_into(f"{path}.bias", bias[rows])
     return lambda x: functional.linear(x, weight, bias)
 
 
@@ -160,7 +166,7 @@ def plain_logits(folder, ids):
         for number, layer in enumerate(spec.layers):
             modules = [module for module in entry.modules(spec) if module.layer == number]
             norms = {one.role: checkpoint.read(one.name) for one in vectors if one.layer == number}
-            mixer_in, mixer_out, gate_up, down = (stack(checkpoint, modules, name) for name in STACK_NAMES)
+            mixer_in, mixer_out, gate_up, down = (stack(checkpoint, entry, modules, name) for name in STACK_NAMES)
             projected = mixer_in(rms_norm(x, norms["mixer_norm"], spec))
             convolves = layer.kind == "short_convolution"
             mixed = convolve(projected, spec, norms) if convolves else attend(projected, spec, layer, norms, index)

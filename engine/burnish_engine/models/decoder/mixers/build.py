@@ -7,6 +7,7 @@ from collections.abc import Callable
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.models.decoder.layer_types import Tensors
 from burnish_engine.models.decoder.mixers.attention.mixer import build_attention
+from burnish_engine.models.decoder.mixers.gated_attention.mixer import build_gated_attention
 from burnish_engine.models.decoder.mixers.mixer import Mixer
 from burnish_engine.models.decoder.mixers.short_conv.mixer import build_short_conv
 from burnish_engine.models.decoder.rope_tables import PositionTables
@@ -27,4 +28,7 @@ def build_mixer(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTab
         own: parameters of the mixer by role.
         tables: rope tables of the model.
     """
-    return _BUILDERS[spec.layers[index].kind](spec, index, own, tables)
+    build = _BUILDERS[spec.layers[index].kind]
+    if build is build_attention and spec.attention_gate:
+        return build_gated_attention(spec, index, own, tables)
+    return build(spec, index, own, tables)

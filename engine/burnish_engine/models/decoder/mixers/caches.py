@@ -11,6 +11,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
+from burnish_engine.models.decoder.mixers.gated_attention.cache import GatedAttentionCache
 from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts
 from burnish_engine.models.decoder.mixers.short_conv.cache import ShortConvCache
 
@@ -36,15 +37,23 @@ class CacheSize:
     device: torch.device
 
 
-def _attention(size: CacheSize) -> MixerCache:
+def _attention(size: CacheSize) -> AttentionCache:
     return AttentionCache(KVCache(size.spec, size.lengths, size.reserve, size.dtype, size.device, size.layers))
+
+
+def _gated_attention(size: CacheSize) -> MixerCache:
+    return GatedAttentionCache(_attention(size))
 
 
 def _short_conv(size: CacheSize) -> MixerCache:
     return ShortConvCache(len(size.lengths))
 
 
-_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {"attention": _attention, "short_conv": _short_conv}
+_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {
+    "attention": _attention,
+    "gated_attention": _gated_attention,
+    "short_conv": _short_conv,
+}
 
 
 class MixerCaches:

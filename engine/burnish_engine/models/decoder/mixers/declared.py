@@ -13,9 +13,10 @@ from burnish_engine.models.decoder.layer_tensors import (
 )
 from burnish_engine.models.decoder.mixers.attention.declared import AttentionDeclaration
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration
+from burnish_engine.models.decoder.mixers.gated_attention.declared import GatedAttentionDeclaration
 from burnish_engine.models.decoder.mixers.short_conv.declared import ShortConvDeclaration
 
-_ATTENTION = AttentionDeclaration()
+_ATTENTION, _GATED_ATTENTION = AttentionDeclaration(), GatedAttentionDeclaration()
 _DECLARED: dict[LayerKind, MixerDeclaration] = {
     "attention": _ATTENTION,
     "sliding_attention": _ATTENTION,
@@ -23,13 +24,14 @@ _DECLARED: dict[LayerKind, MixerDeclaration] = {
 }
 
 
-def declared_mixer(kind: LayerKind) -> MixerDeclaration:
-    """Return what the mixer of a kind of layers declares.
+def declared_mixer(spec: DecoderSpec, kind: LayerKind) -> MixerDeclaration:
+    """Return what the mixer of a model's layers of one kind declares.
 
     Raises:
         KeyError: The fast engine has no such mixer.
     """
-    return _DECLARED[kind]
+    found = _DECLARED[kind]
+    return _GATED_ATTENTION if found is _ATTENTION and spec.attention_gate else found
 
 
 def layer_tensors(
@@ -47,7 +49,7 @@ def layer_tensors(
     return (
         *stream_tensors(hidden),
         *output_tensors(hidden, stacks),
-        *declared_mixer(kind).tensors(spec, stacks),
+        *declared_mixer(spec, kind).tensors(spec, stacks),
         *between_tensors(hidden, has_post_norms=post_norms),
         *feed_forward_tensors(hidden, stacks, has_post_norms=post_norms, is_fused=is_fused),
     )

@@ -22,7 +22,7 @@ HYBRIDS = [("lfm2.5-1.2b", 16384, "rotated"), ("lfm2.5-1.2b", 4096, "rotated"), 
 DENSE = [("qwen3-0.6b", 16384, "rotated"), ("qwen3-0.6b", 4096, "rotated"), ("llama-3.2-1b", 16384, "rotated")]
 TESTS = [
     ["tests/kernels/test_against_reference.py", "-k", "short_conv"],
-    ["tests/engine/models/decoder/test_decoder.py", "-k", "lfm2"],
+    ["tests/engine/models/decoder/test_decoder.py", "-k", "lfm"],
     ["tests/engine/train/fast/test_captured_steps.py", "-k", "hybrid"],
 ]
 SHOWN = ("tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "first_step_s")

@@ -3,9 +3,9 @@
     python tests/bench/hybrids.py --out results [--before FOLDER] [--no-tests]
 
 Runs the GPU tests of hybrids, times the convolution's kernels, then the training step of LFM2.5-1.2B and of dense
-shapes. FOLDER holds another version's `engine` and `kernels`, such as the one before a change (`git archive COMMIT
-engine kernels | tar -x -C FOLDER`); dense shapes are timed with both versions by turns. Rows go to `hybrids.jsonl`,
-what else is printed to `hybrids.log`. About two minutes with one version on an H100, kernels compiled before.
+shapes. FOLDER holds another version, such as the one before a change (`git archive COMMIT engine kernels assets |
+tar -x -C FOLDER`); dense shapes are timed with both versions by turns. Rows go to `hybrids.jsonl`,
+what else is printed to `hybrids.log`.
 """
 
 from __future__ import annotations

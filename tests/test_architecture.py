@@ -88,8 +88,8 @@ FLOORS = {
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "guard", "recovery", "."),
     "burnish_kernels": (
-        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "magma",
-        "swiglu",
+        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",
+        "magma", "swiglu",
     ),
 }  # fmt: skip
 MOST_MODULES = 16

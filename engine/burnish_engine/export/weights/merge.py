@@ -16,6 +16,7 @@ from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
 from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families import family
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
@@ -61,6 +62,12 @@ class MergedWeights:
         files = _tensor_files(source.folder)
         own = {name: name for name in files}
         self._stored = source.wrapper.language_model(own) if source.wrapper else own
+        known = family(source.spec.family) if source.spec else None
+        if known and source.spec:  # the names that an adapter knows
+            loaded = {
+                f"{known.stored_path(one.path)}.weight": f"{one.path}.weight" for one in known.modules(source.spec)
+            }
+            self._stored = {loaded.get(name, name): stored for name, stored in self._stored.items()}
         self.others = sorted(own.keys() - self._stored.values())
         self._files = {name: files[stored] for name, stored in self._stored.items()}
         self._other_files = {name: files[name] for name in self.others}

@@ -175,7 +175,7 @@ def _expected(
     if known is None:
         return embedding if _is_quantized(config) else embedding | _matrices(spec, tensors)
     if config.get("quantization_config"):
-        return embedding | {f"{vector.path}.weight": (vector.size,) for vector in known.vectors(spec)}
+        return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
     return known.tensors(spec)
 
 

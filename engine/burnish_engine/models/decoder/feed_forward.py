@@ -1,6 +1,6 @@
 """The feed-forward half of a decoder layer, run for all tokens of a micro-batch at once or in chunks.
 
-Shapes as in `decoder_layer`, and J = 2I.
+Shapes as in `layer_tensors`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from burnish_engine.models.decoder.layer_norms import norm, norm_backward, post_
 from burnish_engine.models.decoder.layer_types import (
     DecoderLayerShape,
     LayerWeights,
-    OutputBuffers,
     SavedActivations,
+    Tensors,
     chunk_of,
     not_none,
 )
@@ -37,27 +37,25 @@ class FeedForward:
         self._shape, self._weights = shape, weights
         self.mlp_chunk_tokens = 0
 
-    def forward(
-        self, saved: SavedActivations, attention_out_TH: torch.Tensor, buffers: OutputBuffers | None
-    ) -> torch.Tensor:
-        """Compute the output that is to be added to the stream from attention's output.
+    def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:
+        """Compute the output that is to be added to the stream from the mixer's half.
 
         Args:
             saved: activations of the layer; filled.
-            attention_out_TH: output of attention's half, which is added to the stream; becomes their sum.
+            mixer_out_TH: output of the mixer's half, which is added to the stream; becomes their sum.
             buffers: tensors for the saved activations; None: nothing will be differentiated.
         """
         w = self._weights
-        last = buffers.next_TH if buffers else None
-        given = last if w.mlp_post_norm is None or buffers is None else buffers.mlp_out_TH
-        out = torch.empty_like(attention_out_TH) if given is None else given
-        chunks, inverses = list(self._chunks(len(attention_out_TH))), []
+        last = buffers["next_TH"] if buffers else None
+        given = last if w.mlp_post_norm is None or buffers is None else buffers["mlp_out_TH"]
+        out = torch.empty_like(mixer_out_TH) if given is None else given
+        chunks, inverses = list(self._chunks(len(mixer_out_TH))), []
         if buffers is not None:
-            saved.xa_down_TR, saved.xa_gate_up_TR = buffers.xa_down_TR, buffers.xa_gate_up_TR
-            saved.gate_up_TJ = buffers.gate_up_TJ
+            saved.xa_down_TR, saved.xa_gate_up_TR = buffers["xa_down_TR"], buffers.get("xa_gate_up_TR")
+            saved.gate_up_TJ = buffers.get("gate_up_TJ")
         with w.gate_up.frozen.prepared(), w.down.frozen.prepared():
             for number, tokens in enumerate(chunks):
-                own = attention_out_TH[tokens]
+                own = mixer_out_TH[tokens]
                 x_TE = w.gate_up.new_input(len(own), own)
                 _, inverse = norm(self._shape, own, w.mlp_norm, x_TE, saved.start_TH[tokens], in_place=True)
                 place = None if saved.gate_up_TJ is None else saved.gate_up_TJ[tokens]
@@ -72,7 +70,7 @@ class FeedForward:
                     if saved.xa_gate_up_TR is not None:
                         saved.xa_gate_up_TR[tokens].copy_(w.gate_up.adapted_input(x_TE))
                 del x_TE, gate_up, activated  # before the next tile's are allocated
-        saved.middle_TH = attention_out_TH
+        saved.middle_TH = mixer_out_TH
         if buffers is not None:
             saved.middle_inverse_T = inverses[0] if len(inverses) == 1 else torch.cat(inverses)
         if w.mlp_post_norm is None:
@@ -128,7 +126,8 @@ class FeedForward:
             if activated is None:
                 activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
             swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
-        saved.gate_up_TJ = None if self.mlp_chunk_tokens == 0 else saved.gate_up_TJ
+        if len(gradient_TE) == len(not_none(saved.middle_TH)):  # the only chunk
+            saved.gate_up_TJ = None
         del dact, gate_up
         act = None if fused else not_none(activated)[:, : w.down.inputs]
         w.down.accumulate(dy_TE, act, not_none(saved.xa_down_TR)[tokens], chunk=chunk)

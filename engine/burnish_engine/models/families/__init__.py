@@ -8,6 +8,8 @@ from typing import Any
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family, Module
 from burnish_engine.models.families.gemma3 import GEMMA3
+from burnish_engine.models.families.lfm2 import LFM2
+from burnish_engine.models.families.lfm3 import LFM3
 from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.mistral import MISTRAL
 from burnish_engine.models.families.phi3 import PHI3
@@ -17,7 +19,7 @@ from burnish_engine.models.families.smollm3 import SMOLLM3
 
 __all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]
 
-_FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3)}
+_FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, LFM2, LFM3)}
 
 _DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 

@@ -57,7 +57,7 @@ class HasOffloaded(Protocol):
 
 
 class Offloader:
-    """Owns the host memory of the tensors that `SavePolicy.host` names, and moves them.
+    """Owns the host memory of the tensors that a layer offloads (`models.decoder.layer_tensors`), and moves them.
 
     Host memory for a tensor is allocated the first time it is offloaded, at the size of the largest bucket, and kept.
 

@@ -23,7 +23,6 @@ from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.adapter_targets import check_spec_targets
@@ -128,9 +127,10 @@ class FastEngine(Engine):
         self.plan = plan
         decoder.chunk_feed_forward(plan.mlp_rows)
         self._layouts = self._make_layouts(plan.head_rows)
-        keep = [SAVE_LEVELS[level] for level in plan.layers]
         lockable = lockable_memory(device)
-        self._trainers.append(FastTrainer(self.model, self._recipe.train, self._layouts, keep, lockable=lockable))
+        self._trainers.append(
+            FastTrainer(self.model, self._recipe.train, self._layouts, plan.layers, lockable=lockable)
+        )
 
     @property
     @override

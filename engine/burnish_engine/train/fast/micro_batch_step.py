@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder import ForwardPass
+from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
-from burnish_engine.models.decoder.save_policy import SavePolicy
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
@@ -31,7 +32,7 @@ class MicroBatchStep:
         model: decoder, adapter and optimizer.
         layout: layout of the bucket.
         inputs: int32 on the device, at least `layout.size` elements; upload a micro-batch there, then `run`.
-        policies: for each layer, the activations that its forward pass saves.
+        levels: save level of each layer.
         loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer.
         offloader: host memory of offloaded activations; None: one of this bucket's own, if a layer offloads.
     """
@@ -41,15 +42,15 @@ class MicroBatchStep:
         model: TrainableDecoder,
         layout: BucketLayout,
         inputs: torch.Tensor,
-        policies: Sequence[SavePolicy],
+        levels: Sequence[SaveLevel],
         loss_sum: torch.Tensor,
         offloader: Offloader | None = None,
     ) -> None:
         self.layout = layout
-        if offloader is None and any(policy.host for policy in policies):
+        if offloader is None and OFFLOADING.intersection(levels):
             offloader = Offloader(inputs.device, layout.capacity)
         self._offloader = offloader
-        self._model, self._policies, self._loss_sum = model, policies, loss_sum
+        self._model, self._levels, self._loss_sum = model, levels, loss_sum
         self._fields = layout.views(inputs)
         fields = self._fields
         documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
@@ -113,7 +114,7 @@ class MicroBatchStep:
     def _forward(self) -> None:
         decoder = self._model.loaded.decoder
         ids_T = self._fields.ids_T
-        self._done = decoder.forward(ids_T, self.metadata, policies=self._policies, offloader=self._offloader)
+        self._done = decoder.forward(ids_T, self.metadata, levels=self._levels, offloader=self._offloader)
         self._gradient_TE = decoder.new_gradient(self._done)
         self._chunk.zero_()
 

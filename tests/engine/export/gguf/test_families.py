@@ -91,10 +91,9 @@ def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
     ],
 )
 def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, words):
-    source = make_small(name, tmp_path / "base")
-    edit_json(source.folder / "config.json", **changes)
+    source = make_small(name, tmp_path / "base", **changes)
     with pytest.raises(UsageError, match=words):
-        write_16_bit(open_model(str(source.folder)), None, tmp_path)
+        write_16_bit(source, None, tmp_path)
 
 
 def test_the_head_of_layers_without_keys_is_zero(tmp_path):

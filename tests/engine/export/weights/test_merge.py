@@ -14,6 +14,7 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_base
 
+from support import tiny_models
 from support.export import CPU, edit_json, make_adapter, make_model, tuned_model
 
 IDS = torch.arange(40).reshape(1, 40)
@@ -41,6 +42,15 @@ def check_equal(source, adapter):
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
 def test_every_method_is_merged_as_peft_computes_it(wide, tmp_path, method):
     check_equal(wide, make_adapter(wide, tmp_path / "adapter", method=method))
+
+
+def test_names_that_transformers_changes_when_it_loads_are_merged_too(tmp_path):
+    """LFM3's gates have another name in the files."""
+    folder = tiny_models.make("lfm3", tmp_path / "base", tokenizer=True)
+    source = open_model(str(folder))
+    adapter = tiny_models.lora(folder, tmp_path / "adapter")
+    assert any("self_attn.gate_proj" in source_name for source_name in load_file(folder / "model.safetensors"))
+    check_equal(source, adapter)
 
 
 def test_rank_and_alpha_patterns(wide, tmp_path):

@@ -21,7 +21,19 @@ from burnish_engine.models.transformers_path.model_shape import (
 )
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, trainable_parameters
 
-TABLES = ("gemma3_text", "gpt_oss", "lfm2", "llama", "mistral", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")
+TABLES = (
+    "gemma3_text",
+    "gpt_oss",
+    "lfm2",
+    "lfm3",
+    "llama",
+    "mistral",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "smollm3",
+)
 OTHERS = ("deepseek_v3", "falcon_h1", "gpt2", "mixtral", "olmo2", "opt", "qwen2_moe", "recurrent_gemma")
 SECTIONS = {
     "auto": AdapterSection(rank=3),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.train.fast import fast_trainer
 from burnish_engine.train.fast.fast_trainer import AHEAD, _Readback
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
@@ -51,12 +51,12 @@ def test_a_step_is_adamw_on_pefts_gradient(adapted_llama):
     assert parity.worst(ours, {key: value.detach() for key, value in named.items()}) < 1e-4
 
 
-@pytest.mark.parametrize("keep", SAVE_LEVELS)
+@pytest.mark.parametrize("keep", LEVEL_NAMES)
 def test_several_passes_of_a_step_are_one_large_pass(adapted_llama, keep):
     whole = parity.micro_batch((30, 20, 61, 9, 40, 70), seed=5)
     parts = parity.single(whole)
-    together, one = train(trainer(*adapted_llama[:2], keep=SAVE_LEVELS[keep]), [whole])
-    apart, other = train(trainer(*adapted_llama[:2], keep=SAVE_LEVELS[keep]), parts, len(parts))
+    together, one = train(trainer(*adapted_llama[:2], keep=keep), [whole])
+    apart, other = train(trainer(*adapted_llama[:2], keep=keep), parts, len(parts))
     assert apart[0].loss == pytest.approx(together[0].loss, rel=1e-5)
     assert apart[0].grad_norm == pytest.approx(together[0].grad_norm, rel=1e-4)
     assert apart[0].micro_batches == 6

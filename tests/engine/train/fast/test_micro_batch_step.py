@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.data.tokens.pack import IGNORED
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS, SAVE_PRODUCTS
 from burnish_engine.train.fast.fast_model import _STREAMS_PER_STACK
 from burnish_engine.train.fast.fast_trainer import dropout_seed
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
@@ -15,7 +15,7 @@ from burnish_kernels.lora_linear import reference as lora_reference
 from support import parity, tiny_models
 
 BATCH = parity.micro_batch()
-STACKS = {"qkv": 0, "o": 1, "gate_up": 2, "down": 3}
+STACKS = {"mixer_in": 0, "mixer_out": 1, "gate_up": 2, "down": 3}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_gradients_under_dropout_are_those_of_the_same_masks(bases, tmp_path, na
         key.replace(".default.", "."): value.grad for key, value in tuned.named_parameters() if value.requires_grad
     }
     losses = set()
-    for keep in SAVE_LEVELS.values():
+    for keep in LEVEL_NAMES:
         loss, found = ours.gradients(BATCH, keep)
         assert loss == pytest.approx(total, rel=1e-5)
         assert parity.worst(found, theirs) < 1e-4
@@ -131,7 +131,7 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(llama, monkeypatch)
     ours = parity.fast(*llama)
     layout, buffer, counts = ours.upload(BATCH)
     loss = torch.zeros(1)
-    program = MicroBatchStep(ours.model, layout, buffer, [SAVE_PRODUCTS] * 2, loss)
+    program = MicroBatchStep(ours.model, layout, buffer, ["products"] * 2, loss)
     recorded = []
 
     @contextmanager

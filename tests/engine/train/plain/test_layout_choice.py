@@ -290,8 +290,9 @@ def test_a_run_whose_convolutions_leak_trains_on_padded_rows_and_says_so(tmp_pat
     make_tokenizer(tmp_path / "base")
     lfm2(vocab_size=600).save_pretrained(tmp_path / "base")
     recipe = tiny_recipe(
-        tmp_path, rows=12, max_steps=1, precision='"bf16"', extra='[guard]\naction = "stop"\nprobes = true'
-    )
+        tmp_path, rows=12, max_steps=1, precision='"bf16"', engine='"plain"',
+        extra='[guard]\naction = "stop"\nprobes = true',
+    )  # fmt: skip
     targets = recipe.adapter.model_copy(
         update={"targets": ["q_proj", "v_proj", "in_proj", "out_proj", "w1", "w2", "w3"]}
     )

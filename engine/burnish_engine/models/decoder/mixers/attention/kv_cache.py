@@ -35,7 +35,7 @@ class VisibleKeys(NamedTuple):
 
 
 class KVCache:
-    """Keys and values of all layers, with room for `lengths` tokens; `write` fills it.
+    """Keys and values of layers, with room for `lengths` tokens; `write` fills it.
 
     Args:
         spec: specification of the decoder.
@@ -43,6 +43,7 @@ class KVCache:
         reserve: number of tokens that each row may grow by. Memory for them is allocated as it is needed.
         dtype: dtype of the model.
         device: device of the model.
+        layers: numbers of the layers; None: all.
 
     Attributes:
         columns: number of columns in use, L.
@@ -50,7 +51,13 @@ class KVCache:
     """
 
     def __init__(
-        self, spec: DecoderSpec, lengths: Sequence[int], reserve: int, dtype: torch.dtype, device: torch.device
+        self,
+        spec: DecoderSpec,
+        lengths: Sequence[int],
+        reserve: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        layers: Sequence[int] | None = None,
     ) -> None:
         self.columns = max(lengths)
         self.pads = [self.columns - length for length in lengths]
@@ -59,10 +66,10 @@ class KVCache:
         self._capacity = self.columns + min(reserve, INITIAL_RESERVE)
         # Zeros, not uninitialized memory: a hidden NaN times a probability of 0 is NaN.
         shape = (len(lengths) * self._heads, self._capacity, spec.head_dim)
-        self._layers = [
-            (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
-            for _ in range(spec.num_layers)
-        ]
+        self._layers = {
+            layer: (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
+            for layer in (range(spec.num_layers) if layers is None else layers)
+        }
         self._device = device
         self._hidden_B1L: torch.Tensor | None = None
 
@@ -118,7 +125,7 @@ class KVCache:
         kept = torch.tensor(list(rows), device=self._device)
         self.pads = [self.pads[row] for row in rows]
         self._hidden_B1L = None
-        for layer, (keys_XCD, values_XCD) in enumerate(self._layers):  # one by one: no second copy of the whole
+        for layer, (keys_XCD, values_XCD) in self._layers.items():  # one by one: no second copy of the whole
             self._layers[layer] = (
                 self._by_row(keys_XCD).index_select(0, kept).flatten(0, 1),
                 self._by_row(values_XCD).index_select(0, kept).flatten(0, 1),
@@ -129,7 +136,7 @@ class KVCache:
 
     def _grow(self) -> None:
         self._capacity = max(self.columns + 1, min(self._most, self.columns + self.columns // 2))
-        for layer, (keys_XCD, values_XCD) in enumerate(self._layers):
+        for layer, (keys_XCD, values_XCD) in self._layers.items():
             self._layers[layer] = (self._grown(keys_XCD), self._grown(values_XCD))
 
     def _grown(self, cached_XCD: torch.Tensor) -> torch.Tensor:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.models.generation import kv_cache
-from burnish_engine.models.generation.kv_cache import KVCache
+from burnish_engine.models.decoder.mixers.attention import kv_cache
+from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
 
 SPEC = DecoderSpec(
     family="llama", vocab_size=32, hidden_size=16, intermediate_size=16, num_heads=4, num_kv_heads=2, head_dim=8,

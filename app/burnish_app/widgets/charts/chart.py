@@ -26,6 +26,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import Mark
+from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.tables import CurveTable
 from burnish_app.curves.ticks import time_text
 from burnish_app.look.theme import colors_of
@@ -332,7 +333,7 @@ class Chart(QWidget):
         if self._drawing is None or not self._stale or self.visibleRegion().isEmpty():
             return
         self._stale = False
-        names = {"step": self.tr("step"), "tokens": self.tr("tokens"), "time": self.tr("time")}
+        names: dict[XKind, str] = {"step": self.tr("step"), "tokens": self.tr("tokens"), "time": self.tr("time")}
         self._drawing.draw(self._values_range, names, self.devicePixelRatioF())
         self._draw_cursor()
 

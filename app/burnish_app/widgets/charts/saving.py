@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRect, QSize, Signal
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRect, QSize, Signal, SignalInstance
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QWidget
@@ -48,9 +48,9 @@ class Saver(QObject):
         else:
             self._emit(self.done, str(path))
 
-    def _emit(self, signal: Signal, text: str) -> None:
+    def _emit(self, signal: SignalInstance, text: str) -> None:
         try:
-            signal.emit(text)  # type: ignore[attr-defined]  # bound signals have it
+            signal.emit(text)
         except RuntimeError:
             return  # the window is gone
 

@@ -110,11 +110,8 @@ class ChartRoom(QWidget):
 
 def _fill(layout: QLayout, widgets: Sequence[QWidget]) -> None:
     """Make a layout hold these widgets and no other; those that leave it are not destroyed."""
-    held = [layout.itemAt(at).widget() for at in range(layout.count())]
-    if held == list(widgets):
-        return
-    while layout.count():
-        layout.takeAt(0)
+    while layout.takeAt(0) is not None:
+        pass
     for widget in widgets:
         layout.addWidget(widget)
 

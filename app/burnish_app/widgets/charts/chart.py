@@ -82,7 +82,8 @@ class Chart(QWidget):
         self.head = ChartHead(spec, self.content.lines)
         self.head.toggled.connect(self._toggle)
         self.head.more.clicked.connect(lambda _checked=False: self.options_wanted.emit())
-        self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
+        if self.head.whole is not None:
+            self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
         self._space, self._holder = QWidget(), QVBoxLayout()
         self._space.setLayout(self._holder)
         self._holder.setContentsMargins(0, 0, 0, 0)

@@ -29,7 +29,7 @@ class ChartHead(QWidget):
         toggled: signal with the key of a line and whether it shall be shown; the empty key is the limit's.
         entries: key to legend entry of each line.
         limit: legend entry of the horizontal line.
-        whole: button that shows the whole run.
+        whole: button that shows the whole run; None where there is no room for it.
         more: button that opens the options.
     """
 
@@ -37,7 +37,6 @@ class ChartHead(QWidget):
 
     def __init__(self, spec: ChartSpec, lines: Mapping[str, ChartLine]) -> None:
         super().__init__()
-        self._small = spec.small
         words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
         title, unit = heading(spec.name), caption(spec.unit)
         for label in (title, unit):
@@ -52,17 +51,19 @@ class ChartHead(QWidget):
             entry.toggled.connect(lambda shown, key=key: self.toggled.emit(key, shown))
             entry.hide()
             words.addWidget(entry)
-        self.whole = quiet(self.tr("Show all"))
-        self.whole.setFont(font(SMALL_PX, medium=True))
-        self.whole.hide()
+        self.whole = None if spec.small else quiet(self.tr("Show all"))
         self.more = MoreButton(self.tr("Options of the {name} chart").format(name=spec.name))
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(UNIT // 2)
         line.addLayout(words, 1)
-        for button in (self.whole, self.more):
-            line.addWidget(button, alignment=Qt.AlignmentFlag.AlignTop)
+        if self.whole is not None:
+            self.whole.setFont(font(SMALL_PX, medium=True))
+            self.whole.hide()
+            line.addWidget(self.whole, alignment=Qt.AlignmentFlag.AlignTop)
+        line.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignTop)
 
     def set_zoomed(self, zoomed: bool) -> None:
-        """Offer the way back to the whole run, where there is room."""
-        self.whole.setVisible(zoomed and not self._small)
+        """Offer the way back to the whole run."""
+        if self.whole is not None:
+            self.whole.setVisible(zoomed)

@@ -11,9 +11,12 @@ from PySide6.QtWidgets import QPushButton
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
+from burnish_app.look.theme import Theme
 from burnish_app.pages.base import Page
+from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
@@ -21,6 +24,7 @@ from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.run.state import RunStateFile, observed_status
@@ -57,6 +61,7 @@ class TrainPage(Page):
         self._summary: RunSummary | None = None
         self._events = RunState()
         self._samples = HardwareHistory()
+        self._preferences: Preferences | None = None
         self._dirty = False
         self._asked_at: str | None = None
         self.nothing = Card()
@@ -73,7 +78,8 @@ class TrainPage(Page):
         self.charts.failed.connect(lambda problem: self.banner("error", problem))
         self.verdict = RunVerdict()
         self._stopping = EarlyStoppingSettings()
-        for widget in (self.nothing, self.figures, self.verdict, self.charts, self.log):
+        self.hardware = RunHardware()
+        for widget in (self.nothing, self.figures, self.verdict, self.charts, self.hardware, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
         self.set_primary("Resume", self._press_primary)
@@ -106,12 +112,17 @@ class TrainPage(Page):
     def shown(self) -> None:
         """Start drawing."""
         self.refresh_runs.emit()
+        self.hardware.set_price(self._preferences.price_per_kwh if self._preferences else 0.0)
         self._timer.start()
         self._draw()
 
     def hidden(self) -> None:
         """Stop drawing while the page is hidden."""
         self._timer.stop()
+
+    def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
+        """Take the price of electricity, whenever the page is shown: it may change in Settings."""
+        self._preferences = preferences
 
     def closing(self) -> None:
         """Stop following the run, which continues."""
@@ -140,7 +151,8 @@ class TrainPage(Page):
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
+        self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
         if self.bench.run:
             self.refresh_runs.emit()
@@ -150,6 +162,8 @@ class TrainPage(Page):
             return
         if events.refused is not None and events.refused != self._events.refused:
             self.banner("warning", f"The run refused to {events.refused.name}: {events.refused.detail}")
+        if len(events.warnings) > len(self._events.warnings):
+            self._offer_less_memory(events.warnings.items()[-1])
         moved = (events.phase, events.ended, events.saved_step) != (
             self._events.phase,
             self._events.ended,
@@ -160,6 +174,23 @@ class TrainPage(Page):
         if moved:
             self.refresh_runs.emit()
             self._show_status()
+
+    def _offer_less_memory(self, warning: Warned) -> None:
+        """Offer a smaller plan where the run itself found that its memory spilled, as where nothing counts it."""
+        alive = self._summary is not None and self._summary.standing in ("running", "paused")
+        if warning.code != "spill" or not alive:
+            return
+        what, remedy = first_sentence(warning.message)
+        self.banner("warning", what, remedy, [(self.tr("Use less memory from the next step"), self._use_less_memory)])
+
+    def _use_less_memory(self) -> None:
+        """Ask the run to go on with the next smaller memory plan."""
+        if self._summary is None:
+            return
+        self.clear_banner()
+        self.set_foot_note(_ASKED)
+        run = self._summary.folder
+        self.client.send(CommandRequest, run=run, command="smaller_plan", on_failure=self._refused, owner=self)
 
     def _hardware_came(self, folder: str, history: HardwareHistory) -> None:
         if folder == self.bench.run:
@@ -284,6 +315,7 @@ class TrainPage(Page):
         self.figures.draw(self._events, self._summary)
         self.charts.setVisible(len(self._events.steps) > 0)
         self.charts.draw(self._events, self._samples)
+        self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
         self.verdict.draw(
             self._events,

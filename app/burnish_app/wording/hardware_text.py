@@ -11,21 +11,9 @@ from burnish_app.wording.numbers import percent
 from burnish_engine.contract.facts.hardware import MemoryHolder, ThrottleReason
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import GpuHistory
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import KWH_J, memory_of, memory_size
 
-WATT_HOUR_J = 3600.0
 _NOTABLE = 0.02  # share of the time from which a reason is worth a word
-_KWH_WH = 1000.0
-
-
-def unknown_or(text: str, value: float | None) -> str:
-    """Return the text, or a dash where the value is not known.
-
-    Args:
-        text: text of the value.
-        value: value; None or NaN: not known.
-    """
-    return "–" if value is None or math.isnan(value) else text
 
 
 def load_text(load: float | None) -> str:
@@ -47,9 +35,7 @@ def used_of_text(used: float | None, total: int) -> str:
     """Return used and total memory in one unit, such as "10.3 / 24.0 GiB"."""
     if not total or used is None or math.isnan(used):
         return memory_size(total) if total else "–"
-    whole = memory_size(total)
-    unit = whole.rpartition(" ")[2]
-    return f"{memory_size(used).removesuffix(f' {unit}')} / {whole}"
+    return memory_of(used, total)
 
 
 def memory_split_text(gpu: GpuHistory) -> str:
@@ -87,7 +73,7 @@ def clocks_text(gpu: GpuHistory) -> str:
         return ""
     reasons = [reason_text(reason) for reason, share in last.throttle.items() if share > 0]
     if reasons:
-        return tr("Clocks are below their best: {reasons}.").format(reasons="; ".join(reasons))
+        return tr("Clocks are below their best because {reasons}.").format(reasons=tr(", and because ").join(reasons))
     return tr("Nothing holds the clocks down.")
 
 
@@ -100,11 +86,11 @@ def throttled_text(seconds: Mapping[ThrottleReason, float], total_s: float) -> s
     """
     held = {reason: time / total_s for reason, time in seconds.items() if reason != "idle"} if total_s > 0 else {}
     told = [
-        f"{percent(min(share, 1.0))} {reason_text(reason)}"
+        tr("{share} of the time because {reason}").format(share=percent(min(share, 1.0)), reason=reason_text(reason))
         for reason, share in sorted(held.items(), key=lambda item: -item[1])
         if share >= _NOTABLE
     ]
-    return tr("Clocks held down: {reasons}.").format(reasons="; ".join(told)) if told else ""
+    return tr("Clocks were held down {reasons}.").format(reasons=", ".join(told)) if told else ""
 
 
 def pcie_now_text(gpu: GpuHistory) -> str:
@@ -150,16 +136,8 @@ def alarm_text(alarm: Alarm) -> tuple[str, str]:
     culprit = tr("Other programs") if not alarm.culprit else alarm.culprit
     return (
         tr("{culprit} filled the card: {amount} are not the run's.").format(culprit=culprit, amount=amount),
-        tr("Close it, or let the run go on with less memory: a little slower, with the same numbers."),
+        tr("Free some of it, or let the run go on with less memory: a little slower, with the same numbers."),
     )
-
-
-def energy_text(joules: float) -> str:
-    """Return an energy such as "12.5 Wh" or "1.34 kWh"."""
-    hours = joules / WATT_HOUR_J
-    if hours >= 0.9995 * _KWH_WH:
-        return f"{hours / _KWH_WH:.2f} kWh"
-    return f"{hours:.0f} Wh" if hours >= 99.95 else f"{hours:.1f} Wh" if hours >= 0.95 else f"{hours:.2f} Wh"
 
 
 def price_text(joules: float, price_per_kwh: float) -> str:
@@ -171,7 +149,7 @@ def price_text(joules: float, price_per_kwh: float) -> str:
     """
     if price_per_kwh <= 0:
         return ""
-    price = joules / WATT_HOUR_J / _KWH_WH * price_per_kwh
+    price = joules / KWH_J * price_per_kwh
     return f"{price:,.2f}" if price >= 0.095 else f"{price:.4f}"
 
 

@@ -124,7 +124,7 @@ def settings_figures(settings: ParallelSettings) -> list[tuple[str, str, str]]:
         "sharded": tr("sharded"),
     }[settings.strategy]
     gpus = ", ".join(map(str, settings.gpus))
-    found = [(tr("A run uses"), strategy, tr("GPU {gpus}").format(gpus=gpus) if gpus else "")]
+    found = [(tr("A run would use"), strategy, tr("GPU {gpus}").format(gpus=gpus) if gpus else "")]
     if settings.strategy == "single":
         return found
     if settings.bucket_mib:

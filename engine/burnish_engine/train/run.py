@@ -21,9 +21,9 @@ from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
+from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.lifecycle.commands import Ending
-from burnish_engine.train.lifecycle.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.recovery.recovery import short_message
 from burnish_engine.train.session import Session

@@ -5,13 +5,14 @@ import time
 import pytest
 from app.handler_budget import assert_within_budget
 from app.scenes import FAILED, TRAIN_SCENES, a_step, events, summary, write_run
+from PySide6.QtCore import Qt
 
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import BestKept, CommandDone, RunStarted
+from burnish_engine.contract.run.events import BestKept, CommandDone, RunStarted, Warned
 from burnish_engine.contract.run.state import RunStateFile
 
 
@@ -50,6 +51,24 @@ def run_folder(run):
     from pathlib import Path
 
     return Path(run.folder)
+
+
+def test_a_run_that_finds_that_its_memory_spilled_is_helped_by_one_click(qtbot, answers, page, follow):
+    run = follow(*TRAIN_SCENES["training"])
+    append(run, Warned(code="spill", message="The card is full. Lower something.", seq=1000))
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "The card is full."
+    qtbot.mouseClick(page.shown_banner.findChildren(type(page.primary))[0], Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 1)
+    assert answers.asked("command")[0]["command"] == "smaller_plan"
+    assert page.shown_banner is None
+
+
+def test_a_past_run_that_spilled_asks_for_nothing(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["finished"])
+    append(run, Warned(code="spill", message="The card is full. Lower something.", seq=1000))
+    qtbot.waitUntil(lambda: page.events.seq == 1000)
+    assert page.shown_banner is None
 
 
 def test_nothing_to_show_leads_to_the_recipe(window, page, qtbot):

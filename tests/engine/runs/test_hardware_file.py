@@ -149,6 +149,18 @@ def test_a_reader_begins_anew_when_the_file_was_replaced(tmp_path):
     assert times == sorted(times)
 
 
+def test_a_file_that_was_replaced_by_a_larger_one_is_read_anew_too(tmp_path):
+    path = tmp_path / "hardware.jsonl"
+    write(path, [sample(1), sample(2)])
+    reader = HardwareReader(path)
+    reader.read()
+    write(tmp_path / "other", [sample(second) for second in range(1, 10)])
+    (tmp_path / "other").replace(path)
+    while reader.read():
+        pass
+    assert len(reader.history) == 9
+
+
 def test_a_full_disk_or_a_held_file_costs_samples_only(tmp_path, monkeypatch):
     path = tmp_path / "hardware.jsonl"
     file = HardwareFile(path, most_bytes=5000, fine_s=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
@@ -23,6 +24,7 @@ from burnish_app.wording.machine_text import edge_rates_text, edge_text
 from burnish_engine.contract.facts.machine import HOST, EdgeFacts, GpuFacts, LinkKind
 
 _NODE_PX, _HOST_PX, _ARCS_PX, _FALL_PX, _WIDEST_PX = (104, 44), 32, 128, 64, 176
+_NAMED_PX = 64  # narrower nodes have a number only
 _NEAR_PX = 8.0  # from the pointer to a line
 _FAT_PX = {"nvlink": 3.5, "pcie_p2p": 2.0, "host_staged": 1.2, "pcie": 2.0}
 _MOST_LABELS = 3  # GPUs of which every connection has its label; of more only the chosen one
@@ -48,6 +50,7 @@ class LinkGraph(QWidget):
         self._to_host = [edge for edge in edges if edge.second == HOST]
         self._edges = [*self._pairs, *self._to_host]
         self._at = self._edges.index(slowest_pair(edges)) if self._pairs else 0
+        self._by_keyboard = False
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if self._edges else Qt.FocusPolicy.NoFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -87,8 +90,9 @@ class LinkGraph(QWidget):
             self._choose(near[1])
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Draw the focus."""
+        """Draw the focus, where it came by keyboard."""
         super().focusInEvent(event)
+        self._by_keyboard = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         self.update()
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
@@ -107,14 +111,17 @@ class LinkGraph(QWidget):
                 self._draw_edge(painter, colors, edge, strong=False)
         if chosen is not None:
             self._draw_edge(painter, colors, chosen, strong=True)
-        if self.hasFocus():
+        if self.hasFocus() and self._by_keyboard:
             painter.setPen(QPen(QColor(colors.accent_ink), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), RADIUS_PX, RADIUS_PX)
         if self._to_host:
             self._draw_node(painter, colors, self._host_place(), self.tr("Processor and memory"), "")
         for number, gpu in enumerate(self._gpus):
-            self._draw_node(painter, colors, self._place(number), f"GPU {gpu.index}", _short(gpu.name))
+            place = self._place(number)
+            named = place.width() >= _NAMED_PX
+            name, detail = (f"GPU {gpu.index}", _short(gpu.name)) if named else (str(gpu.index), "")
+            self._draw_node(painter, colors, place, name, detail)
         for edge in self._edges:
             if edge is chosen or len(self._gpus) <= _MOST_LABELS:
                 self._draw_label(painter, colors, edge, strong=edge is chosen)
@@ -164,7 +171,7 @@ class LinkGraph(QWidget):
     def _distance(self, edge: EdgeFacts, at: QPointF) -> float:
         path = self._path(edge)
         points = [path.pointAtPercent(step / 40) for step in range(41)]
-        return min(((point.x() - at.x()) ** 2 + (point.y() - at.y()) ** 2) ** 0.5 for point in points)
+        return min(math.hypot(point.x() - at.x(), point.y() - at.y()) for point in points)
 
     def _draw_edge(self, painter: QPainter, colors: Colors, edge: EdgeFacts, *, strong: bool) -> None:
         pen = QPen(QColor(_color(edge.kind, colors)), _FAT_PX[edge.kind] * (1.5 if strong else 1.0))
@@ -172,7 +179,7 @@ class LinkGraph(QWidget):
             pen.setDashPattern([4, 3])
         pen.setCapStyle(Qt.PenCapStyle.RoundCap)
         color = pen.color()
-        color.setAlpha(255 if strong else 150)
+        color.setAlpha(255 if strong else 150 if len(self._gpus) <= _MOST_LABELS else 80)
         pen.setColor(color)
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)

@@ -63,6 +63,7 @@ class HardwarePanel(QFrame):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self._over = parent
         self._history = HardwareHistory()
         self._gpu = -1
         self._can_help: Callable[[Alarm], bool] = lambda _: False
@@ -84,7 +85,8 @@ class HardwarePanel(QFrame):
         self._across = 0
         self._scroll = QScrollArea()
         self._scroll.setWidgetResizable(True)
-        self._scroll.setWidget(self._make_inner())
+        self._inner = self._make_inner()
+        self._scroll.setWidget(self._inner)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(_EDGE_PX // 2, _EDGE_PX // 2, _EDGE_PX // 2, _EDGE_PX // 2)
         outer.addWidget(self._scroll)
@@ -111,10 +113,10 @@ class HardwarePanel(QFrame):
     def open_above(self, corner: QPoint) -> None:
         """Show the panel with its lower left corner at a point of the parent, as large as there is room."""
         self._draw()
-        room = self.parentWidget().size()
+        room = self._over.size()
         width = max(min(_WIDTH_PX, room.width() - corner.x() - _EDGE_PX), _LEAST_PX)
         self._arrange(width)
-        wanted = self._scroll.widget().sizeHint().height() + 2 * _EDGE_PX
+        wanted = self._inner.sizeHint().height() + 2 * _EDGE_PX
         height = min(wanted, room.height() - 2 * _EDGE_PX)
         top = max(_EDGE_PX, min(corner.y(), room.height() - _EDGE_PX) - height)
         self.setGeometry(corner.x(), top, width, height)

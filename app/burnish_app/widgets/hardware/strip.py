@@ -15,7 +15,8 @@ from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
 _TALL_PX, _FLAT_PX = 58, 20
 _MOST_TALL = 2  # more GPUs than that get one line each
 _BAR_PX = 6
-_HOT_C = 83  # GeForce cards begin to lower their clocks at 83 to 90 degrees
+HOT_C = 83
+"""Temperature that is worth a warning: GeForce cards begin to lower their clocks at 83 to 90 degrees."""
 _RADIUS_PX = 6
 
 
@@ -24,7 +25,7 @@ def is_hot(gpu: GpuHistory) -> bool:
     last = gpu.last
     if last is None:
         return False
-    limit = min(_HOT_C, gpu.facts.slowdown_c - 5) if gpu.facts.slowdown_c else _HOT_C
+    limit = min(HOT_C, gpu.facts.slowdown_c - 5) if gpu.facts.slowdown_c else HOT_C
     return bool({"heat", "hardware_heat"} & last.throttle.keys()) or (last.temperature_c or 0) >= limit
 
 

@@ -93,7 +93,7 @@ class GpuSample(_Line):
 
 
 class HardwareSample(_Line):
-    """The hardware's figures of one interval. Old samples are merged: means, but the largest memory and temperature."""
+    """The hardware in one interval. Old samples are merged: means, but the largest memory and temperature."""
 
     type: Literal["sample"] = "sample"
     t: float = Field(description="End of the interval, seconds since the epoch.")

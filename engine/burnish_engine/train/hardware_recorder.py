@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
+import psutil
 import torch
 
 from burnish_engine.contract.facts.machine import GpuFacts
@@ -52,7 +52,7 @@ class RunUse:
         measure = self._tally.measure
         if measure is None:
             return None
-        if sys.platform != "win32":
+        if not psutil.WINDOWS:
             return measure.held_bytes()
         if self._asked % _WINDOWS_EVERY == 0:
             self._held, self._spilled = measure.held_bytes(), _spilled(measure)

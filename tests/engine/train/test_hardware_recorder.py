@@ -9,8 +9,8 @@ import torch
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.hardware.sampler import HardwareSampler
-from burnish_engine.train.lifecycle import hardware_recorder
-from burnish_engine.train.lifecycle.hardware_recorder import recorded_hardware
+from burnish_engine.train import hardware_recorder
+from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.progress import Tally
 
 from support.fake_nvml import GIB, FakeNvml

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
@@ -42,6 +42,7 @@ from burnish_app.widgets.charts.plot import Plot
 _PLOT_PX = 160
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
+_MARGIN_PX = 2 * UNIT  # margin of a picture
 _ZOOM_KEYS = {Qt.Key.Key_Plus: 0.5, Qt.Key.Key_Equal: 0.5, Qt.Key.Key_Minus: 2.0}
 _MOVE_KEYS = {
     Qt.Key.Key_Left: -1,
@@ -158,6 +159,30 @@ class Chart(QWidget):
         read = [f"{reading.label} {self._reading_text(reading, step)}" for reading in self.readings(step)]
         return f"{self._step_text(step)}: {', '.join([*read, *self._mark_texts(step)])}"
 
+    def picture_size(self) -> QSize:
+        """Return the size of a picture of the chart, device-independent pixels."""
+        return QSize(self._space.width() + 2 * _MARGIN_PX, self._space.geometry().bottom() + 2 * _MARGIN_PX)
+
+    def draw_picture(self, painter: QPainter, pixel_ratio: float) -> None:
+        """Draw the chart without buttons and cursor, for a file.
+
+        Args:
+            painter: painter of the picture.
+            pixel_ratio: pixels of the picture per device-independent pixel.
+        """
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillRect(QRect(QPoint(0, 0), self.picture_size()), QColor(colors_of(self).surface))
+        painter.save()
+        painter.translate(_MARGIN_PX, _MARGIN_PX)
+        self.head.draw(painter)
+        painter.restore()
+        if self._drawing is not None:
+            top = self._space.y() - self.head.y() + _MARGIN_PX
+            self._draw_all(self._drawing, pixel_ratio)
+            self._drawing.plot.set_cursor(None)
+            self._drawing.plot.draw_picture(painter, QRectF(QPoint(_MARGIN_PX, top), self._space.size()))
+            self._draw_all(self._drawing, self.devicePixelRatioF())
+
     def menu_corner(self) -> QPoint:
         """Return the screen position under the options button."""
         more = self.head.more
@@ -232,7 +257,13 @@ class Chart(QWidget):
         super().changeEvent(event)
         drawing = getattr(self, "_drawing", None)  # there is none yet while Qt makes the widget
         if event.type() == QEvent.Type.PaletteChange and drawing is not None:
-            drawing.plot.set_colors(colors_of(self))
+            drawing.plot.set_colors(colors_of(self), self.devicePixelRatioF())
+
+    def event(self, event: QEvent) -> bool:
+        """Draw anew on a screen with other pixels."""
+        if event.type() == QEvent.Type.DevicePixelRatioChange:
+            self.redraw()
+        return super().event(event)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Follow the pointer within the plot."""
@@ -334,8 +365,12 @@ class Chart(QWidget):
         if self._drawing is None or not self._stale or self.visibleRegion().isEmpty():
             return
         self._stale = False
+        self._draw_all(self._drawing, self.devicePixelRatioF())
+
+    def _draw_all(self, drawing: ChartDrawing, pixel_ratio: float) -> None:
         names: dict[XKind, str] = {"step": self.tr("step"), "tokens": self.tr("tokens"), "time": self.tr("time")}
-        self._drawing.draw(self._values_range, names, self.devicePixelRatioF())
+        drawing.plot.set_colors(colors_of(self), pixel_ratio)
+        drawing.draw(self._values_range, names, pixel_ratio)
         self._draw_cursor()
 
     def _draw_pins(self) -> None:
@@ -373,7 +408,7 @@ class Chart(QWidget):
         plot = Plot(self.content.lines, self)
         plot.viewport.installEventFilter(self)
         plot.mouse_moved.connect(self._pointer_moved)
-        plot.set_colors(colors_of(self))
+        plot.set_colors(colors_of(self), self.devicePixelRatioF())
         self._card = HoverCard(plot.view)
         self._drawing = ChartDrawing(plot, self.spec, self.content, self.link)
         self._holder.addWidget(plot.view)

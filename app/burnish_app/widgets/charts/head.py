@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from burnish_app.look.theme import font
@@ -39,7 +40,8 @@ class ChartHead(QWidget):
         super().__init__()
         words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
         title, unit = heading(spec.name), caption(spec.unit)
-        for label in (title, unit):
+        self._labels = (title, unit)
+        for label in self._labels:
             label.setWordWrap(False)
         (unit if spec.unit else title).setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         words.addWidget(title)
@@ -62,6 +64,20 @@ class ChartHead(QWidget):
             self.whole.hide()
             line.addWidget(self.whole, alignment=Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignTop)
+
+    def draw(self, painter: QPainter) -> None:
+        """Draw the name, the unit, and the legend of the lines that are shown, without buttons, into a picture."""
+        for label in self._labels:
+            if label.isVisible():
+                painter.setFont(label.font())
+                painter.setPen(label.palette().color(label.foregroundRole()))
+                painter.drawText(label.geometry(), Qt.AlignmentFlag.AlignVCenter, label.text())
+        for entry in (*self.entries.values(), self.limit):
+            if entry.isVisible() and entry.isChecked():
+                painter.save()
+                painter.translate(entry.pos())
+                entry.draw(painter)
+                painter.restore()
 
     def set_zoomed(self, zoomed: bool) -> None:
         """Offer the way back to the whole run."""

@@ -87,4 +87,4 @@ def _candidates(losses: Numbers) -> list[int]:
     lowest = np.min([padded[at : at + len(losses)] for at in range(_BEFORE)], axis=0)
     with np.errstate(invalid="ignore"):
         above = np.isfinite(losses) & (losses - lowest > np.maximum(SHARE * lowest, NATS))
-    return np.flatnonzero(above)[-_MAX_CANDIDATES:].tolist()
+    return [int(place) for place in np.flatnonzero(above)[-_MAX_CANDIDATES:]]

@@ -29,11 +29,11 @@ def band_alpha(colors: Colors) -> int:
 
 
 def chart_pen(color: QColor | str, width_px: float = CURSOR_PX, *, alpha: int = 255, dash: Dash = "solid") -> QPen:
-    """Make a pen for a chart. Its width is in pixels however far the chart is zoomed in.
+    """Make a pen for a chart. Its width is the same however far the chart is zoomed in.
 
     Args:
         color: color, as #rrggbb or Qt's.
-        width_px: width, device-independent pixels; 0: the thinnest line, which Qt draws fastest.
+        width_px: width, pixels of the device; 0: the thinnest line, which Qt draws fastest.
         alpha: opacity, of 255.
         dash: pattern of the line.
     """

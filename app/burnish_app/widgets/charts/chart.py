@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
@@ -26,6 +26,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import Mark
+from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.tables import CurveTable
 from burnish_app.curves.ticks import time_text
 from burnish_app.look.theme import colors_of
@@ -41,6 +42,7 @@ from burnish_app.widgets.charts.plot import Plot
 _PLOT_PX = 160
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
+_MARGIN_PX = 2 * UNIT  # margin of a picture
 _ZOOM_KEYS = {Qt.Key.Key_Plus: 0.5, Qt.Key.Key_Equal: 0.5, Qt.Key.Key_Minus: 2.0}
 _MOVE_KEYS = {
     Qt.Key.Key_Left: -1,
@@ -81,7 +83,8 @@ class Chart(QWidget):
         self.head = ChartHead(spec, self.content.lines)
         self.head.toggled.connect(self._toggle)
         self.head.more.clicked.connect(lambda _checked=False: self.options_wanted.emit())
-        self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
+        if self.head.whole is not None:
+            self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
         self._space, self._holder = QWidget(), QVBoxLayout()
         self._space.setLayout(self._holder)
         self._holder.setContentsMargins(0, 0, 0, 0)
@@ -155,6 +158,30 @@ class Chart(QWidget):
         """Return the values at a step as a sentence, for screen readers."""
         read = [f"{reading.label} {self._reading_text(reading, step)}" for reading in self.readings(step)]
         return f"{self._step_text(step)}: {', '.join([*read, *self._mark_texts(step)])}"
+
+    def picture_size(self) -> QSize:
+        """Return the size of a picture of the chart, device-independent pixels."""
+        return QSize(self._space.width() + 2 * _MARGIN_PX, self._space.geometry().bottom() + 2 * _MARGIN_PX)
+
+    def draw_picture(self, painter: QPainter, pixel_ratio: float) -> None:
+        """Draw the chart without buttons and cursor, for a file.
+
+        Args:
+            painter: painter of the picture.
+            pixel_ratio: pixels of the picture per device-independent pixel.
+        """
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillRect(QRect(QPoint(0, 0), self.picture_size()), QColor(colors_of(self).surface))
+        painter.save()
+        painter.translate(_MARGIN_PX, _MARGIN_PX)
+        self.head.draw(painter)
+        painter.restore()
+        if self._drawing is not None:
+            top = self._space.y() - self.head.y() + _MARGIN_PX
+            self._draw_all(self._drawing, pixel_ratio)
+            self._drawing.plot.set_cursor(None)
+            self._drawing.plot.draw_picture(painter, QRectF(QPoint(_MARGIN_PX, top), self._space.size()))
+            self._draw_all(self._drawing, self.devicePixelRatioF())
 
     def menu_corner(self) -> QPoint:
         """Return the screen position under the options button."""
@@ -230,7 +257,13 @@ class Chart(QWidget):
         super().changeEvent(event)
         drawing = getattr(self, "_drawing", None)  # there is none yet while Qt makes the widget
         if event.type() == QEvent.Type.PaletteChange and drawing is not None:
-            drawing.plot.set_colors(colors_of(self))
+            drawing.plot.set_colors(colors_of(self), self.devicePixelRatioF())
+
+    def event(self, event: QEvent) -> bool:
+        """Draw anew on a screen with other pixels."""
+        if event.type() == QEvent.Type.DevicePixelRatioChange:
+            self.redraw()
+        return super().event(event)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Follow the pointer within the plot."""
@@ -332,8 +365,12 @@ class Chart(QWidget):
         if self._drawing is None or not self._stale or self.visibleRegion().isEmpty():
             return
         self._stale = False
-        names = {"step": self.tr("step"), "tokens": self.tr("tokens"), "time": self.tr("time")}
-        self._drawing.draw(self._values_range, names, self.devicePixelRatioF())
+        self._draw_all(self._drawing, self.devicePixelRatioF())
+
+    def _draw_all(self, drawing: ChartDrawing, pixel_ratio: float) -> None:
+        names: dict[XKind, str] = {"step": self.tr("step"), "tokens": self.tr("tokens"), "time": self.tr("time")}
+        drawing.plot.set_colors(colors_of(self), pixel_ratio)
+        drawing.draw(self._values_range, names, pixel_ratio)
         self._draw_cursor()
 
     def _draw_pins(self) -> None:
@@ -371,7 +408,7 @@ class Chart(QWidget):
         plot = Plot(self.content.lines, self)
         plot.viewport.installEventFilter(self)
         plot.mouse_moved.connect(self._pointer_moved)
-        plot.set_colors(colors_of(self))
+        plot.set_colors(colors_of(self), self.devicePixelRatioF())
         self._card = HoverCard(plot.view)
         self._drawing = ChartDrawing(plot, self.spec, self.content, self.link)
         self._holder.addWidget(plot.view)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from burnish_app.look.theme import font
@@ -29,7 +30,7 @@ class ChartHead(QWidget):
         toggled: signal with the key of a line and whether it shall be shown; the empty key is the limit's.
         entries: key to legend entry of each line.
         limit: legend entry of the horizontal line.
-        whole: button that shows the whole run.
+        whole: button that shows the whole run; None where there is no room for it.
         more: button that opens the options.
     """
 
@@ -37,10 +38,10 @@ class ChartHead(QWidget):
 
     def __init__(self, spec: ChartSpec, lines: Mapping[str, ChartLine]) -> None:
         super().__init__()
-        self._small = spec.small
         words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
         title, unit = heading(spec.name), caption(spec.unit)
-        for label in (title, unit):
+        self._labels = (title, unit)
+        for label in self._labels:
             label.setWordWrap(False)
         (unit if spec.unit else title).setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         words.addWidget(title)
@@ -52,17 +53,33 @@ class ChartHead(QWidget):
             entry.toggled.connect(lambda shown, key=key: self.toggled.emit(key, shown))
             entry.hide()
             words.addWidget(entry)
-        self.whole = quiet(self.tr("Show all"))
-        self.whole.setFont(font(SMALL_PX, medium=True))
-        self.whole.hide()
+        self.whole = None if spec.small else quiet(self.tr("Show all"))
         self.more = MoreButton(self.tr("Options of the {name} chart").format(name=spec.name))
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(UNIT // 2)
         line.addLayout(words, 1)
-        for button in (self.whole, self.more):
-            line.addWidget(button, alignment=Qt.AlignmentFlag.AlignTop)
+        if self.whole is not None:
+            self.whole.setFont(font(SMALL_PX, medium=True))
+            self.whole.hide()
+            line.addWidget(self.whole, alignment=Qt.AlignmentFlag.AlignTop)
+        line.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignTop)
+
+    def draw(self, painter: QPainter) -> None:
+        """Draw the name, the unit, and the legend of the lines that are shown, without buttons, into a picture."""
+        for label in self._labels:
+            if label.isVisible():
+                painter.setFont(label.font())
+                painter.setPen(label.palette().color(label.foregroundRole()))
+                painter.drawText(label.geometry(), Qt.AlignmentFlag.AlignVCenter, label.text())
+        for entry in (*self.entries.values(), self.limit):
+            if entry.isVisible() and entry.isChecked():
+                painter.save()
+                painter.translate(entry.pos())
+                entry.draw(painter)
+                painter.restore()
 
     def set_zoomed(self, zoomed: bool) -> None:
-        """Offer the way back to the whole run, where there is room."""
-        self.whole.setVisible(zoomed and not self._small)
+        """Offer the way back to the whole run."""
+        if self.whole is not None:
+            self.whole.setVisible(zoomed)

@@ -28,6 +28,7 @@ class HoverCard(QWidget):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self._view = parent
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self._title, self._rows = "", tuple[CardRow, ...]()
         self.hide()
@@ -54,9 +55,9 @@ class HoverCard(QWidget):
         ]
         width = max([strong.horizontalAdvance(title), *widths]) + 2 * _PAD_PX
         self.resize(width, (1 + len(self._rows)) * scaled(_ROW_PX) + 2 * _PAD_PX - 4)
-        room = self.parentWidget().width()
+        room = self._view.width()
         left = x_px + _AWAY_PX if x_px + _AWAY_PX + width <= room else x_px - _AWAY_PX - width
-        self.move(round(max(left, 0)), self.parentWidget().height() - self.height() - _AXIS_PX if at_bottom else 4)
+        self.move(round(max(left, 0)), self._view.height() - self.height() - _AXIS_PX if at_bottom else 4)
         self.show()
         self.raise_()
         self.update()

@@ -58,13 +58,23 @@ class LegendEntry(QAbstractButton):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the swatch and the text; both pale while the line is hidden."""
-        colors = colors_of(self)
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        middle = self.height() / 2
         if not self.isChecked():
             painter.setOpacity(0.45)
+        self.draw(painter)
+        if self.hasFocus():
+            painter.setOpacity(1.0)
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.setPen(QPen(QColor(colors_of(self).focus), RING_PX))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), SMALL_RADIUS_PX, SMALL_RADIUS_PX)
+
+    def draw(self, painter: QPainter) -> None:
+        """Draw the swatch and the text, on the screen or into a picture."""
+        colors = colors_of(self)
+        middle = self.height() / 2
         pen = self._line.pen(colors)
+        pen.setCosmetic(False)  # as wide as in the plot on any screen
         if self._line.kind == "area":
             fill = self._line.color(colors)
             fill.setAlpha(AREA_ALPHA)
@@ -82,8 +92,3 @@ class LegendEntry(QAbstractButton):
         painter.setPen(QColor(colors.text if self.underMouse() else colors.muted))
         where = QRectF(self._swatch_px + _GAP_PX, 0, self.width(), self.height())
         painter.drawText(where, Qt.AlignmentFlag.AlignVCenter, self.text())
-        if self.hasFocus():
-            painter.setOpacity(1.0)
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.setPen(QPen(QColor(colors.focus), RING_PX))
-            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), SMALL_RADIUS_PX, SMALL_RADIUS_PX)

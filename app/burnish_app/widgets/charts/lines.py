@@ -28,6 +28,7 @@ LineKind = Literal["line", "raw", "mean", "points", "area", "limit"]
 _WIDTHS_PX: dict[LineKind, float] = {
     "line": LINE_PX, "raw": RAW_PX, "mean": MEAN_PX, "points": LINE_PX, "area": 0.0, "limit": LINE_PX,
 }  # fmt: skip
+_POINT_GAP = 12  # pixel columns to a point from which on each value gets a mark
 _DENSE = 1.5  # points to a pixel column from which on a line is drawn by columns
 
 
@@ -60,10 +61,15 @@ class ChartLine:
             return "dash"
         return colors.series[self.series].dash if self.kind == "points" else "solid"
 
-    def pen(self, colors: Colors) -> QPen:
-        """Return the pen that draws the line."""
+    def pen(self, colors: Colors, pixel_ratio: float = 1.0) -> QPen:
+        """Return the pen that draws the line.
+
+        Args:
+            colors: colors of the theme.
+            pixel_ratio: device pixels per device-independent pixel.
+        """
         alpha = raw_alpha(colors) if self.kind == "raw" else 255
-        return chart_pen(self.color(colors), _WIDTHS_PX[self.kind], alpha=alpha, dash=self.dash(colors))
+        return chart_pen(self.color(colors), _WIDTHS_PX[self.kind] * pixel_ratio, alpha=alpha, dash=self.dash(colors))
 
 
 @dataclass(frozen=True)
@@ -105,10 +111,10 @@ class DrawnLine:
             item.setZValue(height)
             box.addItem(item, ignoreBounds=True)
 
-    def set_colors(self, colors: Colors) -> None:
-        """Apply the colors of a theme."""
+    def set_colors(self, colors: Colors, pixel_ratio: float) -> None:
+        """Apply the colors of a theme, and widths for a device's pixels."""
         color = self.line.color(colors)
-        pen = self.line.pen(colors)
+        pen = self.line.pen(colors, pixel_ratio)
         self._band.setPen(chart_pen(color, 0, alpha=band_alpha(colors)))
         self._band.setSegmentedLineMode("on")
         self._curve.setPen(pen)
@@ -121,7 +127,7 @@ class DrawnLine:
             self._curve.setFillLevel(0.0)
         if self._points is not None:
             self._points.setBrush(color)
-            self._points.setPen(chart_pen(colors.surface, 1.5))
+            self._points.setPen(chart_pen(colors.surface, 1.5 * pixel_ratio))
 
     def set_visible(self, visible_now: bool) -> None:
         """Show or hide the line."""
@@ -147,7 +153,9 @@ class DrawnLine:
             self._band.setData(none, none)
             self._curve.setData(x, y)
             if self._points is not None:
-                self._points.setData(x[np.isfinite(y)], y[np.isfinite(y)])
+                apart = len(x) * _POINT_GAP < (window.high - window.low) / window.column
+                known = np.isfinite(y) & apart
+                self._points.setData(x[known], y[known])
             within = (x >= window.low) & (x <= window.high)
             return _extent(y[within], y[within])
         found = columns(x, y, window.column)

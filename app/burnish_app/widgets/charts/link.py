@@ -155,9 +155,10 @@ class ChartLink(QObject):
         """Move the cursor by a number of steps that were made; from outside it comes in at the newest one."""
         steps = self.axis.steps
         at = len(steps) - 1 if self.cursor is None else int(np.searchsorted(steps, self.cursor)) + by
-        self.set_cursor(float(steps[min(max(at, 0), len(steps) - 1)]))
+        step = float(steps[min(max(at, 0), len(steps) - 1)])
+        self.set_cursor(step)
         low, high = self.range()
-        x = float(self.axis.x(self.kind, [self.cursor])[0])
+        x = float(self.axis.x(self.kind, [step])[0])
         if not low <= x <= high:
             self.pan_by(x - (low + high) / 2)
 

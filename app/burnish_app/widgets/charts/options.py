@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
@@ -120,7 +121,7 @@ class ChartOptions(QFrame):
         line = QHBoxLayout()
         line.setSpacing(0)
         for text, action in actions:
-            button = quiet(text, lambda action=action: self._act(action))
+            button = quiet(text, partial(self._act, action))
             button.setFont(font(SMALL_PX))
             line.addWidget(button)
         line.addStretch()

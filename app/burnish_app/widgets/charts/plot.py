@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QPen
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsRectItem, QWidget
 
 from burnish_app.curves.curve import Numbers
 from burnish_app.curves.marks import MarkKind
 from burnish_app.curves.ticks import Tick
-from burnish_app.look.chart_style import DOT_PX, GRID_ALPHA, MARK_PX, SELECTION_ALPHA, STAR_PX, chart_pen
+from burnish_app.look.chart_style import CURSOR_PX, DOT_PX, GRID_ALPHA, MARK_PX, SELECTION_ALPHA, STAR_PX, chart_pen
 from burnish_app.look.theme import SMALL_PX, Colors, font
 from burnish_app.widgets.charts.gestures import GestureBox, GestureTarget, MarkItem
 from burnish_app.widgets.charts.lines import ChartLine, DrawnLine, VisibleRange
@@ -73,11 +73,21 @@ class Plot:
         self._pins: list[Any] = []
         self._marks = {kind: self._scatter(symbol, size) for kind, (symbol, _, size) in _SYMBOLS.items()}
         self._cursor, self._dots = self._infinite(90), self._scatter("o", DOT_PX)
-        self._colors: Colors | None = None
+        self._style: tuple[Colors, float] | None = None
 
-    def set_colors(self, colors: Colors) -> None:
-        """Apply the colors of a theme."""
-        self._colors = colors
+    def set_colors(self, colors: Colors, pixel_ratio: float) -> None:
+        """Apply the colors of a theme, and widths for a device's pixels; cheap if nothing changed.
+
+        Args:
+            colors: colors of the theme.
+            pixel_ratio: device pixels per device-independent pixel.
+        """
+        if (colors, pixel_ratio) == self._style:
+            return
+        self._style = colors, pixel_ratio
+        self._apply_style(colors, pixel_ratio)
+
+    def _apply_style(self, colors: Colors, pixel_ratio: float) -> None:
         self._pg_view.setBackground(colors.surface)
         grid = QColor(colors.line)
         for axis in (self._left, self._bottom):
@@ -88,18 +98,19 @@ class Plot:
         self._x_name.setAttr("color", colors.muted)
         self._x_name.setText(self._x_name.text)
         for drawn in self._lines.values():
-            drawn.set_colors(colors)
-        self._cursor.setPen(chart_pen(colors.muted))
-        self._limit.setPen(ChartLine("", kind="limit").pen(colors))
+            drawn.set_colors(colors, pixel_ratio)
+        self._cursor.setPen(chart_pen(colors.muted, CURSOR_PX * pixel_ratio))
+        self._limit.setPen(ChartLine("", kind="limit").pen(colors, pixel_ratio))
         for kind, (_, color, _) in _SYMBOLS.items():
             ink = QColor(getattr(colors, color))
-            self._marks[kind].setPen(chart_pen(ink if kind == "bad" else colors.surface, 1.5 if kind == "bad" else 1.0))
+            rim = chart_pen(ink, 1.5 * pixel_ratio) if kind == "bad" else chart_pen(colors.surface, pixel_ratio)
+            self._marks[kind].setPen(rim)
             self._marks[kind].setBrush(ink)
-        self._dots.setPen(chart_pen(colors.surface, 1.5))
+        self._dots.setPen(chart_pen(colors.surface, 1.5 * pixel_ratio))
         for line in self._rollbacks:
-            line.setPen(chart_pen(colors.warning, dash="dash"))
+            line.setPen(chart_pen(colors.warning, CURSOR_PX * pixel_ratio, dash="dash"))
         for line in self._pins:
-            line.setPen(chart_pen(colors.accent_ink))
+            line.setPen(chart_pen(colors.accent_ink, CURSOR_PX * pixel_ratio))
             line.label.setColor(QColor(colors.accent_ink))
         selection: QGraphicsRectItem = self.box.rbScaleBox
         fill = QColor(colors.accent)
@@ -159,6 +170,16 @@ class Plot:
         area = self.box.rect()
         return max(area.width(), 1.0), max(area.height(), 1.0)
 
+    def draw_picture(self, painter: QPainter, place: QRectF) -> None:
+        """Draw the plot into a picture. `QWidget.render` would put an SVG file's clip paths into the wrong place."""
+        points = [item for drawn in self._lines.values() for item in drawn.items if isinstance(item, MarkItem)]
+        marks = [*self._marks.values(), *points]
+        for item in marks:
+            item.setExportMode(True)  # as shapes instead of the screen's pixels
+        self._pg_view.render(painter, place, self.viewport.rect())
+        for item in marks:
+            item.setExportMode(False)
+
     def x_at(self, scene_at: Any) -> float | None:
         """Convert a position in the scene to one on the horizontal axis; None outside the axes."""
         inside = self.box.sceneBoundingRect().contains(scene_at)
@@ -176,8 +197,8 @@ class Plot:
     def _draw_verticals(self, lines: list[Any], x: Sequence[float] | Numbers, names: Sequence[str] = ()) -> None:
         while len(lines) < len(x):
             lines.append(self._infinite(90, label="" if names else None))
-            if self._colors is not None:
-                self.set_colors(self._colors)
+            if self._style is not None:
+                self._apply_style(*self._style)
         for at, line in enumerate(lines):
             line.setVisible(at < len(x))
             if at < len(x):

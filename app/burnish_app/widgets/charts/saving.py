@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRect, QSize, Signal
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRect, Signal, SignalInstance
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
-from PySide6.QtWidgets import QWidget
 
+from burnish_app.widgets.charts.chart import Chart
 from burnish_engine.contract.files import write_atomic
 
 PICTURE_SCALE = 2
@@ -48,19 +48,20 @@ class Saver(QObject):
         else:
             self._emit(self.done, str(path))
 
-    def _emit(self, signal: Signal, text: str) -> None:
+    def _emit(self, signal: SignalInstance, text: str) -> None:
         try:
-            signal.emit(text)  # type: ignore[attr-defined]  # bound signals have it
+            signal.emit(text)
         except RuntimeError:
             return  # the window is gone
 
 
-def picture(widget: QWidget) -> QImage:
-    """Draw a widget into an image, twice as sharp as on screen."""
-    image = QImage(widget.size() * PICTURE_SCALE, QImage.Format.Format_ARGB32_Premultiplied)
+def picture(chart: Chart) -> QImage:
+    """Draw a chart into an image, twice as sharp as on screen."""
+    image = QImage(chart.picture_size() * PICTURE_SCALE, QImage.Format.Format_ARGB32_Premultiplied)
     image.setDevicePixelRatio(PICTURE_SCALE)
-    image.fill(widget.palette().color(widget.backgroundRole()))
-    widget.render(image)
+    painter = QPainter(image)
+    chart.draw_picture(painter, PICTURE_SCALE)
+    painter.end()
     return image
 
 
@@ -72,23 +73,18 @@ def png_bytes(image: QImage) -> bytes:
     return bytes(buffer.data().data())
 
 
-def svg_bytes(widget: QWidget, title: str) -> bytes:
-    """Draw a widget as an SVG file.
-
-    Args:
-        widget: widget to draw.
-        title: title of the drawing.
-    """
+def svg_bytes(chart: Chart) -> bytes:
+    """Draw a chart as an SVG file."""
     content = QByteArray()
     buffer = QBuffer(content)
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
     generator = QSvgGenerator(QSvgGenerator.SvgVersion.Svg11)  # the older version does not clip
     generator.setOutputDevice(buffer)
-    generator.setSize(QSize(widget.size()))
-    generator.setViewBox(QRect(QPoint(0, 0), widget.size()))
-    generator.setTitle(title)
+    generator.setSize(chart.picture_size())
+    generator.setViewBox(QRect(QPoint(0, 0), chart.picture_size()))
+    generator.setTitle(chart.name)
+    generator.setResolution(chart.logicalDpiX())  # else the axes, which pyqtgraph records first, come out smaller
     painter = QPainter(generator)
-    painter.fillRect(widget.rect(), widget.palette().color(widget.backgroundRole()))
-    widget.render(painter, QPoint(0, 0))
+    chart.draw_picture(painter, 1.0)
     painter.end()
     return bytes(content.data())

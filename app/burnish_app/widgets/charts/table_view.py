@@ -12,7 +12,7 @@ from burnish_app.curves.tables import CurveTable, tab_text
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.text import caption
 
-_SIZE_PX = (640, 560)
+_COLUMN_PX, _HEIGHT_PX = 132, 560
 _Index = QModelIndex | QPersistentModelIndex
 
 
@@ -67,7 +67,7 @@ class TableWindow(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(self.tr("{name} as a table").format(name=name))
-        self.resize(*_SIZE_PX)
+        self.resize(_COLUMN_PX * len(table.names), _HEIGHT_PX)
         self.model = CurveTableModel(table)
         self.view = QTableView()
         self.view.setModel(self.model)

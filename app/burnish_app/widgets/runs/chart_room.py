@@ -38,6 +38,7 @@ class ChartRoom(QWidget):
         self._large, self._small, self._beside = large, tuple(small), beside
         self._enlarged: Chart | None = None
         self._without: set[Chart] = set()
+        self._hidden: set[Chart] = set()
         self._page_px = 0
         self._arranged: tuple[object, ...] = ()
         self._cards = {chart: _in_card(chart) for chart in (large, *small)}
@@ -88,11 +89,13 @@ class ChartRoom(QWidget):
         self._arranged = now
         shown = [chart for chart in self._small if chart not in self._without]
         beside = shown[:_BESIDE] if wide and not pinned else []
-        for chart, card in self._cards.items():
-            card.setVisible(chart not in self._without and self._enlarged in (None, chart))
         _fill(self._side, [self._beside, *(self._cards[chart] for chart in beside)])
         _fill(self._below, [self._cards[chart] for chart in self._small if chart not in beside])
         self._top.setStretch(1, 1 if beside else 0)
+        hidden = {chart for chart in self._cards if chart in self._without or self._enlarged not in (None, chart)}
+        for chart in hidden ^ self._hidden:
+            self._cards[chart].setHidden(chart in hidden)
+        self._hidden = hidden
         self._set_heights()
 
     def _set_heights(self) -> None:
@@ -110,11 +113,8 @@ class ChartRoom(QWidget):
 
 def _fill(layout: QLayout, widgets: Sequence[QWidget]) -> None:
     """Make a layout hold these widgets and no other; those that leave it are not destroyed."""
-    held = [layout.itemAt(at).widget() for at in range(layout.count())]
-    if held == list(widgets):
-        return
-    while layout.count():
-        layout.takeAt(0)
+    while layout.takeAt(0) is not None:
+        pass
     for widget in widgets:
         layout.addWidget(widget)
 

@@ -166,7 +166,7 @@ class RunCharts(QWidget):
             table = chart.table()
             make = lambda: csv_text(table).encode()  # noqa: E731
         elif kind == "svg":
-            drawn = svg_bytes(chart, chart.name)
+            drawn = svg_bytes(chart)
             make = lambda: drawn  # noqa: E731
         else:
             image = picture(chart)

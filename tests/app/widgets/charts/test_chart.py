@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QMouseEvent, QWheelEvent
+from PySide6.QtGui import QGuiApplication, QImage, QMouseEvent, QPainter, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 
 from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import Mark
 from burnish_app.curves.run_axis import RunAxis
+from burnish_app.look.theme import colors_of
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.lines import ChartLine
@@ -339,6 +340,39 @@ def test_the_highest_hundredth_can_be_left_out(charts):
     charts.loss.set_clip(True)
     charts.settle()
     assert charts.loss._drawing.plot.box.viewRange()[1][1] < 10
+
+
+def test_lines_are_as_wide_in_a_sharper_picture(charts):
+    at = np.arange(1.0, 41)
+    charts.rate.set_curves({"rate": Curve.of(at, np.full(40, 5.3))})
+    charts.settle()
+
+    def thickness(scale):
+        image = QImage(charts.rate.picture_size() * scale, QImage.Format.Format_ARGB32_Premultiplied)
+        image.setDevicePixelRatio(scale)
+        painter = QPainter(image)
+        charts.rate.draw_picture(painter, scale)
+        painter.end()
+        color = charts.rate.spec.lines["rate"].color(colors_of(charts.rate))
+        column = [image.pixelColor(image.width() * 2 // 3, y) for y in range(image.height())]
+        return sum(abs(one.hue() - color.hue()) < 10 and one.saturation() > color.saturation() / 3 for one in column)
+
+    assert 1 <= thickness(1) < thickness(2) < thickness(4)
+
+
+def test_points_that_would_cover_each_other_are_left_out(charts):
+    def points():
+        return len(charts.loss._drawing.plot._lines["held_out"].items[2].getData()[0])
+
+    assert points() == 2
+    at = np.arange(1.0, 401)
+    charts.link.set_axis(axis(400))
+    charts.loss.set_curves({"held_out": Curve.of(at, at)})
+    charts.settle()
+    assert points() == 0
+    charts.link.zoom_to(10, 20)
+    charts.settle()
+    assert points() >= 10
 
 
 def test_another_run_starts_without_range_cursor_and_pins(charts):

@@ -1,6 +1,7 @@
 """The charts of a run: what they show, their options, tables and files."""
 
 import math
+import re
 from array import array
 
 import pytest
@@ -11,6 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from burnish_app.widgets.charts.options import ChartOptions
+from burnish_app.widgets.charts.saving import svg_bytes
 from burnish_app.widgets.charts.table_view import TableWindow
 from burnish_app.widgets.runs.run_charts import RunCharts, learning_rate_text, newest_mean
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
@@ -127,16 +129,37 @@ def test_a_chart_is_saved(qtbot, charts, tmp_path, kind):
     qtbot.waitUntil(path.exists)
     content = path.read_bytes()
     if kind == "png":
-        assert QImage.fromData(content).width() == 2 * charts.loss.width()
+        assert QImage.fromData(content).size() == 2 * charts.loss.picture_size()
     elif kind == "svg":
         text = content.decode()
         assert text.startswith("<?xml")
         assert "held out" in text
         assert text.count("<poly") + text.count("<path") > 5
+        assert "<image" not in text, "marks are shapes"
     else:
         lines = content.decode().splitlines()
         assert len(lines) == 242
         assert float(lines[100].split(",")[3]) == pytest.approx(charts.curves.loss.values[98])
+
+
+def test_a_drawing_is_clipped_where_its_plot_is(charts):
+    charts.link.zoom_to(60, 160)
+    charts.loss.zoom_values_to(1.3, 1.5)
+    charts.loss._draw()
+    text = svg_bytes(charts.loss).decode()
+    lines = re.findall(r'<g clip-path="url\(#(\w+)\)">(?:(?!clip-path)[\s\S])*?<polyline', text)
+    corners = [
+        [float(number) for number in re.findall(r"-?[\d.]+", path)]
+        for name, path in re.findall(r'<clipPath id="(\w+)">\s*<path[^>]* d="([^"]*)"', text)
+        if name in lines
+    ]
+    box, plot = charts.loss._drawing.plot.box, charts.loss._drawing.plot
+    area = box.sceneBoundingRect()
+    margin = (charts.loss.picture_size().width() - plot.view.width()) / 2
+    wanted = margin + area.left(), margin + area.right()
+    assert any((min(path[::2]), max(path[::2])) == pytest.approx(wanted, abs=2) for path in corners)
+    below = charts.loss.picture_size().height() - margin  # the plot ends there
+    assert any(max(path[1::2]) == pytest.approx(below - plot.view.height() + area.bottom(), abs=3) for path in corners)
 
 
 def test_a_file_that_cannot_be_written_is_said(qtbot, charts, tmp_path):

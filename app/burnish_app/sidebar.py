@@ -188,6 +188,7 @@ class Sidebar(QWidget):
     """Shows all steps in their order, and what goes on.
 
     Args:
+        first: (key, name) of the entry above the steps.
         steps: (key, name) of each step.
         foot: (key, name) of the entry at the foot.
 
@@ -199,7 +200,7 @@ class Sidebar(QWidget):
     chosen = Signal(str)
     activity_chosen = Signal(str, str)
 
-    def __init__(self, steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
+    def __init__(self, first: tuple[str, str], steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
         super().__init__()
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
@@ -213,8 +214,9 @@ class Sidebar(QWidget):
         column.setSpacing(2)
         column.addWidget(self._mark())
         column.addSpacing(2 * UNIT)
-        for number, (key, name) in enumerate(steps, 1):
+        for number, (key, name) in enumerate([first, *steps]):
             column.addWidget(self._add(key, name, f"Ctrl+{number}"))
+        self._buttons[first[0]].hide_status()
         column.addStretch()
         self._activities = [self._make_activity() for _ in range(_MOST_ACTIVITIES)]
         for activity in self._activities:

@@ -56,6 +56,7 @@ class PageEntry(NamedTuple):
 
 
 PAGES = (
+    PageEntry("start", "Start", "burnish_app.pages.start", "StartPage"),
     PageEntry("hardware", "Hardware", "burnish_app.pages.hardware", "HardwarePage"),
     PageEntry("model", "Model", "burnish_app.pages.model", "ModelPage"),
     PageEntry("data", "Data", "burnish_app.pages.data", "DataPage"),
@@ -104,7 +105,10 @@ class Window(QMainWindow):
         self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
-        self.sidebar = Sidebar([(entry.key, entry.title) for entry in PAGES[:-1]], (PAGES[-1].key, PAGES[-1].title))
+        first, *steps, last = PAGES
+        self.sidebar = Sidebar(
+            (first.key, first.title), [(entry.key, entry.title) for entry in steps], (last.key, last.title)
+        )
         self.sidebar.chosen.connect(self.visit)
         self.sidebar.activity_chosen.connect(self._show_activity)
         self._stack = QStackedWidget()
@@ -275,7 +279,7 @@ class Window(QMainWindow):
             self.grown.emit()
 
     def _make_shortcuts(self) -> None:
-        for number, entry in enumerate(PAGES[:-1], 1):
+        for number, entry in enumerate(PAGES[:-1]):
             QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):

@@ -72,7 +72,7 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
 
 def numbered(lines):
     """Return the events with sequence numbers and times, as a file holds them."""
-    return [event.model_copy(update={"seq": n, "t": 1000.0 + n}) for n, event in enumerate(lines)]
+    return [event.model_copy(update={"seq": n, "t": NOW - len(lines) + n}) for n, event in enumerate(lines)]
 
 
 def a_step(step, total, chance):

@@ -166,7 +166,14 @@ def fill_settings(qtbot, answers, window):
     window.go_to("settings")
 
 
+def fill_start(qtbot, answers, window):
+    answers.result("runs", runs=RUNS)
+    window.go_to("start")
+    qtbot.waitUntil(window.page("start").recent.isVisible)
+
+
 FILL = {
+    "start": fill_start,
     "hardware": fill_hardware,
     "model": fill_model,
     "data": fill_data,

@@ -192,7 +192,7 @@ def test_light_and_dark_reach_every_widget(qtbot, window, theme):
     window.go_to("data")  # has an edit
     window.go_to("settings")
     for mode, colors in (("dark", DARK), ("light", LIGHT)):
-        settings.mode.setCurrentIndex(settings.mode.findData(mode))
+        settings.mode.button(mode).click()
         assert theme.colors is colors
         assert Preferences().theme == mode
         painted = [

@@ -47,7 +47,8 @@ def moment_text(t: float, now: float) -> str:
     return f"{moment:%a %H:%M}" if 0 < days < 7 else f"{moment:%Y-%m-%d}"
 
 
-def _loss(value: float | None) -> str:
+def loss_cell_text(value: float | None) -> str:
+    """Format a loss for a cell; empty if there is none yet."""
     return "" if value is None else f"{value:.3f}"
 
 
@@ -57,13 +58,14 @@ def _hint(run: RunSummary) -> str:
     return run.state.message or run.folder
 
 
-def _took(run: RunSummary) -> str:
+def took_text(run: RunSummary) -> str:
     """Return the time from the run's creation to its last heartbeat, waiting and pauses included."""
     seconds = run.state.heartbeat - run.state.created
     return duration_text(seconds) if run.state.heartbeat and seconds > 0 else ""
 
 
-def _steps(run: RunSummary) -> str:
+def steps_text(run: RunSummary) -> str:
+    """Format the steps made and planned; empty while they are unknown."""
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
 
@@ -72,10 +74,11 @@ COLUMNS = (
     _ColumnSpec("Run", False, lambda run: run.state.name or run.state.run),
     _STATUS,
     _ColumnSpec("Model", False, lambda run: run.model),
-    _ColumnSpec("Step", True, _steps),
-    _ColumnSpec("Loss", True, lambda run: _loss(run.state.loss)),
-    _ColumnSpec("Held out", True, lambda run: _loss(run.state.evaluation_loss)),
-    _ColumnSpec("Took", True, _took),
+    _ColumnSpec("Step", True, steps_text),
+    _ColumnSpec("Curve", False, lambda _run: ""),
+    _ColumnSpec("Loss", True, lambda run: loss_cell_text(run.state.loss)),
+    _ColumnSpec("Held out", True, lambda run: loss_cell_text(run.state.evaluation_loss)),
+    _ColumnSpec("Took", True, took_text),
     _ColumnSpec("Started", True, lambda run: moment_text(run.state.created, time.time())),
 )
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
-from burnish_app.look.theme import UNIT
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
@@ -71,10 +71,10 @@ class DataPage(Page):
         self.column.addWidget(self._empty_card)
         pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
-            self.column.addLayout(columns_layout(pair, 2 * UNIT, even=True, fill=True))
+            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
         self.column.addWidget(self.findings)
         self.column.addWidget(self.rows, 1)
-        self.set_primary("Next: the recipe", lambda: self.go_to.emit("recipe"))
+        self.set_primary("Next: the recipe", lambda: self.go_to.emit("recipe"), "next")
         bench.changed.connect(self._bench_changed)
         self._inspection.started.connect(self._show)
         self._inspection.ended.connect(self._show)
@@ -122,7 +122,7 @@ class DataPage(Page):
         return card
 
     def _make_held_out(self) -> Card:
-        card = Card("Held out", "Rows the model never learns from, to see whether it really gets better.")
+        card = Card("Held out", "Rows it never learns from, to see whether it really gets better.", icon_name="scale")
         self._held_out_text = body("")
         self._held_out_text.setToolTip("The recipe can change the share.")
         self._held_out_files = QVBoxLayout()
@@ -298,6 +298,7 @@ class DataPage(Page):
         dataset, has_files = self.bench.dataset, bool(self.bench.data_files)
         if self.primary is not None:
             self.primary.setEnabled(has_files and not self._failed)
+            self.primary.setText("Next: the recipe" if has_files else "Add data first")
         if self._inspection.busy:
             self.set_status("busy")
         elif self._failed:

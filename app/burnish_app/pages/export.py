@@ -14,6 +14,7 @@ from burnish_app.recipe.suggested import suggested_recipe
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
 from burnish_app.widgets.export.exported_files import ExportedFiles
@@ -72,7 +73,7 @@ class ExportPage(Page):
         self._forecast_timer.timeout.connect(self._ask_forecast)
         for widget in (self._empty, self.progress, self.fidelity, self.files, self.choices):
             self.column.addWidget(widget)
-        self.set_primary("Export", self.start)
+        self.set_primary("Export", self.start, "export")
         bench.changed.connect(self._bench_changed)
         self._follower = ExportFollower(self)
         self._follower.advanced.connect(self._advanced)
@@ -257,7 +258,8 @@ class ExportPage(Page):
         ready = self._folder.trained
         running = self._job is not None and self._job.status == "running"
         report = self._job.report if self._job else None
-        self.set_subtitle(f"From the run {self._folder.name}." if ready else "")
+        self.set_name(self._folder.title if ready else "")
+        self.set_subtitle("Files for other programs, each proven against the trained model." if ready else "")
         self._empty.setVisible(not ready)
         self.choices.setVisible(ready and not running)
         self.progress.setVisible(running)
@@ -273,6 +275,16 @@ class ExportPage(Page):
         if ready and not running:
             self._forecast_timer.start()
 
+    def _state_of(self) -> tuple[str, PillTone]:
+        job = self._job
+        if job is None:
+            return "", "plain"
+        if job.status == "running":
+            return "Exporting", "live"
+        if job.report is not None and job.report.files:
+            return ("Safe to ship", "success") if job.report.passed else ("Not all safe", "error")
+        return "", "plain"
+
     def _has_files(self) -> bool:
         found = self._folder
         return bool(found.exported or found.adapters or found.ollama or found.lm_studio)
@@ -284,6 +296,7 @@ class ExportPage(Page):
             ready = self._folder.trained and self.choices.is_complete
             self.primary.setEnabled(ready and not running and not starting)
             self.primary.setText("Exporting ..." if running or starting else "Export")
+        self.set_state(*self._state_of())
         if running or starting:
             self.set_status("busy")
         elif self._job is not None and self._job.status == "failed":

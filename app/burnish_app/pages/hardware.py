@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.look.theme import UNIT
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import studio_dir
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
-from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
@@ -57,7 +57,7 @@ class HardwarePage(Page):
         self._fits = CapacityCard()  # stays while what is around it is shown anew
         self._fits.hide()
         for layout in (self._content, self._rest):
-            layout.setSpacing(2 * UNIT)
+            layout.setSpacing(GAP_PX)
         self.column.addWidget(self._busy)
         self.column.addWidget(self._checking)
         self.column.addLayout(self._content)
@@ -65,9 +65,9 @@ class HardwarePage(Page):
         self.column.addLayout(self._rest)
         self._busy.hide()
         self._checking.hide()
-        self.add_secondary("Refresh", self._inspect_machine)
-        self._check_button = self.add_secondary("Check again", self.check)
-        self.set_primary("Next: choose a model", lambda: self.go_to.emit("model"))
+        self.add_secondary("Refresh", self._inspect_machine, "refresh")
+        self._check_button = self.add_secondary("Check again", self.check, "pulse")
+        self.set_primary("Next: choose a model", lambda: self.go_to.emit("model"), "next")
         self._restore()
 
     @property
@@ -177,21 +177,19 @@ class HardwarePage(Page):
             return
         self._busy.hide()
         self.set_subtitle(training_device_text(machine))
+        first: list[QWidget] = []
         if self._checkup is not None:
-            self._content.addWidget(_verdict_card(self._checkup, self._checked_at))
-        if machine.gpu_problem:
-            card = Card("The GPU does not answer")
-            card.body.addWidget(body(machine.gpu_problem, "error"))
-            self._content.addWidget(card)
-        for first in range(0, len(machine.gpus), 2):
-            cards = [GpuCard(gpu, machine) for gpu in machine.gpus[first : first + 2]]
-            for card in cards:
-                card.setMinimumWidth(_GPU_CARD_PX)
-            self._content.addLayout(columns_layout(cards, 2 * UNIT, even=True))
+            first.append(_verdict_card(self._checkup, self._checked_at))
+            self.set_state(*(("Ready", "success") if self._checkup.ready else ("Not ready", "error")))
+        first += [_problem_card(machine.gpu_problem)] if machine.gpu_problem else []
+        first += [GpuCard(gpu, machine) for gpu in machine.gpus]
         if not machine.gpus and not machine.gpu_problem:
-            card = Card()
-            card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
-            self._content.addWidget(card)
+            first.append(_no_gpu_card())
+        for card in first:
+            card.setMinimumWidth(_GPU_CARD_PX)
+        for start in range(0, len(first), 2):
+            pair = first[start : start + 2]
+            self._content.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, line_px=GAP_PX))
         self._rest.addWidget(_host_card(machine))
         if machine.links:
             self._rest.addWidget(_links_card(machine))
@@ -218,6 +216,20 @@ class HardwarePage(Page):
         self._show()
 
 
+def _problem_card(problem: str) -> QWidget:
+    card = Card("The GPU does not answer", icon_name="warning")
+    card.body.addWidget(body(problem, "error"))
+    card.body.addStretch(1)
+    return card
+
+
+def _no_gpu_card() -> QWidget:
+    card = Card("No NVIDIA GPU was found", icon_name="hardware")
+    card.body.addWidget(body(_ON_THE_CPU))
+    card.body.addStretch(1)
+    return card
+
+
 def _hardware(machine: MachineFacts) -> tuple[object, ...]:
     """Return the hardware that a check-up is valid for: processor, driver and GPUs, without free memory."""
     return machine.cpu, machine.driver, [(gpu.name, gpu.vram_total_bytes) for gpu in machine.gpus]
@@ -226,7 +238,7 @@ def _hardware(machine: MachineFacts) -> tuple[object, ...]:
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     """Make the card of the check-up: whether training is ready, problems, kernels that passed, and notes."""
     failed = [check for check in checkup.kernels if not check.passed]
-    card = Card("Check-up")
+    card = Card("Check-up", icon_name="pulse")
     when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
     when.setWordWrap(False)
     card.corner.addWidget(when)
@@ -247,11 +259,12 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     for note in [*checkup.notes, sleep_text(checkup.machine)]:
         if note and note not in checkup.problems:
             card.body.addWidget(body(f"!  {note}", "warning"))
+    card.body.addStretch(1)
     return card
 
 
 def _host_card(machine: MachineFacts) -> QWidget:
-    card = Card("The rest of the machine")
+    card = Card("The rest of the machine", icon_name="memory")
     figures = []
     for label, amount, hint in (
         ("Memory free", memory_size(machine.ram_free_bytes), f"of {memory_size(machine.ram_total_bytes)}"),

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy, QVBoxLayout
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.look.theme import UNIT
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
@@ -42,7 +42,7 @@ class ModelPage(Page):
         self._request = ""
         self._asked_for = ""
         self.set_subtitle("The model that will learn from your data. Smaller ones train faster and run anywhere.")
-        self._chosen = Card("Chosen model")
+        self._chosen = Card("Chosen model", icon_name="model")
         self._busy = BusyLine("Reading the model ...")
         self._busy.hide()
         self._facts = QVBoxLayout()
@@ -57,7 +57,7 @@ class ModelPage(Page):
         self.catalog.failed.connect(self.failed)
         self.folder = QComboBox()
         self.column.addLayout(self._make_ways(), 1)
-        self.set_primary("Next: add data", lambda: self.go_to.emit("data"))
+        self.set_primary("Next: add data", lambda: self.go_to.emit("data"), "next")
         bench.changed.connect(self._bench_changed)
         self._show_choice()
 
@@ -83,12 +83,16 @@ class ModelPage(Page):
         self._inspect_model()
 
     def _make_ways(self) -> QVBoxLayout:
-        embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.")
+        embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.", icon_name="box")
         use_embedded = secondary("Use it", lambda: self.choose(_EMBEDDED))
         promise = caption("Learns your data on any computer in minutes.")
         promise.setWordWrap(False)
         embedded.body.addWidget(row(use_embedded, promise, None))
-        folder = Card("A folder on this machine", "Any drive. It holds config.json, safetensors and a tokenizer.")
+        folder = Card(
+            "A folder on this machine",
+            "Any drive. It holds config.json, safetensors and a tokenizer.",
+            icon_name="folder",
+        )
         self.folder.setEditable(True)
         self.folder.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.folder.setAccessibleName("Folder of a model")
@@ -101,16 +105,16 @@ class ModelPage(Page):
         edit.returnPressed.connect(self._use_folder)
         self.folder.activated.connect(lambda _index: self._use_folder())
         self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        use, browse = secondary("Use it", self._use_folder), secondary("Browse ...", self._browse)
+        use, browse = secondary("Use it", self._use_folder), secondary("Browse ...", self._browse, "folder")
         folder.body.addWidget(row(self.folder, use, browse))
-        catalog = Card("From the catalog, ranked for training here")
+        catalog = Card("From the catalog, ranked for training here", icon_name="layers")
         catalog.corner.addWidget(self.target)
         catalog.body.addWidget(self.catalog)
         for card in (embedded, folder):
             card.body.addStretch(1)
         ways = QVBoxLayout()
-        ways.setSpacing(2 * UNIT)
-        ways.addLayout(columns_layout((embedded, folder), 2 * UNIT, even=True, fill=True))
+        ways.setSpacing(GAP_PX)
+        ways.addLayout(columns_layout((embedded, folder), GAP_PX, even=True, fill=True))
         ways.addWidget(catalog, 1)
         return ways
 
@@ -167,6 +171,8 @@ class ModelPage(Page):
         self._busy.hide()
         self._asked_for = ""
         self.set_status("attention")
+        if self.primary is not None:
+            self.primary.setText("Choose a model first")
         self.banner("error", failure.what, failure.remedy, [("Use the embedded model", lambda: self.choose(_EMBEDDED))])
 
     def _bench_changed(self, name: str) -> None:
@@ -187,6 +193,7 @@ class ModelPage(Page):
         clear(self._facts)
         if self.primary is not None:
             self.primary.setEnabled(facts is not None)
+            self.primary.setText("Next: add data" if facts is not None else "Reading the model ...")
         if facts is None:
             self._chosen.set_heading("Chosen model")
             path = self.bench.model_path

@@ -16,9 +16,12 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction, BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.recipe.fit_card import FitCard, plan_line
+from burnish_app.widgets.basic.pill import PillTone
+from burnish_app.widgets.recipe.fit_card import FITS, FitCard, fit_verdict, plan_line
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -33,6 +36,7 @@ class RecipePage(Page):
     """Requests a suggestion when model, data or target changed, and a plan with every edit."""
 
     key, title, question = "recipe", "Recipe", "Will it fit?"
+    has_aside = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -53,13 +57,14 @@ class RecipePage(Page):
         self.form = RecipeForm()
         self.form.edited.connect(self._edited)
         self._card = Card(
-            "Recipe", "Suggested for this machine, your data and the target. Hover over a name to read more."
+            "Settings",
+            "Suggested for this machine, your data and the target. Hover over a name to read more.",
+            icon_name="recipe",
         )
-        self._card.corner.addWidget(quiet("Take all suggestions", self._take_all))
-        self._card.corner.addWidget(quiet("Import ...", self._import))
-        self._card.corner.addWidget(quiet("Export ...", self._export))
-        self._toml_button = quiet("View as TOML", self._toggle_toml)
-        self._card.corner.addWidget(self._toml_button)
+        self._card.corner.addWidget(quiet("Take all suggestions", self._take_all, "undo"))
+        self.add_secondary("Import ...", self._import, "import")
+        self.add_secondary("Export ...", self._export, "export")
+        self._toml_button = self.add_secondary("View as TOML", self._toggle_toml, "code")
         self._toml = QPlainTextEdit()
         self._toml.setReadOnly(True)
         self._toml.setFont(font(SMALL_PX, mono=True))
@@ -68,9 +73,11 @@ class RecipePage(Page):
         self._toml.hide()
         for widget in (self._busy, self._toml, self.form):
             self._card.body.addWidget(widget)
-        self.column.addWidget(self.fit)
+        self.preview = RunPreview()
+        self.aside.addWidget(self.fit)
+        self.aside.addWidget(self.preview)
         self.column.addWidget(self._card)
-        self.set_primary("Start training", self.start)
+        self.set_primary("Start training", self._press_primary, "rocket")
         if bench.suggestion is not None:
             self._suggested = suggested_recipe(bench.suggestion)
             self._inputs = self._wanted_inputs()
@@ -92,6 +99,13 @@ class RecipePage(Page):
             self._suggest()
         self._inspect_timer.start()
         self._estimate()
+
+    def _press_primary(self) -> None:
+        """Start the run, or lead to what is missing for it."""
+        if not self.bench.data_files:
+            self.go_to.emit("data")
+        else:
+            self.start()
 
     def start(self, *, anyway: bool = False) -> None:
         """Start a run of the recipe, in a process of its own.
@@ -261,9 +275,21 @@ class RecipePage(Page):
     def _show_state(self) -> None:
         recipe, plan = self.form.recipe(), self.bench.plan
         starting, suggesting = self.client.is_open(self._start_request), self.client.is_open(self._suggest_request)
+        has_data = bool(self.bench.data_files)
         if self.primary is not None:
-            self.primary.setEnabled(recipe is not None and bool(self.bench.data_files) and not starting)
-            self.primary.setText("Starting ..." if starting else "Start training")
+            self.primary.setEnabled((recipe is not None or not has_data) and not starting)
+            self.primary.setText(
+                "Starting ..."
+                if starting
+                else "Add data first"
+                if not has_data
+                else "Mend the value in red"
+                if recipe is None
+                else "Start training"
+            )
+            self.primary.set_icon("rocket" if has_data else "next")
+        self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
+        self.set_state(*self._state_of(plan if recipe is not None else None))
         if recipe is None:
             self.set_foot_note("Something in the recipe needs attention.")
         elif plan is not None:
@@ -278,6 +304,14 @@ class RecipePage(Page):
             self.set_status("done" if self.bench.run else "ready")
         else:
             self.set_status("ready" if self.bench.data_files else "empty")
+
+    def _state_of(self, plan: RunPlan | None) -> tuple[str, PillTone]:
+        if plan is None:
+            return "", "plain"
+        if not plan.fits:
+            return "Does not fit", "error"
+        barely = fit_verdict(plan) != FITS
+        return ("Fits, barely", "warning") if barely else ("Fits", "success")
 
     def _toggle_toml(self) -> None:
         show = self._toml.isHidden()

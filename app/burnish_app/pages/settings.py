@@ -1,60 +1,133 @@
-"""The page Settings: theme, data folder and version."""
+"""The page Settings: appearance, data folder, keys, and version."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QComboBox
+from PySide6.QtWidgets import QComboBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.motion import MotionMode, set_motion
 from burnish_app.look.theme import Theme, ThemeMode
+from burnish_app.look.tokens import GAP_PX, MAX_TEXT_SHARE, MIN_TEXT_SHARE, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption
+from burnish_app.widgets.basic.pill import Segmented
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, mono
+from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
 _MODE_TEXT: dict[ThemeMode, str] = {"system": "As the system", "light": "Light", "dark": "Dark"}
+_MOTION_TEXT: dict[MotionMode, str] = {"system": "As the system", "full": "Full", "reduced": "Reduced"}
+_TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
+_KEYS = (
+    ("Ctrl+0 to Ctrl+8", "Go to a page"),
+    ("Ctrl+Return", "Press the main button of the page"),
+    ("Ctrl+O", "Add data files"),
+    ("Tab, Shift+Tab", "Go through what can be pressed, as it is seen"),
+    ("Arrow keys", "Move among steps, rows and choices"),
+    ("Page Up, Page Down", "Scroll the page"),
+)
 
 
 class SettingsPage(Page):
-    """Lets the person choose the theme and open the data folder."""
+    """Lets the person choose theme, text size and motion, and open the data folder."""
 
-    key, title, question = "settings", "Settings", "Settings"
+    key, title, question = "settings", "Settings", "How shall the window look?"
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.mode = QComboBox()
-        self.mode.setAccessibleName("Light or dark")
-        for mode in get_args(ThemeMode):
-            self.mode.addItem(_MODE_TEXT[mode], mode)
-        appearance = Card("Appearance")
-        appearance.body.addWidget(row(body("Light or dark"), None, self.mode))
-        folder = Card("Data folder", "Runs, fetched models and the studio's own files.")
-        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary("Open", self._open_folder)))
+        self.mode = Segmented("Light or dark", [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
+        self.text = QComboBox()
+        self.text.setAccessibleName("Text size")
+        for percent in _TEXT_PERCENTS:
+            self.text.addItem(f"{percent} %", percent)
+        self.motion = Segmented("Motion", [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
+        appearance = Card("Appearance", "Changes show at once.", icon_name="settings")
+        for name, hint, control in (
+            ("Light or dark", "", self.mode),
+            ("Text size", "Beside the size that the system asks for.", self.text),
+            ("Motion", "Bars that wander, parts that unfold.", self.motion),
+        ):
+            appearance.body.addLayout(_line(name, hint, control))
+        folder = Card("Data folder", "Runs, fetched models and the studio's own files.", icon_name="folder")
+        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary("Open", self._open_folder, "open")))
         folder.body.addWidget(caption(f"The environment variable {HOME_VARIABLE} moves it, for all of Burnish."))
-        about = Card("About")
+        folder.body.addStretch(1)
+        about = Card("About", icon_name="info")
         about.body.addWidget(body(f"Burnish {burnish_version()}. Licensed under Apache-2.0."))
-        for card in (appearance, folder, about):
-            self.column.addWidget(card)
+        about.body.addWidget(
+            caption("Set in Inter and JetBrains Mono, under the SIL Open Font License. Drawn with Qt, under LGPL-3.0.")
+        )
+        about.body.addStretch(1)
+        for pair in ((appearance, _keys_card()), (folder, about)):
+            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
         """Show the preferences and write changes to them."""
-        self.mode.setCurrentIndex(self.mode.findData(theme.mode))
+        self.mode.choose(theme.mode)
+        self.motion.choose(preferences.motion)
+        self.text.setCurrentIndex(max(self.text.findData(theme.text_percent), 0))
 
-        def choose() -> None:
-            preferences.theme = self.mode.currentData()
-            theme.set_mode(preferences.theme)
+        def choose_mode(mode: ThemeMode) -> None:
+            preferences.theme = mode
+            theme.set_mode(mode)
 
-        self.mode.currentIndexChanged.connect(choose)
+        def choose_text() -> None:
+            preferences.text_percent = self.text.currentData()
+            theme.set_text_percent(self.text.currentData())
+
+        def choose_motion(mode: MotionMode) -> None:
+            preferences.motion = mode
+            set_motion(mode)
+
+        self.mode.chosen.connect(choose_mode)
+        self.text.activated.connect(lambda _index: choose_text())
+        self.motion.chosen.connect(choose_motion)
 
     @staticmethod
     def _open_folder() -> None:
         make_private(user_data_dir())
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(user_data_dir())))
+
+
+def _line(name: str, hint: str, control: QWidget) -> FlowLayout:
+    words = QWidget()
+    inner = QGridLayout(words)
+    inner.setContentsMargins(0, 0, 0, 0)
+    inner.setVerticalSpacing(0)
+    inner.addWidget(body(name), 0, 0)
+    if hint:
+        inner.addWidget(caption(hint), 1, 0)
+    inner.setColumnStretch(0, 1)
+    words.setMinimumWidth(18 * UNIT)
+    policy = words.sizePolicy()
+    policy.setHorizontalPolicy(policy.Policy.Expanding)
+    words.setSizePolicy(policy)
+    line = FlowLayout(2 * UNIT, UNIT // 2)
+    line.addWidget(words)
+    line.addWidget(control)
+    return line
+
+
+def _keys_card() -> Card:
+    card = Card("Keys", "All of the window can be used without a mouse.", icon_name="text")
+    grid = QGridLayout()
+    grid.setHorizontalSpacing(3 * UNIT)
+    grid.setVerticalSpacing(UNIT // 2)
+    grid.setColumnStretch(1, 1)
+    for number, (keys, does) in enumerate(_KEYS):
+        label = mono(keys)
+        label.setWordWrap(False)
+        grid.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop)
+        grid.addWidget(body(does, "muted"), number, 1)
+    card.body.addLayout(grid)
+    card.body.addStretch(1)
+    return card

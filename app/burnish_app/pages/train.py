@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
+from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
+from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
 from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
+from burnish_app.wording.run_stages import run_stages
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.state import RunStateFile, observed_status
 from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
@@ -42,6 +47,24 @@ _ACTION_HINTS: dict[RunAction, str] = {
     "stop": "Save after this step and end.",
     "stop_now": "End without saving. What was saved before stays.",
 }
+_ACTION_ICONS: dict[RunAction, str] = {
+    "pause": "pause",
+    "resume": "play",
+    "checkpoint": "save",
+    "suspend": "suspend",
+    "stop": "stop",
+    "stop_now": "close",
+}
+_CURES: dict[int, tuple[str, str]] = {
+    ExitCode.DOES_NOT_FIT: ("Change the recipe", "recipe"),
+    ExitCode.DATA: ("Look at the data", "data"),
+    ExitCode.ENVIRONMENT: ("Choose the model again", "model"),
+    ExitCode.DIVERGED: ("Change the recipe", "recipe"),
+}
+"""What a failed run needs first, by the exit code of its process: with the same inputs it would fail again."""
+_BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
+_ABOVE_PX = 296  # title, figures before the first step, foot and margins
+_BEGINNING = ("created", "running")
 _ASKED = "Asked. The run answers after the step it is at."
 
 
@@ -68,9 +91,18 @@ class TrainPage(Page):
             )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
+        self.figures.next_page.connect(self.go_to)
         self.verdict = RunVerdict()
+        self.figures.body.addWidget(self.verdict)
+        self.stages, self._to_come = RunStages(), ChartsToCome()
+        self._beginning = QWidget()
+        self._beginning_line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._beginning)
+        self._beginning_line.setContentsMargins(0, 0, 0, 0)
+        self._beginning_line.setSpacing(GAP_PX)
+        self._beginning_line.addWidget(self.stages, 2)
+        self._beginning_line.addWidget(self._to_come, 3)
         self._stopping = EarlyStoppingSettings()
-        for widget in (self.nothing, self.figures, self.verdict, self.charts, self.log):
+        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
         self.set_primary("Resume", self._press_primary)
@@ -98,6 +130,10 @@ class TrainPage(Page):
         """Fit the charts to the new height."""
         super().resizeEvent(event)
         self.charts.fit_height(self.height())
+        self._beginning.setMinimumHeight(max(self.height() - _ABOVE_PX, 0))
+        wide = self.width() >= _BESIDE_PX
+        directions = QBoxLayout.Direction
+        self._beginning_line.setDirection(directions.LeftToRight if wide else directions.TopToBottom)
 
     def shown(self) -> None:
         """Start drawing."""
@@ -182,22 +218,28 @@ class TrainPage(Page):
         self.nothing.setVisible(summary is None)
         for widget in (self.figures, self.log):
             widget.setVisible(summary is not None)
-        self.charts.setVisible(summary is not None and len(self._events.steps) > 0)
+        has_steps = summary is not None and len(self._events.steps) > 0
+        self.charts.setVisible(has_steps)
+        self._beginning.setVisible(not has_steps and summary is not None and summary.standing in _BEGINNING)
         if summary is None:
             self.set_status("empty")
+            self.set_name("")
+            self.set_state("")
             self.set_subtitle("")
             self._offer((), "")
             return
         description = describe_run(summary, self._events)
         self.figures.show_status(description)
         self.set_status(description.status)
+        self.set_name(summary.state.name or summary.state.run)
+        self.set_state(description.headline, description.tone)
         self.set_subtitle(self._run_line(summary))
         self._offer(description.actions, summary.standing)
         self._show_failure(description, summary)
 
     def _run_line(self, summary: RunSummary) -> str:
         started = self._events.started
-        parts = [summary.state.name or summary.state.run, summary.model]
+        parts = [summary.model]
         if started is not None:
             parts += [started.device, started.precision]
         return "  ·  ".join(part for part in parts if part)
@@ -217,20 +259,33 @@ class TrainPage(Page):
         for action, button in self._buttons.items():
             button.setVisible(action in actions and (going or action != "resume"))
             button.setEnabled(self._asked_at is None)
+        cure = self._cure()
         if self.primary is not None:
             resumes = "resume" in actions and not going
             self.primary.setVisible(resumes or status == "finished")
-            self.primary.setText("Resume" if resumes else "Try it")
+            self.primary.setText(cure[0] if cure else "Resume" if resumes else "Try it")
+            self.primary.set_icon("next" if cure else "play" if resumes else "chat")
             self.primary.setEnabled(self._asked_at is None)
+        self._buttons["resume"].setVisible("resume" in actions and (going or cure is not None))
         self.fit_foot()
 
+    def _cure(self) -> tuple[str, str] | None:
+        """Return what a failed run needs before it can go on, as (text, key of the page); None: it may just resume."""
+        ended = self._events.ended
+        if self._summary is None or self._summary.standing != "failed" or ended is None:
+            return None
+        return _CURES.get(ended.exit_code)
+
     def _action_button(self, action: RunAction) -> QPushButton:
-        button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action))
+        button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action), _ACTION_ICONS[action])
         button.setToolTip(_ACTION_HINTS[action])
         return button
 
     def _press_primary(self) -> None:
-        if self._summary is not None and self._summary.standing == "finished":
+        cure = self._cure()
+        if cure is not None:
+            self.go_to.emit(cure[1])
+        elif self._summary is not None and self._summary.standing == "finished":
             self.go_to.emit("try_out")
         else:
             self._act("resume")
@@ -268,11 +323,16 @@ class TrainPage(Page):
         self.failed(failure)
 
     def _draw(self) -> None:
+        if self._summary is not None and self._beginning.isVisible():
+            self.stages.show_stages(run_stages(self._events, time.time()))
         if not self._dirty or self._summary is None:
             return
         self._dirty = False
         self.figures.draw(self._events, self._summary)
-        self.charts.setVisible(len(self._events.steps) > 0)
+        has_steps = len(self._events.steps) > 0
+        self.charts.setVisible(has_steps)
+        if has_steps:
+            self._beginning.hide()
         self.charts.draw(self._events)
         failed = self._summary.standing == "failed"
         self.verdict.draw(

@@ -51,10 +51,10 @@ class TryOutPage(Page):
         self.column.addWidget(self.prompt)
         self._how = self._make_options()
         self._how_button = quiet("▸  Sampling (how they answer)", self._toggle_options)
-        self.column.addWidget(row(self._how_button, None, quiet("New conversation", self._begin_anew)))
+        self.column.addWidget(row(self._how_button, None, quiet("New conversation", self._begin_anew, "add")))
         self.column.addWidget(self._how)
-        self.add_secondary("Unload the models", self._free)
-        self.set_primary("Send", self.send)
+        self.add_secondary("Unload the models", self._free, "unload")
+        self.set_primary("Send", self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
 
@@ -198,7 +198,8 @@ class TryOutPage(Page):
         elif not self._folder.trained:
             words = "This run has nothing trained to talk to yet: that is there once it is saved."
         else:
-            words = f"The run {self._folder.name}: before and after training, the same question to both."
+            words = "The same question to both, answered one after the other."
+        self.set_name(self._folder.title if self._folder.trained else "")
         self.set_subtitle(words)
         for pane in (self.left, self.right):
             pane.offer(self._can_answer)
@@ -208,6 +209,7 @@ class TryOutPage(Page):
         busy = bool(self._open)
         if self.primary is not None:
             self.primary.setText("Stop" if busy else "Send")
+            self.primary.set_icon("stop" if busy else "send")
         self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")

@@ -21,9 +21,11 @@ _PHASE_TEXT = {
     "": "Starting",
     "loading": "Loading the model",
     "preparing": "Preparing the data",
+    "checking": "Checking that it will learn",
     "dry_run": "Trying the longest pass",
     "training": "Training",
     "evaluating": "Reading held-out rows",
+    "sampling": "Asking the fixed prompts",
     "saving": "Saving",
     "paused": "Paused",
 }
@@ -129,7 +131,7 @@ def plan_text(events: RunState) -> str:
     text = [memory]
     if plan.seconds > 0:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
-        time = f"Time: predicted {duration_text(plan.seconds)}"
+        time = f"Time of the steps: predicted {duration_text(plan.seconds)}"
         text.append(f"{time}, took {duration_text(took)}" if took > 0 else time)
     return "   ·   ".join(text)
 

@@ -69,7 +69,7 @@ class Card(QFrame):
         if icon_name:
             head.addWidget(IconChip(icon_name), alignment=Qt.AlignmentFlag.AlignTop)
             if not hint:
-                words.setContentsMargins(0, UNIT, 0, 0)  # in line with the middle of the icon
+                self._heading_label.setMinimumHeight(CHIP_PX)  # beside the middle of the icon
         head.addLayout(words, 1)
         return head
 

@@ -36,7 +36,7 @@ class FilesCard(Card):
     weighed = Signal(list)
 
     def __init__(self) -> None:
-        super().__init__("Files")
+        super().__init__("Files", "What the model learns from.", icon_name="file")
         self.setMinimumWidth(_FILES_PX)
         self._shown: tuple[list[str], list[float]] | None = None
         self.weights: list[QDoubleSpinBox] = []
@@ -51,7 +51,7 @@ class FilesCard(Card):
         self.busy.hide()
         self.body.addLayout(self._lines)
         self.body.addWidget(self._mixing)
-        self.body.addWidget(row(self.path, secondary("Browse ...", self.browse.emit)))
+        self.body.addWidget(row(self.path, secondary("Browse ...", self.browse.emit, "folder")))
         self.body.addWidget(self.busy)
         self.body.addStretch(1)
 
@@ -71,7 +71,7 @@ class FilesCard(Card):
         clear(self._lines)
         self.weights = []
         for path, weight in zip(*now, strict=True):
-            remove = quiet("Remove", partial(self.removed.emit, path))
+            remove = quiet("Remove", partial(self.removed.emit, path), "close")
             remove.setAccessibleName(f"Remove {Path(path).name}")
             parts: list[QWidget] = [ElidedLabel(path)]
             if several:

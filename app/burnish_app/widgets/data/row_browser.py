@@ -31,7 +31,7 @@ class RowBrowser(Card):
         self._where = ElidedLabel(tone="muted")
         self.previous = quiet("‹ Previous", lambda: self._go(self._row - 1))
         self.next = quiet("Next ›", lambda: self._go(self._row + 1))
-        legend = caption("underlined: supervised (learned)", "accent")
+        legend = caption("tinted: supervised (learned)", "accent")
         legend.setToolTip("The loss counts these tokens. The model reads the others but does not learn to write them.")
         for widget in (legend, caption("plain: read only")):
             widget.setWordWrap(False)

@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
-    QGridLayout,
+    QFrame,
     QLabel,
     QLineEdit,
     QRadioButton,
+    QVBoxLayout,
     QWidget,
 )
 
-from burnish_app.look.theme import UNIT
+from burnish_app.look.theme import UNIT, font
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import body, caption, pad_spin, set_tone
+from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.wording.export_stages import forecast_problem, forecast_text
 from burnish_app.wording.recipe_text import CHOICES
@@ -40,6 +43,31 @@ KINDS: tuple[tuple[ExportKind, str, str], ...] = (
 _ADAPTER_KINDS: tuple[ExportKind, ...] = ("adapter", "lora-gguf")
 _MAX_MB = 1e6
 _LIMIT_PX = 136
+_KIND_PX = 200
+
+
+class _KindCard(QFrame):
+    """A kind of export: its button, and what it is for; a press anywhere chooses it."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__()
+        self.setProperty("look", "choice")
+        self.setMinimumWidth(_KIND_PX)
+        self.button = QRadioButton(name)
+        self.button.setFont(font(bold=True))
+        self.button.setAccessibleDescription(text)
+        self.label = caption(text)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4)
+        column.setSpacing(4)
+        column.addWidget(self.button)
+        column.addWidget(self.label)
+        column.addStretch(1)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Choose the kind."""
+        if self.button.isEnabled():
+            self.button.setChecked(True)
 
 
 class ExportChoices(Card):
@@ -52,9 +80,10 @@ class ExportChoices(Card):
     changed = Signal()
 
     def __init__(self) -> None:
-        super().__init__("Make files")
+        super().__init__("Make files", "What it is for decides the kind.", icon_name="box")
         self.kinds = QButtonGroup(self)
         self._kind_rows: dict[ExportKind, tuple[QRadioButton, QLabel]] = {}
+        self._kind_cards: dict[ExportKind, _KindCard] = {}
         self.body.addLayout(self._make_kinds())
         self.no_adapter_hint = caption(
             "This run trained every weight, so there is no adapter: Safetensors is all of it."
@@ -158,8 +187,7 @@ class ExportChoices(Card):
         if self.kind in reasons and (first := next((kind for kind, *_ in KINDS if kind not in reasons), None)):
             self._kind_rows[first][0].setChecked(True)
         for kind in _ADAPTER_KINDS:
-            for widget in self._kind_rows[kind]:
-                widget.setVisible(not full_fine_tuning)
+            self._kind_cards[kind].setVisible(not full_fine_tuning)
         self.no_adapter_hint.setVisible(full_fine_tuning)
         if full_fine_tuning and self.kind in _ADAPTER_KINDS:
             self._kind_rows["safetensors"][0].setChecked(True)
@@ -181,21 +209,17 @@ class ExportChoices(Card):
         self._forecast.setText(text)
         self._forecast.setVisible(bool(text) and self.is_typed)
 
-    def _make_kinds(self) -> QGridLayout:
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(3 * UNIT)
-        grid.setColumnStretch(1, 1)
+    def _make_kinds(self) -> ColumnsLayout:
+        cards = []
         for number, (kind, name, text) in enumerate(KINDS):
-            button = QRadioButton(name)
-            button.setAccessibleDescription(text)
-            button.setChecked(number == 0)
-            self.kinds.addButton(button, number)
-            label = body(text, "muted")
-            grid.addWidget(button, number, 0)
-            grid.addWidget(label, number, 1)
-            self._kind_rows[kind] = (button, label)
+            card = _KindCard(name, text)
+            card.button.setChecked(number == 0)
+            self.kinds.addButton(card.button, number)
+            self._kind_rows[kind] = (card.button, card.label)
+            self._kind_cards[kind] = card
+            cards.append(card)
         self.kinds.idToggled.connect(lambda _number, on: self._changed() if on else None)
-        return grid
+        return columns_layout(cards, UNIT + 4, even=True, line_px=UNIT + 4)
 
     def _changed(self) -> None:
         self._show_state()
@@ -203,6 +227,8 @@ class ExportChoices(Card):
 
     def _show_state(self) -> None:
         typed = self.is_typed
+        for kind, card in self._kind_cards.items():
+            set_tone(card, "choice-on" if kind == self.kind else "choice")
         for widget in self._typed:
             widget.setVisible(typed)
         self._merge_row.setVisible(self._quantized and self.kind not in _ADAPTER_KINDS)

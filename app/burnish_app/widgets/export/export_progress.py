@@ -27,7 +27,7 @@ class ExportProgress(Card):
     cancel = Signal()
 
     def __init__(self) -> None:
-        super().__init__("Making and checking files")
+        super().__init__("Making and checking files", icon_name="box")
         self.busy = BusyLine("Exporting ...", can_cancel=True)
         self.busy.cancel.connect(self.cancel)
         self._stages = QGridLayout()

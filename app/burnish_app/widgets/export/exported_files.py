@@ -25,12 +25,12 @@ class ExportedFiles(Card):
     """
 
     def __init__(self, talk: Slot) -> None:
-        super().__init__("Files")
+        super().__init__("Files", icon_name="file")
         self._folder = Path()
         self._talk = talk
         self._lines = QVBoxLayout()
         self.body.addLayout(self._lines)
-        self.corner.addWidget(quiet("Open the folder", lambda: _open(self._folder)))
+        self.corner.addWidget(quiet("Open the folder", lambda: _open(self._folder), "folder"))
 
     def show_files(self, folder: Path, found: RunFolder) -> None:
         """Replace the files shown.
@@ -61,7 +61,7 @@ class ExportedFiles(Card):
             path = folder / "lmstudio"
             self._add(path, quiet("Open", lambda: _open(path)))
             self._lines.addWidget(caption("Copy what is in this folder into LM Studio's models folder."))
-        self._lines.addWidget(row(secondary("Talk to it", self._talk), None))
+        self._lines.addWidget(row(secondary("Talk to it", self._talk, "chat"), None))
 
     def _add(self, path: Path, *buttons: QPushButton) -> None:
         label = ElidedLabel(path.name)
@@ -73,7 +73,7 @@ class ExportedFiles(Card):
 
 
 def _copier(text: str, command: str, does: str) -> QPushButton:
-    button = quiet(text, partial(_copy, command))
+    button = quiet(text, partial(_copy, command), "copy")
     button.setToolTip(f"Copies a command for the terminal that {does}: {command}")
     return button
 

@@ -37,7 +37,9 @@ class FidelityCard(Card):
     """Shows how faithful exported files are to the trained model."""
 
     def __init__(self) -> None:
-        super().__init__("Fidelity", "Every file is compared with the trained model, token by token.")
+        super().__init__(
+            "Fidelity", "Every file is compared with the trained model, token by token.", icon_name="scale"
+        )
         self._content = QVBoxLayout()
         self._content.setSpacing(UNIT)
         self.body.addLayout(self._content)

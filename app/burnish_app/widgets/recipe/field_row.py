@@ -21,9 +21,9 @@ from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 
-_LABEL_PX = 208
-_EDITOR_PX = 256
-_BESIDE_PX = 160  # with less room the words stand below
+_LABEL_PX = 168
+_EDITOR_PX = 200
+_BESIDE_PX = 148  # with less room the words stand below
 
 
 class FieldRow(QWidget):
@@ -68,7 +68,7 @@ class FieldRow(QWidget):
         inner.addStretch(1)
         self._beside.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self._beside.setMinimumWidth(_BESIDE_PX)
-        line = FlowLayout(2 * UNIT, UNIT // 2)
+        line = FlowLayout(UNIT + 4, UNIT // 2)
         for widget in (label, middle, self._reset, self._beside):
             line.addWidget(widget)
         self.setLayout(line)

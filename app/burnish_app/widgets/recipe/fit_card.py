@@ -18,7 +18,10 @@ _TIGHT = 0.9
 """Share of the free memory above which a plan that fits is called tight: predictions are right to a few percent. A plan
 with a memory budget of its own is compared with that budget instead."""
 
+_DISK_HINT = "Checkpoints, what was trained and the exported files."
 _ADAPTER_HINT = "Those of the adapter. The model itself stays as it is."
+FITS = "It fits."
+"""Verdict on a plan that fits with room to spare."""
 _FULL_HINT = "Every weight of the model; there is no adapter."
 
 
@@ -26,7 +29,7 @@ class FitCard(Card):
     """Shows the plan of a recipe. Until the next plan comes, the last one stays and is marked as out of date."""
 
     def __init__(self) -> None:
-        super().__init__("What it takes")
+        super().__init__("What it takes", icon_name="memory")
         self.verdict = headline("Not known yet.")
         self._memory = body("", "muted")
         self.body.addWidget(self.verdict)
@@ -38,9 +41,9 @@ class FitCard(Card):
         self.time = Value("Training time")
         self.speed = Value("Speed", "tokens/s")
         self.steps = Value("Steps", "", "Each step is one update of what is trained.")
-        self.disk = Value("On disk", "", "Checkpoints, what was trained and the exported files.")
+        self.disk = Value("On disk", "", _DISK_HINT)
         self.trained = Value("Trained weights", "", _ADAPTER_HINT)
-        figures = columns_layout((self.time, self.speed, self.steps, self.disk, self.trained))
+        figures = columns_layout((self.time, self.speed, self.steps, self.disk, self.trained), 3 * UNIT)
         figures.setContentsMargins(0, UNIT, 0, UNIT // 2)
         self.body.addLayout(figures)
         self._messages = QVBoxLayout()
@@ -91,9 +94,10 @@ class FitCard(Card):
         self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")
         self.disk.set(
             file_size(plan.disk_bytes),
-            f"of {file_size(plan.disk_free_bytes)} free",
+            "",
             tone="error" if plan.disk_bytes > plan.disk_free_bytes else "",
         )
+        self.disk.setToolTip(f"{_DISK_HINT} {file_size(plan.disk_free_bytes)} are free.")
         self.trained.set(count_text(plan.trainable_parameters))
         set_tone(self._state, "muted")
         clear(self._messages)
@@ -114,7 +118,7 @@ def fit_verdict(plan: RunPlan) -> str:
     if not plan.fits:
         return "It does not fit."
     room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
-    return "It fits, barely." if plan.memory_bytes > room else "It fits."
+    return "It fits, barely." if plan.memory_bytes > room else FITS
 
 
 def plan_line(plan: RunPlan) -> str:

@@ -1,13 +1,17 @@
-"""The card of a run's status: headline, progress bar and six figures."""
+"""The card of a run's status: progress bar, figures, the guard's verdict, and what can be done at the end."""
 
 from __future__ import annotations
 
 import math
 
-from burnish_app.look.theme import UNIT
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout
+
+from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
-from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.card import Card, IconLabel
+from burnish_app.widgets.basic.text import Look, Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, mean_window, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
@@ -26,11 +30,30 @@ _LOOKS: dict[Tone, Look] = {
 
 
 class RunFigures(Card):
-    """Shows a run's status and figures, at the top of the page Train."""
+    """Shows a run's status and figures, at the top of the page Train.
+
+    While the run is live the page says its phase beside the name, so the headline is only shown for what has to be read
+    first: that the run ended, and how.
+
+    Attributes:
+        next_page: signal with the key of the page that the person wants next.
+    """
+
+    next_page = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
-        self.headline, self.detail = title(""), body("", "muted")
+        self.headline, self.detail = headline(""), body("", "muted")
+        self._tick = IconLabel("success", 24, "success")
+        self.acts = row(
+            secondary("Try it", lambda: self.next_page.emit("try_out"), "chat"),
+            secondary("Export", lambda: self.next_page.emit("export"), "export"),
+        )
+        self._top = QHBoxLayout()
+        self._top.setSpacing(UNIT)
+        self._top.addWidget(self._tick)
+        self._top.addWidget(self.headline, 1)
+        self._top.addWidget(self.acts, alignment=Qt.AlignmentFlag.AlignTop)
         self.bar = ProgressBar()
         self.step = Value("Step")
         self.loss = Value(
@@ -40,12 +63,12 @@ class RunFigures(Card):
         self.speed = Value("Speed", "tokens/s", "Real tokens a second, padding excluded, mean of the last steps.")
         self.memory = Value("Memory", hint="Peak memory of the device so far, or of the process on the CPU.")
         self.left = Value("Time left", hint="Predicted from the last steps.")
-        self.body.addWidget(self.headline)
+        self.body.addLayout(self._top)
         self.body.addWidget(self.detail)
         self.body.addWidget(self.bar)
-        values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
-        line = columns_layout(values, 3 * UNIT, even=True)
-        line.setContentsMargins(0, UNIT, 0, 0)
+        self._values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
+        line = columns_layout(self._values, 3 * UNIT, even=True)
+        line.setContentsMargins(0, UNIT // 2, 0, 0)
         self.body.addLayout(line)
         self.plan = caption("")
         self.plan.setToolTip("The prediction was made before training, from the recipe and the machine.")
@@ -57,7 +80,11 @@ class RunFigures(Card):
         set_tone(self.headline, _LOOKS[description.tone])
         self.detail.setText(description.detail)
         self.detail.setVisible(bool(description.detail))
-        self.bar.set_live(description.tone == "live")
+        is_live, is_done = description.tone == "live", description.tone == "success"
+        self.headline.setVisible(not is_live)
+        for widget in (self._tick, self.acts):
+            widget.setVisible(is_done)
+        self.bar.set_color("success" if is_done else "accent" if is_live else "muted")
 
     def draw(self, state: RunState, summary: RunSummary) -> None:
         """Show the figures, from the events or, until they are read, from the summary."""
@@ -78,6 +105,8 @@ class RunFigures(Card):
         self.plan.setVisible(bool(planned))
         going = summary.standing in ("running", "paused")
         self.left.set(duration_text(last.eta_s) if last and going else "–")
+        for value in self._values:
+            value.setVisible(value.text != "–")
 
     def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
         window = mean_window(state.total_steps)

@@ -56,7 +56,7 @@ class StartPage(Page):
             _card(
                 "folder",
                 "Open a run",
-                "From this machine or a drive: look at it, talk to it, make files of it. Runs lists all of this machine.",
+                "From this machine or a drive: look at it, talk to it, make files of it.",
                 self.open,
             ),
         )

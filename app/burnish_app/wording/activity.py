@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from burnish_app.wording.numbers import percent
-from burnish_engine.contract.run.state import ObservedStatus
-from burnish_engine.contract.serve.protocol import RunSummary
+
+if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_engine.contract.run.state import ObservedStatus
+    from burnish_engine.contract.serve.protocol import RunSummary
 
 _ACTIVE: dict[ObservedStatus, str] = {"running": "Training", "paused": "Paused", "queued": "Waiting"}
 

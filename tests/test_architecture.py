@@ -70,8 +70,12 @@ ENGINE_MAY_IMPORT = {
 # Part -> its rooms from the ground up: a module may import from its own room and from those before it. "." stands for
 # the part's own folder.
 FLOORS = {
-    "burnish_app": ("look", "state", "engine", "wording", "item_models", "recipe", "widgets", "pages", "."),
-    "burnish_app.widgets": ("basic", "export", "hardware", "model", "recipe", "runs", "try_out", "data"),
+    "burnish_app": (
+        "look", "state", "engine", "wording", "curves", "item_models", "recipe", "widgets", "pages", ".",
+    ),
+    "burnish_app.widgets": (
+        "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
+    ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
     "burnish_engine.data": ("files", "rows", "sandbox", "templates", "tokens", "pipeline", "report", "."),

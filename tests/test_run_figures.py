@@ -11,7 +11,7 @@ from burnish_app.engine.run_follower import EventsReader
 from burnish_app.wording.run_text import plan_text
 from burnish_engine.cli.main import main
 from burnish_engine.contract.paths import runs_dir
-from burnish_engine.contract.run.events import EvaluationDone, RolledBack
+from burnish_engine.contract.run.events import BestKept, EvaluationDone, RolledBack, RunEnded, RunMeasurement
 from burnish_engine.contract.units import memory_size
 from burnish_engine.duel.measures.outcome import outcome_of
 from burnish_engine.duel.sides.spec import RunSpec
@@ -92,8 +92,20 @@ def test_everybody_tells_the_same(run, capsys):
     assert duel.tokens == sum(window.steps.tokens.values()) < 10**6
     assert duel.tokens_per_s == pytest.approx(window.last_step.tokens_per_s), "the others are warm-up"
 
-    assert compared.memory_bytes == duel.memory_bytes == max(window.steps.held_bytes.values())
+    assert compared.memory_bytes == duel.memory_bytes == window.highest_bytes
     assert shown["measured_bytes"] == window.peak_bytes > 0
     memory = f"predicted {memory_size(shown['predicted_bytes'])}, measured {memory_size(shown['measured_bytes'])}"
     assert memory in plan_text(window)
     assert (duel.resumes, window.processes, len(window.rollbacks)) == (1, 2, 1)
+
+
+def test_the_loss_of_a_run_is_that_of_the_step_it_kept_and_its_memory_the_highest(run):
+    writer = EventWriter(run.events)
+    writer.write(BestKept(step=6, loss=1.25, at_step=10, stopped_early=True))
+    highest = RunMeasurement(process_bytes=2**40)
+    writer.write(RunEnded(outcome="finished", exit_code=0, step=10, message="", seconds=1.0, measured=highest))
+    writer.close()
+    compared, duel = compared_run(run), outcome_of(SPEC, run, run.root / "no energy")
+    assert (compared.held_out_step, compared.held_out_loss) == (6, 1.25)
+    assert reported_loss(run)[0] == 1.25
+    assert compared.memory_bytes == duel.memory_bytes == 2**40

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.icons import pixmap
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, SMALL_PX, UNIT
+from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import caption, heading
@@ -19,10 +21,14 @@ from burnish_app.wording.activity import Activity
 from burnish_app.wording.numbers import percent
 from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 
+if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
+    from burnish_app.widgets.hardware.strip import HardwareStrip
+
 _WIDTH_PX = 208
 _ROW_PX = 38
 _ACTIVITY_PX, _MOST_ACTIVITIES = 46, 3
 _BAR_PX = 4
+_LEFT = Qt.AlignmentFlag.AlignLeft
 
 
 class StepButton(QAbstractButton):
@@ -195,10 +201,14 @@ class Sidebar(QWidget):
     Attributes:
         chosen: signal with the key of the pressed step.
         activity_chosen: signal with (key of the page, folder of the run) of what goes on and was pressed.
+        remedy: signal without arguments, emitted when the person asks to remedy the alarm.
+        hardware: strip with the newest samples of the hardware.
     """
 
     chosen = Signal(str)
     activity_chosen = Signal(str, str)
+    hardware: HardwareStrip
+    remedy = Signal()
 
     def __init__(self, first: tuple[str, str], steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
         super().__init__()
@@ -222,13 +232,28 @@ class Sidebar(QWidget):
         for activity in self._activities:
             column.addWidget(activity)
             activity.hide()
+        self._hardware_place = QVBoxLayout()
+        self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self._run_note, self._engine_note):
             note.setContentsMargins(UNIT, 0, UNIT, UNIT)
             note.hide()
             column.addWidget(note)
+        self._alarm.setContentsMargins(UNIT, 0, UNIT, 0)
+        for widget in (self._alarm, self._remedy):
+            widget.hide()
+            column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self._alarm else _LEFT)
+        column.addLayout(self._hardware_place)
+        column.addSpacing(UNIT // 2)
         last = self._add(*foot)
         last.hide_status()
         column.addWidget(last)
+
+    def add_hardware(self) -> None:
+        """Add the strip of the hardware, for which the window does not wait before it is shown."""
+        from burnish_app.widgets.hardware.strip import HardwareStrip
+
+        self.hardware = HardwareStrip()
+        self._hardware_place.addWidget(self.hardware)
 
     def button(self, key: str) -> StepButton:
         """Return the button of a page."""
@@ -249,6 +274,24 @@ class Sidebar(QWidget):
         """Set the note about runs; empty: none."""
         self._run_note.setText(text)
         self._run_note.setVisible(bool(text))
+
+    def set_alarm(self, text: str, remedy: str = "") -> None:
+        """Set the alarm about the hardware.
+
+        Args:
+            text: sentence; empty: all is well.
+            remedy: text of the button that remedies it; empty: none.
+        """
+        self._alarm.setText(text)
+        self._alarm.setVisible(bool(text))
+        self._remedy.setText(remedy)
+        self._remedy.setAccessibleName(remedy)
+        self._remedy.setVisible(bool(remedy))
+
+    @property
+    def remedy_button(self) -> QPushButton:
+        """The button that remedies the alarm."""
+        return self._remedy
 
     def set_engine_note(self, text: str) -> None:
         """Set the note about the engine; empty: all is well."""

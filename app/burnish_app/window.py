@@ -15,6 +15,7 @@ from PySide6.QtGui import (
     QDropEvent,
     QGuiApplication,
     QKeySequence,
+    QResizeEvent,
     QShortcut,
 )
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea, QStackedWidget, QWidget
@@ -31,15 +32,21 @@ from burnish_app.wording.status import StepStatus
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.engine.runs_poller import RunsPoller
+    from burnish_app.hardware_watch import HardwareWatch
     from burnish_app.pages.base import Page
     from burnish_app.state.workbench import Workbench
     from burnish_engine.contract.serve.protocol import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
-_CORE = ("burnish_app.engine.engine_client", "burnish_app.engine.runs_poller", "burnish_app.state.workbench")
+_CORE = (
+    "burnish_app.engine.engine_client",
+    "burnish_app.engine.runs_poller",
+    "burnish_app.hardware_watch",
+    "burnish_app.state.workbench",
+)
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
-_FRAME_PX = (8, 40)  # what a window manager puts around a window: edges, title bar
+_FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
 _TITLE = "Burnish"
 _GOES_ON = "It continues when this window closes."
 _ENGINE_NOTES = {
@@ -105,16 +112,17 @@ class Window(QMainWindow):
 
     client: EngineClient
     bench: Workbench
+    hardware: HardwareWatch
     _runs_poller: RunsPoller
 
     def __init__(
         self, client: EngineClient | None, bench: Workbench | None, preferences: Preferences, theme: Theme
     ) -> None:
         super().__init__()
+        self._is_filled = False
         self.preferences, self.theme = preferences, theme
         self._pages: dict[str, Page] = {}
         self._shown = ""
-        self._is_filled = False
         self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
@@ -152,7 +160,10 @@ class Window(QMainWindow):
     def _fill(self, client: EngineClient, bench: Workbench) -> None:
         """Put engine, workbench and the first page into the window."""
         from burnish_app.engine.runs_poller import RunsPoller
+        from burnish_app.hardware_watch import HardwareWatch
 
+        self.sidebar.add_hardware()
+        self.hardware = HardwareWatch(client, self.sidebar, self.centralWidget())
         self.client, self.bench = client, bench
         self._is_filled = True
         self.sidebar.chosen.connect(self.visit)
@@ -192,6 +203,7 @@ class Window(QMainWindow):
     def _start_engine(self) -> None:
         self.client.start()
         self._runs_poller.start()
+        self.hardware.set_seen(not self.isMinimized())
 
     def page(self, key: str) -> Page:
         """Return a page, which is made on the first call."""
@@ -284,6 +296,14 @@ class Window(QMainWindow):
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self.setWindowIcon(icon("burnish", self.theme.colors.accent, 64))
+        elif event.type() == QEvent.Type.WindowStateChange and self._is_filled and self.client.pid is not None:
+            self.hardware.set_seen(not self.isMinimized())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the panel of the hardware in its place."""
+        super().resizeEvent(event)
+        if self._is_filled:
+            self.hardware.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Save preferences and workbench and end the server; runs continue."""
@@ -293,6 +313,7 @@ class Window(QMainWindow):
             return
         self.bench.save()
         self._runs_poller.stop()
+        self.hardware.monitor.stop()
         self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
@@ -352,6 +373,7 @@ class Window(QMainWindow):
         self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
+        self.hardware.runs_changed(runs)
         activities = activities_of(runs)
         self.sidebar.show_activities(activities)
         self.sidebar.set_run_note(_GOES_ON if activities else "")

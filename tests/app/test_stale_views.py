@@ -147,6 +147,31 @@ def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):
     assert page._estimate_timer.isActive()
 
 
+def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers, window, bench):
+    page = open_page(window, "recipe")
+    page._estimate_request = name = "17"
+    window.go_to("runs")
+    bench.change_data(max_length=64)
+    page._planned(name, Result(id=name, plan=facts.plan()))
+    assert bench.plan is None
+
+
+def test_recipe_takes_no_suggestion_for_what_was_chosen_before(qtbot, answers, window, bench):
+    answers.set("suggest", {"hold": True})
+    bench.set_data_files(["/data/first.jsonl"])
+    page = open_page(window, "recipe")
+    qtbot.waitUntil(lambda: len(answers.asked("suggest")) == 1)
+    name = page._suggest_request
+    window.go_to("runs")
+    bench.set_data_files(["/data/second.jsonl"])
+    page._suggested_now(name, Result(id=name, suggestion=facts.suggestion()))
+    assert bench.suggestion is None
+    answers.result("suggest", suggestion=facts.suggestion())
+    window.go_to("recipe")
+    qtbot.waitUntil(lambda: bench.suggestion is not None)
+    assert answers.asked("suggest")[-1]["data"] == ["/data/second.jsonl"]
+
+
 def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
     page = open_page(window, "train")
     bench.set_run(RUNS[0].folder)

@@ -122,12 +122,12 @@ def train(studio, window):
     studio.wait(lambda: window.shown_key == "train")
     page = window.page("train")
     studio.wait(lambda: page.figures.headline.text() == "Training")
-    studio.wait(lambda: page.charts.isVisible() and points(page.charts.loss, "raw") > 0)
-    few = points(page.charts.loss, "raw")
-    studio.wait(lambda: points(page.charts.loss, "raw") > few)
+    studio.wait(lambda: page.charts.isVisible() and points(page.charts.loss, "loss") > 0)
+    few = points(page.charts.loss, "loss")
+    studio.wait(lambda: points(page.charts.loss, "loss") > few)
     studio.wait(lambda: page.figures.headline.text() == "Finished")
     assert page.events.step == STEPS
-    studio.wait(lambda: points(page.charts.loss, "raw") == STEPS)
+    studio.wait(lambda: points(page.charts.loss, "loss") == STEPS)
     assert points(page.charts.loss, "held_out") >= 2, "before and after training"
     assert page.events.plan is not None
     return window.bench.run
@@ -135,7 +135,7 @@ def train(studio, window):
 
 def points(chart, line):
     """How many points a chart was given."""
-    return len(chart._data[line][0]) if line in chart._data else 0
+    return len(chart.content.curve(line))
 
 
 def compare(studio, window):

@@ -21,12 +21,14 @@ from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.serve.protocol import (
     PROTOCOL_VERSION,
     Canceled,
     CancelRequest,
     Failure,
+    HardwareReading,
     Hello,
     Message,
     Piece,
@@ -54,6 +56,7 @@ class _Open:
     on_progress: Callable[[Progress], object] | None
     on_piece: Callable[[str], object] | None
     on_canceled: Callable[[], object] | None
+    on_hardware: Callable[[HardwareLine], object] | None
 
 
 class EngineClient(QObject):
@@ -135,6 +138,7 @@ class EngineClient(QObject):
         on_progress: Callable[[Progress], object] | None = None,
         on_piece: Callable[[str], object] | None = None,
         on_canceled: Callable[[], object] | None = None,
+        on_hardware: Callable[[HardwareLine], object] | None = None,
         owner: QObject | None = None,
         **fields: Any,
     ) -> str:
@@ -147,6 +151,7 @@ class EngineClient(QObject):
             on_progress: callback that gets each progress message.
             on_piece: callback that gets each piece of a streamed reply.
             on_canceled: callback for a canceled request; it ends the request.
+            on_hardware: callback that gets each line of the live recording of the hardware.
             owner: object that the callbacks belong to; None: they always run.
             **fields: fields of the request, without its id.
 
@@ -155,7 +160,7 @@ class EngineClient(QObject):
         """
         name = f"r{next(self._ids)}"
         line = request(id=name, **fields).model_dump_json().encode() + b"\n"
-        self._open[name] = _Open(owner, on_result, on_failure, on_progress, on_piece, on_canceled)
+        self._open[name] = _Open(owner, on_result, on_failure, on_progress, on_piece, on_canceled, on_hardware)
         self._write(name, line)
         return name
 
@@ -225,7 +230,7 @@ class EngineClient(QObject):
         if isinstance(message, Hello):
             self._greeted(message)
         elif message.id in self._open:
-            if isinstance(message, Progress | Piece):
+            if isinstance(message, Progress | Piece | HardwareReading):
                 self._pass_on(self._open[message.id], message)
             else:
                 self._finish(message.id, message)
@@ -254,6 +259,8 @@ class EngineClient(QObject):
             request.on_progress(message)
         elif isinstance(message, Piece) and request.on_piece:
             request.on_piece(message.text)
+        elif isinstance(message, HardwareReading) and request.on_hardware:
+            request.on_hardware(message.line)
         elif isinstance(message, Canceled) and request.on_canceled:
             request.on_canceled()
 

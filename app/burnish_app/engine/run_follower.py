@@ -18,6 +18,7 @@ from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
 from burnish_engine.contract.run.fold import RunState, fold
+from burnish_engine.contract.run.hardware_log import HardwareReader
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2
@@ -71,11 +72,13 @@ class RunFollower(QObject):
     Attributes:
         advanced: signal with (folder, `RunState`) when events came.
         state_file: signal with (folder, `RunStateFile`) when the run's state file changed.
+        hardware: signal with (folder, `HardwareHistory`) when samples of the hardware came.
         gone: signal with the folder when it no longer exists.
     """
 
     advanced = Signal(str, object)
     state_file = Signal(str, object)
+    hardware = Signal(str, object)
     gone = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -106,7 +109,7 @@ class RunFollower(QObject):
 
     def _work(self, folder: str, stop: threading.Event) -> None:
         paths = RunPaths(Path(folder))
-        reader = EventsReader(paths.events)
+        reader, samples = EventsReader(paths.events), HardwareReader(paths.hardware)
         last_summary: RunStateFile | None = None
         try:
             while not stop.is_set():
@@ -118,6 +121,8 @@ class RunFollower(QObject):
                     advanced = True
                 if advanced:
                     self.advanced.emit(folder, reader.state)
+                if _read_all(samples, stop):
+                    self.hardware.emit(folder, samples.history)
                 summary = _read_summary(paths.state)
                 if summary is not None and summary != last_summary:
                     last_summary = summary
@@ -125,6 +130,14 @@ class RunFollower(QObject):
                 stop.wait(POLL_S)
         except RuntimeError:
             return  # the window is gone
+
+
+def _read_all(samples: HardwareReader, stop: threading.Event) -> bool:
+    """Read everything new in a recording; return whether there was anything."""
+    found = False
+    while samples.read() and not stop.is_set():
+        found = True
+    return found
 
 
 def _read_summary(path: Path) -> RunStateFile | None:

@@ -86,7 +86,7 @@ class RankedModelsTableModel(QAbstractTableModel):
         if ranked is None:
             return None
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
-            return _texts(ranked, max(one.file_bytes for one in self._models))[index.column()]
+            return _texts(ranked)[index.column()]
         if role == Qt.ItemDataRole.ToolTipRole:
             return ranked.reason
         if role == Qt.ItemDataRole.UserRole and index.column() == VERDICT_COLUMN:
@@ -96,13 +96,13 @@ class RankedModelsTableModel(QAbstractTableModel):
         return None
 
 
-def _texts(ranked: RankedModel, largest: int) -> tuple[str, ...]:
+def _texts(ranked: RankedModel) -> tuple[str, ...]:
     model = ranked.model
     return (
         model.title,
         count_text(model.parameters),
         RANK_VERDICT_TEXT[ranked.verdict],
-        file_size(ranked.file_bytes, beside=largest),
+        file_size(ranked.file_bytes),
         model.license,
         "here" if ranked.here else "sign-in" if model.gated else "",
     )

@@ -21,7 +21,7 @@ _FIELDS = "QLineEdit, QPlainTextEdit, QTextEdit, QAbstractSpinBox, QComboBox"
 
 def style_sheet(colors: Colors) -> str:
     """Return the style sheet in these colors."""
-    return "\n".join((_frames(colors), _words(colors), _buttons(colors), _fields(colors), _tables(colors)))
+    return "\n".join((_frames(colors), _text_rules(colors), _buttons(colors), _fields(colors), _tables(colors)))
 
 
 def _each(selectors: str, state: str) -> str:
@@ -51,7 +51,7 @@ QFrame[look="segments"] {{ background: {c.raised}; border-radius: {CONTROL_RADIU
 """
 
 
-def _words(c: Colors) -> str:
+def _text_rules(c: Colors) -> str:
     pills = "\n".join(
         f'QLabel[look="pill-{kind}"] {{ background: {soft}; color: {ink}; }}'
         for kind, soft, ink in (

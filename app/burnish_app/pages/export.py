@@ -115,7 +115,7 @@ class ExportPage(Page):
         section = frozen_section(self.bench.run, "export") if self.bench.run else {}
         try:
             asked = ExportSection.model_validate(section) if section else self.bench.recipe.export
-        except ValidationError:  # of another version of Burnish
+        except ValidationError:  # another version of Burnish wrote it
             asked = self.bench.recipe.export
         model = frozen_section(self.bench.run, "model") if self.bench.run else {}
         self.choices.show_run(asked, quantized=model.get("quantize", "none") != "none")

@@ -21,7 +21,8 @@ from burnish_app.widgets.basic.text import Value, body, caption, headline, set_t
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
-from burnish_app.wording.machine_text import link_text, sleep_text, training_device_text
+from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.wording.machine_text import sleep_text, training_device_text
 from burnish_app.wording.numbers import as_sentence, plural
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
@@ -191,11 +192,13 @@ class HardwarePage(Page):
             pair = first[start : start + 2]
             self._content.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, line_px=GAP_PX))
         self._rest.addWidget(_host_card(machine))
-        if machine.links:
-            self._rest.addWidget(_links_card(machine))
-        if self._checkup is not None and self._checkup.settings is not None and machine.gpus:
+        settings = self._checkup.settings if self._checkup else None
+        measured = self._checkup.machine if self._checkup and self._checkup.machine.edges else machine
+        if len(measured.gpus) > 1 and measured.edges:
+            self._rest.addWidget(InterconnectCard(measured, settings))
+        elif settings is not None and machine.gpus:
             card = Card("How a run would use it")
-            for reason in self._checkup.settings.reasons:
+            for reason in settings.reasons:
                 card.body.addWidget(body(reason))
             self._rest.addWidget(card)
 
@@ -283,13 +286,4 @@ def _host_card(machine: MachineFacts) -> QWidget:
     if machine.driver:
         cuda = f", CUDA up to {machine.driver_cuda}" if machine.driver_cuda else ""
         card.body.addWidget(fact_line("NVIDIA driver", f"{machine.driver}{cuda}"))
-    return card
-
-
-def _links_card(machine: MachineFacts) -> QWidget:
-    card = Card("Between the GPUs")
-    for link in machine.links:
-        card.body.addWidget(fact_line(f"GPU {link.first} and {link.second}", link_text(link)))
-    if machine.all_reduce_gb_s:
-        card.body.addWidget(fact_line("All together", f"measured all-reduce {machine.all_reduce_gb_s:.0f} GB/s"))
     return card

@@ -18,7 +18,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
-from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
+from burnish_app.widgets.basic.wrapping import ColumnsLayout, FlowLayout, columns_layout
 from burnish_app.widgets.model.catalog_view import CatalogView
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
@@ -26,6 +26,7 @@ from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.serve.protocol import Failure, ModelRequest, Result
 from burnish_engine.contract.units import file_size
 
+_PATH_PX = 200  # of a path to be read
 _EMBEDDED = "embedded"
 _EMBEDDED_TEXT = "The one that comes with Burnish"
 
@@ -106,7 +107,11 @@ class ModelPage(Page):
         self.folder.activated.connect(lambda _index: self._use_folder())
         self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         use, browse = secondary("Use it", self._use_folder), secondary("Browse ...", self._browse, "folder")
-        folder.body.addWidget(row(self.folder, use, browse))
+        self.folder.setMinimumWidth(_PATH_PX)
+        line = FlowLayout()
+        for widget in (self.folder, row(use, browse)):
+            line.addWidget(widget)
+        folder.body.addLayout(line)
         catalog = Card("From the catalog, ranked for training here", icon_name="layers")
         catalog.corner.addWidget(self.target)
         catalog.body.addWidget(self.catalog)

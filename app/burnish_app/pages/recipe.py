@@ -155,6 +155,10 @@ class RecipePage(Page):
         if name != self._suggest_request or result.suggestion is None:
             return
         self._suggest_over(name)
+        if self._inputs != self._wanted_inputs():  # model, data or target changed meanwhile
+            if self.isVisible():  # `shown` does it otherwise
+                self._suggest()
+            return
         suggested = suggested_recipe(result.suggestion)
         before, self._suggested = self._suggested, suggested
         if suggested is not None:
@@ -206,12 +210,13 @@ class RecipePage(Page):
             self._refresh_form()
 
     def _bench_changed(self, name: str) -> None:
-        if name == "recipe" and self.isVisible():  # `shown` does it otherwise
-            if not self._writing:
-                self._refresh_form()
+        if name == "recipe":
             self.fit.show_stale()
             self.client.cancel(self._estimate_request)  # its answer would be about another recipe
             self._estimate_request = ""
+        if name == "recipe" and self.isVisible():  # `shown` does it otherwise
+            if not self._writing:
+                self._refresh_form()
             self._estimate_timer.start()
             self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():

@@ -1,4 +1,4 @@
-"""The page Settings: appearance, data folder, keys, and version."""
+"""The page Settings: appearance, keys, price of electricity, data folder, and version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import get_args
 
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QComboBox, QGridLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.motion import MotionMode, set_motion
@@ -18,12 +18,13 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.pill import Segmented
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption, mono
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
+_PRICE_PX = 96
 _MODE_TEXT: dict[ThemeMode, str] = {"system": "As the system", "light": "Light", "dark": "Dark"}
 _MOTION_TEXT: dict[MotionMode, str] = {"system": "As the system", "full": "Full", "reduced": "Reduced"}
 _TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
@@ -38,7 +39,7 @@ _KEYS = (
 
 
 class SettingsPage(Page):
-    """Lets the person choose theme, text size and motion, and open the data folder."""
+    """Lets the person choose theme, text size and motion, set the price of electricity, and open the data folder."""
 
     key, title, question = "settings", "Settings", "How shall the window look?"
 
@@ -67,7 +68,21 @@ class SettingsPage(Page):
             caption("Set in Inter and JetBrains Mono, under the SIL Open Font License. Drawn with Qt, under LGPL-3.0.")
         )
         about.body.addStretch(1)
-        for pair in ((appearance, _keys_card()), (folder, about)):
+        self.price = QDoubleSpinBox()
+        self.price.setAccessibleName(self.tr("Price of a kilowatt hour"))
+        self.price.setRange(0.0, 1000.0)
+        self.price.setDecimals(4)
+        self.price.setSpecialValueText(self.tr("not set"))
+        self.price.setMinimumWidth(_PRICE_PX)
+        pad_spin(self.price)
+        energy = Card(
+            self.tr("Energy"),
+            self.tr("Runs on a GPU then also say what they cost, in the same currency."),
+            icon_name="energy",
+        )
+        energy.body.addWidget(row(body(self.tr("Price of a kilowatt hour")), None, self.price))
+        energy.body.addStretch(1)
+        for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
@@ -88,9 +103,14 @@ class SettingsPage(Page):
             preferences.motion = mode
             set_motion(mode)
 
+        def set_price(price: float) -> None:
+            preferences.price_per_kwh = price
+
         self.mode.chosen.connect(choose_mode)
         self.text.activated.connect(lambda _index: choose_text())
         self.motion.chosen.connect(choose_motion)
+        self.price.setValue(preferences.price_per_kwh)
+        self.price.valueChanged.connect(set_price)
 
     @staticmethod
     def _open_folder() -> None:

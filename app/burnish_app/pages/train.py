@@ -12,10 +12,13 @@ from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
+from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
+from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
@@ -26,7 +29,9 @@ from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_stages import run_stages
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.run.state import RunStateFile, observed_status
 from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
 
@@ -78,6 +83,8 @@ class TrainPage(Page):
         super().__init__(client, bench)
         self._summary: RunSummary | None = None
         self._events = RunState()
+        self._samples = HardwareHistory()
+        self._preferences: Preferences | None = None
         self._dirty = False
         self._asked_at: str | None = None
         self.nothing = Card()
@@ -92,6 +99,7 @@ class TrainPage(Page):
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
         self.figures.next_page.connect(self.go_to)
+        self.charts.failed.connect(lambda problem: self.banner("error", problem))
         self.verdict = RunVerdict()
         self.figures.body.addWidget(self.verdict)
         self.stages, self._to_come = RunStages(), ChartsToCome()
@@ -102,7 +110,8 @@ class TrainPage(Page):
         self._beginning_line.addWidget(self.stages, 2)
         self._beginning_line.addWidget(self._to_come, 3)
         self._stopping = EarlyStoppingSettings()
-        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.log):
+        self.hardware = RunHardware()
+        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.hardware, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
         self.set_primary("Resume", self._press_primary)
@@ -110,6 +119,7 @@ class TrainPage(Page):
         self._follower.advanced.connect(self._advanced)
         self._follower.state_file.connect(self._state_file)
         self._follower.gone.connect(self._gone)
+        self._follower.hardware.connect(self._hardware_came)
         self._timer = QTimer(self, interval=_DRAW_MS)
         self._timer.setObjectName("draw")
         self._timer.timeout.connect(self._draw)
@@ -138,12 +148,17 @@ class TrainPage(Page):
     def shown(self) -> None:
         """Start drawing."""
         self.refresh_runs.emit()
+        self.hardware.set_price(self._preferences.price_per_kwh if self._preferences else 0.0)
         self._timer.start()
         self._draw()
 
     def hidden(self) -> None:
         """Stop drawing while the page is hidden."""
         self._timer.stop()
+
+    def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
+        """Take the price of electricity, whenever the page is shown: it may change in Settings."""
+        self._preferences = preferences
 
     def closing(self) -> None:
         """Stop following the run, which continues."""
@@ -166,12 +181,14 @@ class TrainPage(Page):
 
     def _follow(self) -> None:
         self._summary, self._events, self._asked_at = None, RunState(), None
+        self._samples = HardwareHistory()
         self.clear_banner()
         self.set_foot_note("")
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
+        self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
         if self.bench.run:
             self.refresh_runs.emit()
@@ -181,6 +198,8 @@ class TrainPage(Page):
             return
         if events.refused is not None and events.refused != self._events.refused:
             self.banner("warning", f"The run refused to {events.refused.name}: {events.refused.detail}")
+        if len(events.warnings) > len(self._events.warnings):
+            self._offer_less_memory(events.warnings.items()[-1])
         moved = (events.phase, events.ended, events.saved_step) != (
             self._events.phase,
             self._events.ended,
@@ -191,6 +210,28 @@ class TrainPage(Page):
         if moved:
             self.refresh_runs.emit()
             self._show_status()
+
+    def _offer_less_memory(self, warning: Warned) -> None:
+        """Offer a smaller plan where the run itself found that its memory spilled, as where nothing counts it."""
+        alive = self._summary is not None and self._summary.standing in ("running", "paused")
+        if warning.code != "spill" or not alive:
+            return
+        what, remedy = first_sentence(warning.message)
+        self.banner("warning", what, remedy, [(self.tr("Use less memory from the next step"), self._use_less_memory)])
+
+    def _use_less_memory(self) -> None:
+        """Ask the run to go on with the next smaller memory plan."""
+        if self._summary is None:
+            return
+        self.clear_banner()
+        self.set_foot_note(_ASKED)
+        run = self._summary.folder
+        self.client.send(CommandRequest, run=run, command="smaller_plan", on_failure=self._refused, owner=self)
+
+    def _hardware_came(self, folder: str, history: HardwareHistory) -> None:
+        if folder == self.bench.run:
+            self._samples = history
+            self._dirty = True
 
     def _state_file(self, folder: str, state: RunStateFile) -> None:
         """Show the run's own state file until the engine's summary comes."""
@@ -333,7 +374,8 @@ class TrainPage(Page):
         self.charts.setVisible(has_steps)
         if has_steps:
             self._beginning.hide()
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
+        self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
         self.verdict.draw(
             self._events,

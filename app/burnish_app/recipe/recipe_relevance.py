@@ -14,7 +14,7 @@ from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSec
 _ADAPTER_FIELDS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 _OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
 _MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
-_DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # as the schema's help says
+_DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help
 _DEFAULTS: dict[str, Any] = Recipe().model_dump()
 
 Values = dict[str, Any]

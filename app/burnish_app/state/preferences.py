@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings
@@ -64,6 +65,19 @@ class Preferences:
     @page.setter
     def page(self, key: str) -> None:
         self._settings.setValue("page", key)
+
+    @property
+    def price_per_kwh(self) -> float:
+        """The price of a kilowatt hour of electricity, in the person's currency; 0 if it was never set."""
+        try:
+            price = float(str(self._settings.value("price_per_kwh", 0.0)))
+        except ValueError:
+            return 0.0
+        return price if 0 <= price < math.inf else 0.0
+
+    @price_per_kwh.setter
+    def price_per_kwh(self, price: float) -> None:
+        self._settings.setValue("price_per_kwh", price)
 
     @property
     def geometry(self) -> QByteArray | None:

@@ -1,4 +1,4 @@
-"""What goes on beside the page that is shown, runs and exports, in a line each. No Qt."""
+"""Text about runs and exports that go on beside the page that is shown, in a line each. No Qt."""
 
 from __future__ import annotations
 

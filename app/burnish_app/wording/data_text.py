@@ -134,12 +134,6 @@ def confidence_text(confidence: float) -> str:
     return "sure" if confidence >= SURE else "fairly sure" if confidence >= FAIRLY_SURE else "a guess"
 
 
-def pairs_of(columns: Sequence[str]) -> dict[str, str]:
-    """Parse the recipe's "meaning=column" pairs into meaning to column."""
-    split = (pair.partition("=") for pair in columns)
-    return {meaning.strip(): name.strip() for meaning, _, name in split}
-
-
 def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> str:
     """Return which lines or rows of which file are meant; empty if they are unknown.
 
@@ -261,7 +255,7 @@ def template_name(name: str) -> str:
 def kept_rows_text(facts: DatasetFacts) -> str:
     """Return a sentence with the numbers of training and held-out rows; they add up to the rows that are used."""
     report = facts.report
-    if report is None or not report.training_rows:  # of an older engine
+    if report is None or not report.training_rows:  # an older engine made the report
         return f"{facts.train_rows:,} rows to learn from, {facts.validation_rows:,} held out."
     documents = facts.train_rows + facts.validation_rows
     several = f", as {documents:,} documents" if documents != report.used_rows else ""

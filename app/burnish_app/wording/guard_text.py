@@ -115,7 +115,7 @@ def early_stopping_text(state: RunState, stopping: EarlyStoppingSettings) -> str
         kept = f"The result is that of step {best.step:,}, whose held-out loss was the lowest ({best.loss:.3f})."
         if best.stopped_early:
             if state.ended is not None and state.ended.message:
-                return ""  # it ended with these words
+                return ""  # the run's ending already says so
             return f"It stopped early at step {best.at_step:,}: the held-out loss did not improve any more. {kept}"
         return kept
     if not stopping.patience:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from burnish_engine.contract.facts.machine import GpuFacts, LinkFacts, MachineFacts, MemoryUser, PcieFacts
+from burnish_app.look.language import tr
+from burnish_engine.contract.facts.machine import (
+    HOST,
+    EdgeFacts,
+    GpuFacts,
+    LinkFacts,
+    MachineFacts,
+    MemoryUser,
+    ParallelSettings,
+    PcieFacts,
+)
 from burnish_engine.contract.units import memory_size
 
 _ANCESTORS = {
@@ -65,6 +75,73 @@ def link_text(link: LinkFacts) -> str:
     if link.measured:
         text += f"; measured {link.measured.copy_gb_s:.0f} GB/s"
     return text
+
+
+def edge_rates_text(edge: EdgeFacts) -> str:
+    """Return the rates of a connection for its label, such as "56 GB/s, measured 45"."""
+    measured = edge.gb_s if edge.measured else None
+    if edge.kind == "host_staged" or edge.spec_gb_s is None:
+        return tr("measured {rate:.0f} GB/s").format(rate=measured) if measured else f"≈ {_rate(edge.gb_s)} GB/s"
+    spec = f"{_rate(edge.spec_gb_s)} GB/s"
+    return tr("{spec}, measured {rate}").format(spec=spec, rate=_rate(measured)) if measured else spec
+
+
+def edge_text(edge: EdgeFacts) -> str:
+    """Return a connection of a machine's graph with its specified and its measured or expected rate, as a sentence."""
+    ends = (
+        tr("GPU {first} and the host").format(first=edge.first)
+        if edge.second == HOST
+        else tr("GPU {first} and GPU {second}").format(first=edge.first, second=edge.second)
+    )
+    kind = {
+        "nvlink": tr("NVLink"),
+        "pcie_p2p": tr("PCIe, directly"),
+        "host_staged": tr("a detour over the host's memory"),
+        "pcie": tr("PCIe"),
+    }[edge.kind]
+    rates: list[str] = []
+    if edge.spec_gb_s is not None and edge.kind != "host_staged":
+        rates.append(tr("{rate} GB/s specified").format(rate=_rate(edge.spec_gb_s)))
+    found = tr("{rate} GB/s measured") if edge.measured else tr("about {rate} GB/s expected")
+    rates.append(found.format(rate=_rate(edge.gb_s)))
+    text = f"{ends}: {kind}, {', '.join(rates)} {tr('each way')}."
+    if edge.differs:
+        text += " " + tr("That is far from the {rate} GB/s that such a connection reaches.").format(
+            rate=_rate(edge.table_gb_s)
+        )
+    return text
+
+
+def settings_figures(settings: ParallelSettings) -> list[tuple[str, str, str]]:
+    """Return (name, figure, unit) of each setting for using several GPUs together.
+
+    Args:
+        settings: settings that follow from the machine's graph.
+    """
+    strategy = {
+        "single": tr("one GPU"),
+        "data_parallel": tr("data parallel"),
+        "sharded": tr("sharded"),
+    }[settings.strategy]
+    gpus = ", ".join(map(str, settings.gpus))
+    found = [(tr("A run would use"), strategy, tr("GPU {gpus}").format(gpus=gpus) if gpus else "")]
+    if settings.strategy == "single":
+        return found
+    if settings.bucket_mib:
+        found.append((tr("Gradient bucket"), str(settings.bucket_mib), "MiB"))
+    found.append((tr("Passes a step"), tr("{count} or more").format(count=settings.accumulation), ""))
+    if settings.exchange_ms is not None:
+        found.append((tr("Exchange"), f"{settings.exchange_ms:.0f}", "ms"))
+    if settings.compress:
+        found.append((tr("Gradients"), "bf16", ""))
+    if settings.environment:
+        variables = " ".join(f"{name}={value}" for name, value in settings.environment.items())
+        found.append((tr("NCCL needs"), variables, ""))
+    return found
+
+
+def _rate(gb_s: float | None) -> str:
+    return "–" if gb_s is None else f"{gb_s:.0f}" if gb_s >= 9.95 else f"{gb_s:.1f}"
 
 
 def sleep_text(machine: MachineFacts) -> str:

@@ -34,7 +34,7 @@ from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
-_PROFILED = 3  # steps
+_PROFILED = 3  # number of steps
 
 
 @dataclass(frozen=True)

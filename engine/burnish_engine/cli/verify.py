@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.chat.run_model import base_of_whole, trained_model
-from burnish_engine.cli.export_bar import ProgressBar
+from burnish_engine.cli.export_bar import ExportBar
 from burnish_engine.contract.errors import ExitCode, FidelityError
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
@@ -21,28 +21,22 @@ def verify(
     """Prove again that a GGUF file is the model that a run trained."""
     from burnish_engine.chat.device import chat_device
     from burnish_engine.cli.export_report import show_report
-    from burnish_engine.export.run_rows import export_rows
-    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.verify import verify_file
-    from burnish_engine.export.weights.nf4_merge import rounded_names
 
     paths = open_run(against)
     recipe = with_own_template(paths, read_recipe(paths))
     source, adapter = trained_model(paths, recipe)
     rows = export_rows(paths, recipe, source)
-    with ProgressBar(quiet=json) as bar:
+    base = None if adapter else base_of_whole(recipe)[0]
+    with ExportBar(quiet=json) as bar:
         report = verify_file(
             file,
             source,
             adapter,
             held_out=rows.held_out,
             probe_chats=rows.chats[:3],
-            options=ReferenceOptions(
-                supervised=rows.supervised,
-                base=None if adapter else base_of_whole(recipe)[0],
-                in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
-                onto_rounded=recipe.export.merge_onto == "dequantized",
-            ),
+            options=reference_options(paths, recipe, source, rows, base=base),
             progress=bar.show,
             cancelled=bar.cancelled,
             device=chat_device(recipe.devices)[0],

@@ -23,7 +23,7 @@ from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, ReplyScores, render
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.generation.sampling import Reply, Sampling
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run, read_recipe
 
@@ -176,7 +176,9 @@ def _held_out_problems() -> list[tuple[dict[str, str], dict[str, str]]]:
     return [(chat[0], chat[1]) for chat in chats]
 
 
-def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]) -> dict[str, list[Reply]]:
+def _torch_replies(
+    source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]
+) -> dict[str, list[GeneratedReply]]:
     from burnish_engine.models.device.device import choose_device, choose_precision
     from burnish_engine.models.generation.generate import generate_replies
     from burnish_engine.models.transformers_path import plain
@@ -193,8 +195,7 @@ def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict
 
 def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
     from burnish_engine.export.job import export_gguf
-    from burnish_engine.export.run_rows import export_rows
-    from burnish_engine.export.verify.reference import ReferenceOptions
+    from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.models.device.device import choose_device
 
     recipe = read_recipe(paths)
@@ -207,17 +208,13 @@ def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progre
         recipe.export.quants,
         held_out=rows.held_out,
         probe_chats=rows.chats[:3],
-        options=ReferenceOptions(
-            supervised=rows.supervised,
-            training=rows.training if recipe.export.importance else (),
-            tokens=recipe.export.importance_tokens,
-        ),
+        options=reference_options(paths, recipe, source, rows, importance=recipe.export.importance),
         progress=progress,
         device=choose_device(recipe.devices),
     )
 
 
-def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Progress) -> list[Reply]:
+def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Progress) -> list[GeneratedReply]:
     from burnish_engine.chat.gguf_chat import GgufChat
 
     replies = []
@@ -228,7 +225,7 @@ def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Pro
     return replies
 
 
-def _as_json(replies: dict[str, list[Reply]]) -> dict[str, list[dict[str, object]]]:
+def _as_json(replies: dict[str, list[GeneratedReply]]) -> dict[str, list[dict[str, object]]]:
     return {
         model: [{"reply": reply.text, "stopped": reply.stopped} for reply in given] for model, given in replies.items()
     }
@@ -238,7 +235,7 @@ def _report(
     source: ModelSource,
     run: RunState,
     *,
-    replies: dict[str, list[Reply]],
+    replies: dict[str, list[GeneratedReply]],
     problems: list[str],
     fidelity: FidelityReport,
     seconds: dict[str, float],
@@ -246,8 +243,8 @@ def _report(
 ) -> DemoReport:
     assert run.started is not None
     assert run.data is not None
-    steps, held_out = run.steps, run.evaluations.loss.values()
-    before, after = held_out[0], held_out[-1]
+    assert run.result is not None
+    steps, before, after = run.steps, run.evaluations.loss.values()[0], run.result[1]
     tokens = sum(steps.tokens.values())
     counts = {model: score.count(entries) for model, entries in _as_json(replies).items()}
     quants = {quant: counts[quant] for quant in counts if quant not in ("base", "tuned")}
@@ -263,7 +260,7 @@ def _report(
         steps=len(steps),
         trained_tokens=tokens,
         tokens_per_s=tokens / sum(steps.step_s.values()),
-        peak_memory_bytes=max(steps.held_bytes.values()),
+        peak_memory_bytes=run.highest_bytes,
         losses=list(zip(steps.step.values(), steps.loss.values(), strict=True)),
         held_out_loss_base=before,
         held_out_loss_tuned=after,

@@ -1,4 +1,4 @@
-"""Read the rows of a run that an export needs: held-out rows to measure on, training rows for the importance matrix."""
+"""Read what an export or a verification takes from a run: held-out rows, training rows, and training's own figures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import PreparedDataset, prepare
+from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.weights.nf4_merge import rounded_names
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.runs.held_out import Chat, load_held_out
+from burnish_engine.runs.held_out import Chat, load_held_out, reported_loss
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,36 @@ def export_rows(paths: RunPaths, recipe: Recipe, source: ModelSource) -> ExportR
         )
     rows = [document.input_ids.tolist() for document in prepared.train]
     return ExportRows(ids, chats, _flags(ids, prepared), rows)
+
+
+def reference_options(
+    paths: RunPaths,
+    recipe: Recipe,
+    source: ModelSource,
+    rows: ExportRows,
+    *,
+    base: ModelSource | None = None,
+    importance: bool = False,
+) -> ReferenceOptions:
+    """Make the options with which a run's model is measured.
+
+    Args:
+        paths: paths of the run.
+        recipe: frozen recipe of the run.
+        source: base model.
+        rows: rows of the run.
+        base: model before training, where all its weights were trained.
+        importance: whether an importance matrix is computed from the training rows.
+    """
+    return ReferenceOptions(
+        supervised=rows.supervised,
+        base=base,
+        training=rows.training if importance else (),
+        tokens=recipe.export.importance_tokens,
+        in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
+        onto_rounded=recipe.export.merge_onto == "dequantized",
+        reported=reported_loss(paths),
+    )
 
 
 def _flags(held_out: Sequence[Sequence[int]], prepared: PreparedDataset) -> list[list[bool]]:

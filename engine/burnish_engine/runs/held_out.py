@@ -33,9 +33,8 @@ def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
     """
     with suppress(OSError, UsageError):
         run = read_run(paths.events)
-        loss, tokens = run.evaluations.loss.last, run.evaluations.tokens.last
-        if loss is not None and tokens is not None:
-            return run.best.loss if run.best else loss, tokens
+        if run.result is not None and (tokens := run.evaluations.tokens.last):
+            return run.result[1], tokens
     return None
 
 

@@ -17,7 +17,7 @@ from burnish_engine.data.rows.column_readings import CandidateReading, columns_o
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.shapes import MEANINGS, OPTIONAL_MEANINGS
 
-_ROWS = 1000  # as many as the detection of a shape reads
+_ROWS = 1000  # the detection of a shape reads as many
 _LETTERS = 120
 
 

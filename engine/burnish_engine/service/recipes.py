@@ -9,6 +9,9 @@ from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe, resolve_paths
 
+_RENDERING = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+"""Files of a model's folder that decide what its rows become."""
+
 
 def read_recipe_text(text: str) -> Recipe:
     """Parse a recipe, resolving relative paths in the server's working folder.
@@ -29,10 +32,10 @@ def data_key(recipe: Recipe, *, packing: bool = True) -> str:
     """
     train = recipe.train
     packed = [train.micro_batch_tokens, train.pack] if packing else []
-    files = [*recipe.data.files, *recipe.data.validation_files]
+    files = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
     name = recipe.model.path
     folder = fetched_model_dir(name) if is_model_name(name) else Path(name)
-    stamps = [_stamp(Path(file)) for file in (*map(Path, files), folder / "tokenizer.json", folder / "config.json")]
+    stamps = [_stamp(path) for path in (*map(Path, files), *(folder / file for file in _RENDERING))]
     return json.dumps([name, recipe.data.model_dump(mode="json"), train.seed, packed, stamps])
 
 

@@ -28,9 +28,8 @@ from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
 from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
-from burnish_engine.train.lifecycle.progress import Progress
+from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
-from burnish_engine.train.lifecycle.tally import Tally
 from burnish_engine.train.lifecycle.validator import Validator
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
@@ -70,7 +69,7 @@ class Session:
     guard: Guard
     early: EarlyStopping
     validator: Validator
-    progress: Progress
+    progress: StepRecorder
     writer: CheckpointWriter
     rollback: CardRollback | None
     trouble: Trouble | None = None
@@ -104,7 +103,7 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
-        progress = Progress(recorder, setup.inputs, setup.measure, device)
+        progress = StepRecorder(recorder, setup.inputs, setup.measure, device)
         loader = EngineLoader(setup, recorder, tally, progress)
         engine, record = loader.load(setup.resume, setup.plan)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
@@ -149,7 +148,12 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         inbox = CommandInbox(
-            self.control, self.recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self.stopping
+            self.control,
+            self.recorder,
+            checkpoint=self._checkpoint,
+            sample=self._samples,
+            smaller_plan=lambda: self.engine.shrink(),  # noqa: PLW0108  it may be another engine
+            stopping=self.stopping,
         )
         with inbox.signals():
             self.recorder.phase("checking")
@@ -270,6 +274,7 @@ class Session:
         early.place(target)
         best, loss = early.best.step or 0, early.best.loss
         self.recorder.emit(BestKept(step=best, loss=loss, at_step=step, stopped_early=early.is_over))
+        self.recorder.update(evaluation_loss=loss)
         return early
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:
@@ -310,7 +315,7 @@ class Session:
         self.recorder.emit(RolledBack(**rollback.model_dump()))
         self.card.rolled_back(rollback)
         self._start_engine()
-        self.writer.write(self.engine, self.rollback)  # with the decision
+        self.writer.write(self.engine, self.rollback)  # saved together with the decision to roll back
         self.recorder.phase("training")
 
     def _reload_after_half_update(self) -> None:

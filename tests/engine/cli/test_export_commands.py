@@ -11,9 +11,11 @@ from burnish_engine.cli.main import main
 from burnish_engine.cli.terminal import typed
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.jobs.export_job import read_export_job
 from burnish_engine.runs.store import open_run
 
@@ -107,6 +109,11 @@ def test_the_file_is_verified_again(run, gguf, capsys):
     assert report.passed
     assert report.adapter_sha256 == written.adapter_sha256
     assert report.files[0].sha256 == written.files[0].sha256
+    assert report.notes == written.notes
+    writer = EventWriter(run.events)
+    writer.write(EvaluationDone(step=10, loss=9.5, tokens=188, seconds=1.0))
+    writer.close()
+    assert "training reported 9.500 nats" in " ".join(said(capsys, "verify", gguf, "--against", "last").split())
 
 
 def test_ollama_gets_a_modelfile(run, capsys):

@@ -356,6 +356,8 @@ def test_hash_tells_training_data_apart(write_jsonl, make_tokenizer):
     assert base != digest(chats(10), learn="everything")
     assert base != digest(chats(10)[::-1])
     assert base != digest(chats(10), validation_share=0.3)
+    held_out = [write_jsonl([chat("held", reply)], f"{reply}.jsonl") for reply in ("out", "back")]
+    assert len({digest(chats(10), validation_files=[str(file)]) for file in held_out}) == 2
 
 
 def test_progress_is_told(write_jsonl, make_tokenizer):

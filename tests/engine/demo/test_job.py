@@ -1,16 +1,19 @@
 """The demo shows the product at its best."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.demo import job
 from burnish_engine.export.run_rows import ExportRows
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run
 
 from support.tiny import make_llama
+
+EVENTS = Path(__file__).resolve().parents[2] / "golden" / "runs" / "fast-whole" / "events.jsonl"
 
 
 def test_its_files_are_quantized_with_the_importance_of_its_rows(tmp_path, monkeypatch):
@@ -21,14 +24,16 @@ def test_its_files_are_quantized_with_the_importance_of_its_rows(tmp_path, monke
     monkeypatch.setattr("burnish_engine.export.run_rows.export_rows", lambda *_: rows)
     monkeypatch.setattr("burnish_engine.export.job.export_gguf", lambda *_, **options: asked.update(options))
     paths = create_run(job.demo_recipe(), tmp_path / "run")
+    shutil.copy(EVENTS, paths.events)
     job._export(open_model(str(make_llama(tmp_path / "base"))), paths, tmp_path / "gguf", lambda *_: None)
     assert asked["options"].training == [[3, 4, 5]]
     assert asked["options"].supervised == [[False, True]]
+    assert asked["options"].reported == (5.758926356092412, 188), "so that a second loss says why it is another"
     assert asked["held_out"] == [[1, 2]]
 
 
 def test_its_report_holds_the_figures_of_the_run(tmp_path):
-    run = read_run(Path(__file__).resolve().parents[2] / "golden" / "runs" / "fast-whole" / "events.jsonl")
+    run = read_run(EVENTS)
     file = QuantFidelity(
         file="a.gguf", quant="Q8_0", bytes=1, sha256="0" * 64, tensor_types={}, fallbacks=[], positions=1, mean_kl=0.0,
         p99_kl=0.0, top1_agreement=1.0, reply="", reply_stopped=True, passed=True,
@@ -40,7 +45,7 @@ def test_its_report_holds_the_figures_of_the_run(tmp_path):
     report = job._report(
         SimpleNamespace(name="m", note=""),
         run,
-        replies={model: [Reply("Hello.", stopped=True, tokens=2)] * 4 for model in ("base", "tuned", "Q8_0")},
+        replies={model: [GeneratedReply("Hello.", stopped=True, tokens=2)] * 4 for model in ("base", "tuned", "Q8_0")},
         problems=["?"] * 4,
         fidelity=fidelity,
         seconds={},
@@ -49,4 +54,4 @@ def test_its_report_holds_the_figures_of_the_run(tmp_path):
     assert (report.steps, report.trained_tokens, report.train_rows, report.held_out_rows) == (10, 2144, 24, 8)
     assert report.losses[-1] == (10, run.last_step.loss)
     assert (report.held_out_loss_base, report.held_out_loss_tuned) == (5.87965714931488, 5.758926356092412)
-    assert report.peak_memory_bytes == run.last_step.held_bytes
+    assert report.peak_memory_bytes == run.highest_bytes

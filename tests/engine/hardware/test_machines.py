@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from burnish_engine.contract.facts.machine import HOST
 from burnish_engine.hardware.checkup import driver_problem_text
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.gpu.topology import HOST, topology
+from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.recording import load, replay
 
@@ -68,7 +69,7 @@ EXPECTED = {
         bandwidth_gb_s=272,
         bf16_tflops=30.2,
         advice=SINGLE,
-        words=("chrome holds 1.1 GiB of GPU 0", "Xorg holds 356 MiB", "A screen hangs", "--bandwidth"),
+        words=("chrome holds 1.1 GiB of GPU 0", "Xorg holds 0.35 GiB", "A screen hangs", "--bandwidth"),
         never=("gnome-shell", "without use", "charger", "even under load"),
     ),
     "pair_4090": Expected(
@@ -121,7 +122,7 @@ EXPECTED = {
         bf16_tflops=71.2,
         link={"kind": "host_staged", "common_ancestor": None, "p2p_read": False},
         advice={"strategy": "single", "gpus": [1], "environment": {}},
-        words=("GPU 1 (RTX 3090) has 500 MiB more memory free: set devices.gpus = [1]",),
+        words=("GPU 1 (RTX 3090) has 0.49 GiB more memory free: set devices.gpus = [1]",),
         never=("This version trains on one GPU",),
     ),
     "unlike_3060_4090": Expected(
@@ -132,7 +133,7 @@ EXPECTED = {
         bf16_tflops=25.5,
         link={"kind": "host_staged"},
         advice={"strategy": "single", "gpus": [1]},
-        words=("GPU 1 (RTX 4090) is the faster one: set devices.gpus = [1]", "Xorg holds 600 MiB"),
+        words=("GPU 1 (RTX 4090) is the faster one: set devices.gpus = [1]", "Xorg holds 0.59 GiB"),
     ),
     "single_5090": Expected(
         gpus=1,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import threading
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ from burnish_engine.contract.run.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
@@ -96,6 +98,9 @@ def test_a_whole_run_tells_everything(made):
     assert (state.status, state.exit_code, state.step, state.pid) == ("finished", 0, 10, None)
     assert state.loss == steps[-1].loss
     assert (paths.adapter / "adapter_model.safetensors").is_file()
+    recording = read_history(paths.hardware)
+    assert recording.start.pid == os.getpid()
+    assert recording.last.process_bytes > 0
     assert lease.holder_of("cpu") is None
 
 
@@ -172,6 +177,11 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status, 
     assert [event.resumed_from_step for event in of_kind(cut, RunStarted)] == [None, 5]
     assert {f'"{event.engine}"' for event in of_kind(cut, RunStarted)} == {engine}
     assert losses(cut) == losses(whole)
+    assert (
+        read_card(cut).result.tokens
+        == read_card(whole).result.tokens
+        == sum(one.tokens for one in of_kind(whole, StepDone))
+    )
 
 
 def test_stop_now_saves_nothing_new(made):
@@ -266,16 +276,24 @@ def test_fast_for_what_it_does_not_do_is_refused(made):
     assert not of_kind(paths, StepDone)
 
 
-def test_an_automatic_run_stays_with_the_engine_that_began_it(made):
-    """Also where the other one could train it by now."""
+def test_an_automatic_run_stays_with_what_was_chosen_when_it_began(made):
+    """Also where the other engine could train it by now, in another precision, with more threads, packed."""
     paths = made(max_steps=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("burnish_engine.train.choose_engine.why_not", lambda *_: "Triton is not installed")
+        patch.setattr(run_setup, "choose_precision", lambda *_: "bf16")
+        patch.setattr(run_setup, "choose_threads", lambda *_: 2)
+        patch.setattr("burnish_engine.train.plain.plain_engine.choose_layout", lambda *_: ("padded", ""))
         run_training(paths, listener=commanding(paths, 3, "stop"))
     assert run_training(paths).exit_code == ExitCode.DONE
-    assert [(event.engine, event.resumed_from_step) for event in of_kind(paths, RunStarted)] == [
-        ("plain", None), ("plain", 3),
+    assert [(event.engine, event.precision, event.resumed_from_step) for event in of_kind(paths, RunStarted)] == [
+        ("plain", "bf16", None), ("plain", "bf16", 3),
     ]  # fmt: skip
+    kept = [json.loads(state.read_text()) for state in sorted(paths.checkpoints.glob("*/state.json"))]
+    assert [(state["step"], state["threads"], state["layout"]) for state in kept] == [
+        (3, 2, "padded"),
+        (4, 2, "padded"),
+    ]
     assert [event.message for event in of_kind(paths, Warned) if event.code == "engine"] == [
         "Triton is not installed; the plain one trains this, more slowly."
     ]

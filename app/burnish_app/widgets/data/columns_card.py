@@ -16,6 +16,8 @@ from burnish_engine.contract.facts.data_report import ColumnReading, FileColumns
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
 
+_CARD_PX = 400  # at least, so that the examples can be read
+
 
 class ColumnsCard(Card):
     """Shows the column reading in use, or an editor for another one.
@@ -29,7 +31,8 @@ class ColumnsCard(Card):
     chosen = Signal(str, list)
 
     def __init__(self) -> None:
-        super().__init__("How it is read")
+        super().__init__("How it is read", icon_name="layers")
+        self.setMinimumWidth(_CARD_PX)
         self._reading: ColumnReading | None = None
         self._facts: DatasetFacts | None = None
         self.change = quiet("Change ...", self.asked.emit)

@@ -99,8 +99,7 @@ class TypeChoices(QWidget):
     def _fill_line(self, quant: GgufType) -> None:
         exact = self._exact.get(quant)
         size = exact or self._known.get(quant)
-        largest = max((*self._known.values(), *self._exact.values()), default=0)
-        self._sizes[quant].setText(f"{'' if exact else '~ '}{file_size(size, beside=largest)}" if size else "–")
+        self._sizes[quant].setText(f"{'' if exact else '~ '}{file_size(size)}" if size else "–")
         self._sizes[quant].setToolTip(f"{exact:,} bytes" if exact else "")
         best = quant == self._recommended
         self._descriptions[quant].setText(f"{TYPE_TEXT[quant]}{'  ·  recommended for your target' if best else ''}")

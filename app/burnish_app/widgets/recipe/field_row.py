@@ -23,7 +23,7 @@ from burnish_app.widgets.basic.wrapping import FlowLayout
 
 _LABEL_PX = 168
 _EDITOR_PX = 200
-_BESIDE_PX = 148  # with less room the words stand below
+_BESIDE_PX = 148  # room from which the text stands beside the editor, not below it
 
 
 class FieldRow(QWidget):

@@ -7,13 +7,14 @@ import math
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout
 
+from burnish_app.curves.smoothing import default_window
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.text import Look, Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
-from burnish_app.widgets.runs.run_charts import loss_text, mean_window, newest_mean
+from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.run_text import RunDescription, Tone, plan_text
 from burnish_engine.contract.run.fold import RunState
@@ -50,21 +51,30 @@ class RunFigures(Card):
             secondary("Export", lambda: self.next_page.emit("export"), "export"),
         )
         self._top = QHBoxLayout()
-        self._top.setSpacing(UNIT)
+        self._top.setSpacing(UNIT + 4)
         self._top.addWidget(self._tick)
-        self._top.addWidget(self.headline, 1)
+        self.headline.setWordWrap(False)
+        self._top.addWidget(self.headline)
+        self._top.addWidget(self.detail, 1)
         self._top.addWidget(self.acts, alignment=Qt.AlignmentFlag.AlignTop)
         self.bar = ProgressBar()
         self.step = Value("Step")
         self.loss = Value(
-            "Loss", hint="Mean cross entropy per supervised token of the last steps, nats. Lower is better."
+            self.tr("Loss, mean"),
+            hint=self.tr(
+                "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
+                "Lower is better."
+            ),
         )
-        self.held_out = Value("Held-out loss", hint="The same on rows that are not trained on. It should fall too.")
+        self.held_out = Value(
+            "Held-out loss",
+            hint="The same on rows that are not trained on. It should fall too. An export measures it anew on the "
+            "first of these rows, in fp32, and says so where the two figures differ.",
+        )
         self.speed = Value("Speed", "tokens/s", "Real tokens a second, padding excluded, mean of the last steps.")
         self.memory = Value("Memory", hint="Peak memory of the device so far, or of the process on the CPU.")
         self.left = Value("Time left", hint="Predicted from the last steps.")
         self.body.addLayout(self._top)
-        self.body.addWidget(self.detail)
         self.body.addWidget(self.bar)
         self._values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
         line = columns_layout(self._values, 3 * UNIT, even=True)
@@ -109,13 +119,13 @@ class RunFigures(Card):
             value.setVisible(value.text != "–")
 
     def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
-        window = mean_window(state.total_steps)
+        window = default_window(state.total_steps)
         losses = state.steps.loss.values()
         loss = newest_mean(losses, window) if losses else summary.state.loss
         bad = bool(losses) and not math.isfinite(losses[-1])
         self.loss.set("not a number" if bad else _loss(loss), tone="error" if bad else "")
         evaluations = state.evaluations.loss.values()
-        held_out = evaluations[-1] if evaluations else summary.state.evaluation_loss
+        held_out = state.result[1] if state.result else summary.state.evaluation_loss
         worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]
         self.held_out.set(_loss(held_out), tone="warning" if worse else "")
 

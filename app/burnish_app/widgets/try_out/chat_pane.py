@@ -14,7 +14,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, caption, set_tone
 from burnish_engine.contract.serve.protocol import ChatMessage, Reply
 
-_MIN_PX = 120  # of the box of who answers
+_MIN_PX = 120  # least width of the box that chooses who answers
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
 
@@ -74,7 +74,7 @@ class ChatPane(Card):
             can_answer: function that tells whether the model of a value can answer.
         """
         items = self.who.model()
-        assert isinstance(items, QStandardItemModel)  # what a box makes for itself
+        assert isinstance(items, QStandardItemModel)  # a combo box makes this model for itself
         for number in range(self.who.count()):
             items.item(number).setEnabled(can_answer(str(self.who.itemData(number))))
         self._can_answer = can_answer

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from burnish_engine.advise.predict.fast_shape import Stack, is_fused, stacks
+from burnish_engine.advise.predict.fast_shape import StackShape, is_fused, stacks
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
-_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # of the fused activation's backward kernel
+_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # `PROGRAMS`, `_FEWEST_BLOCKS` of `swiglu.adapted.tiles`
 _KEEPS_QKV: frozenset[SaveLevel] = frozenset({"all", "rotated", "products", "offloaded", "narrow"})
 _HAS_OUTPUT: frozenset[SaveLevel] = _KEEPS_QKV | {"attention", "host"}
 """Save levels that keep attention's output."""
@@ -56,7 +56,7 @@ class LayerShape:
     cuda: bool
 
     @cached_property
-    def stacks(self) -> dict[str, Stack]:
+    def stacks(self) -> dict[str, StackShape]:
         """The layer's stacked matrices, from `fast_shape.stacks`."""
         return stacks(self.spec, self.adapter)
 

@@ -80,7 +80,7 @@ class PlanOptions(NamedTuple):
     head_on_host: bool = False
 
 
-class Peaks(NamedTuple):
+class PlanPeaks(NamedTuple):
     """The peaks of several plans beside permanent memory, bytes, each [plans].
 
     Attributes:
@@ -130,7 +130,7 @@ class FastMemory:
             most + self._permanent_bytes(options) + self.fragmentation_bytes(found, levels, options)
         )
 
-    def peaks(self, levels: SaveLevels, mlp_chunk_tokens: int) -> Peaks:
+    def peaks(self, levels: SaveLevels, mlp_chunk_tokens: int) -> PlanPeaks:
         """Walk through a micro-batch with several plans and note their peaks."""
         layers = self.layer(mlp_chunk_tokens)
         kept = _per_layer(levels, [one.kept for one in layers])
@@ -148,7 +148,7 @@ class FastMemory:
         )
         backward += self._inputs + self._on_cpu(mlp_chunk_tokens)
         pass_peak = np.maximum(forward.max(axis=1), backward.max(axis=1))
-        return Peaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1])
+        return PlanPeaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1])
 
     def host_bytes(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """The host memory that several plans take beside the device's, page-locked where possible, bytes, [plans]."""
@@ -239,7 +239,7 @@ class FastMemory:
         trained = 8 * self.trained + self.optimizer.device  # with its gradient
         return self.weights.stored + self.weights.scratch + trained - self.tables_on_host(options)
 
-    def fragmentation_bytes(self, found: Peaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
+    def fragmentation_bytes(self, found: PlanPeaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """Bytes that fragmentation between pool buffers and saved activations adds, [plans]."""
         if not self.run.cuda:
             return np.zeros(len(levels))

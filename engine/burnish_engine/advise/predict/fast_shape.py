@@ -39,7 +39,7 @@ _FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackShape:
     """One stacked matrix.
 
     Attributes:
@@ -87,7 +87,7 @@ class FrozenWeightBytes:
         return self.matrices + self.tables + self.embedding
 
 
-def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
+def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, StackShape]:
     """The four stacks of a layer; all layers of the families that the engine knows have the same."""
     shapes = linear_shapes(spec, spec.layers[0])
     chosen = {matrix.name.rpartition(".")[2] for matrix in adapted(spec, spec.layers[0], adapter)}
@@ -97,11 +97,11 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
         own = [member for member in members if member in shapes]
         outputs, inputs = sum(shapes[member][1] for member in own), shapes[own[0]][0]
         count = sum(member in chosen for member in own)
-        found[name] = Stack(outputs, inputs, padded * count, padded if count else 0)
+        found[name] = StackShape(outputs, inputs, padded * count, padded if count else 0)
     return found
 
 
-def is_fused(made: dict[str, Stack], adapter: AdapterSection, *, cuda: bool) -> bool:
+def is_fused(made: dict[str, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
     widest = max(made["gate_up"].widest, made["down"].widest)
     return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK

@@ -19,7 +19,7 @@ from burnish_engine.advise.facts.shape import BYTES_OF, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, split_plan
-from burnish_engine.advise.predict.fast_shape import NF4_BYTES, Stack, is_fused, stacks
+from burnish_engine.advise.predict.fast_shape import NF4_BYTES, StackShape, is_fused, stacks
 from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.transfers import AHEAD, PIECE_BYTES, Seconds, backward_seconds, forward_seconds
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -27,15 +27,15 @@ from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 
-_GEMM_SHARE = 0.71  # of the dense tensor peak
-_ATTENTION_SHARE = 0.37  # of that peak
+_GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
+_ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
-_MEMORY_SHARE = 0.93  # of the memory's peak, a second read of what was just written not counted
-_LAYER_S = 40e-6  # beginnings and ends of a layer's kernels, forward and backward
+_MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
+_LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
 _AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of recomputed kernels
-_TILE_S = 20e-6  # the same of one further chunk of the feed-forward
+_TILE_S = 20e-6  # the same time for one further chunk of the feed-forward
 _TILE_FILL = 96  # tokens whose time equals that of filling and draining the multiprocessors once more for a chunk
-_FP32_RATE = 0.125  # of the tensor peak, where fp32 has no tensor cores
+_FP32_RATE = 0.125  # share of the tensor peak that fp32 reaches without tensor cores
 # Numbers that a layer moves for one token outside the products, forward and in all: for each of hidden size, query
 # and key width, and feed-forward width. Norms touch four forward and five backward; the adapters' skinny products read
 # each input and output once forward and twice backward.
@@ -48,8 +48,8 @@ _LOGIT_PASSES = 3  # the loss reads the logits twice and writes them once
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0, "fp16": 60.0}
 _CPU_UNPACKED_PER_S_AND_CORE = 500e6  # NF4 weights
 _CPU_GB_S = 20.0  # rate of memory on any CPU; it is a small part of the time
-_LINK_SHARE = 0.85  # of what a PCIe lane carries: an H100's 16 lanes of generation 5, 63 GB/s, move 54
-_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # by generation, one way
+_LINK_SHARE = 0.85  # share of a PCIe lane's rate: an H100's 16 lanes of generation 5, 63 GB/s, move 54
+_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one way, by PCIe generation
 _LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
 
 _EVERYTHING = ["gate_up", "o", "qkv"]
@@ -271,7 +271,7 @@ def link_gb_s(pcie: PcieFacts | None) -> float:
     return _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
 
 
-def _weights(stack: Stack, *, turned: bool) -> int:
+def _weights(stack: StackShape, *, turned: bool) -> int:
     """The number of elements of the matrix in a product."""
     if turned:
         return (stack.outputs + stack.rank) * stack.inputs

@@ -87,7 +87,7 @@ class RunState:
     """The state of a run after the events seen so far.
 
     What was made after the checkpoint from which the run resumed, or to which it rolled back, does not count any more:
-    it is in none of the steps, evaluations and samples.
+    it is in none of the steps, evaluations, checkpoints and samples.
 
     Attributes:
         seq: sequence number of the last folded event; -1 before the first.
@@ -110,6 +110,7 @@ class RunState:
         warnings: warning events, in order.
         refused: last command if the engine refused it, else None.
         saved_step: step of the newest checkpoint; None before the first.
+        checkpoints: step of each checkpoint that was saved, rising; a later one may have replaced it on disk.
         ended: end event of the run's current process; None while it runs.
     """
 
@@ -133,6 +134,7 @@ class RunState:
     warnings: GrowingList[Warned] = field(default_factory=GrowingList)
     refused: CommandDone | None = None
     saved_step: int | None = None
+    checkpoints: GrowingColumn[int] = field(default_factory=whole_numbers)
     ended: RunEnded | None = None
 
     @property
@@ -149,6 +151,22 @@ class RunState:
     def step(self) -> int:
         """The number of the last optimizer step done; 0 before the first."""
         return self.steps.step.last or 0
+
+    @property
+    def result(self) -> tuple[int, float] | None:
+        """The step of the run's result so far and its held-out loss, nats; None before the first evaluation.
+
+        The result is the last evaluated step, or the best one where early stopping kept that.
+        """
+        if self.best is not None:
+            return self.best.step, self.best.loss
+        step, loss = self.evaluations.step.last, self.evaluations.loss.last
+        return None if step is None or loss is None else (step, loss)
+
+    @property
+    def highest_bytes(self) -> int:
+        """Peak of what the process holds of the device over the whole run, bytes; 0 before a step."""
+        return max([self.peak_bytes, *self.steps.held_bytes.values()])
 
     @property
     def total_steps(self) -> int:
@@ -215,7 +233,8 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
-            return {"saved_step": event.step}
+            earlier = state.checkpoints.cut(state.checkpoints.count_up_to(event.step - 1))
+            return {"saved_step": event.step, "checkpoints": earlier.append(event.step)}
         case CommandDone():
             return {"refused": None if event.accepted else event}
         case Warned():
@@ -263,11 +282,12 @@ def _process(start: RunStarted) -> tuple[int, float]:
 
 
 def _cut(state: RunState, safe: int) -> dict[str, Any]:
-    """Return the fields without the steps, evaluations and samples after step `safe`, where the run continues."""
+    """Return the fields without the steps, evaluations and so on after step `safe`, where the run continues."""
     return {
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
+        "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }

@@ -13,6 +13,15 @@ from burnish_engine.contract.errors import EXIT_CODE_MEANINGS
 from burnish_engine.contract.facts.capacity import DeviceCapacity, LargestPass, ModelCapacity
 from burnish_engine.contract.facts.data_report import FileColumns
 from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.facts.hardware import (
+    GpuHolders,
+    GpuSample,
+    HardwareSample,
+    HardwareStart,
+    MemoryHolder,
+    MemoryUsers,
+    SampledGpu,
+)
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.protocol import (
     MAX_LINE_BYTES,
@@ -41,6 +50,13 @@ _PARTS: tuple[type[BaseModel], ...] = (
     LargestPass,
     ExportForecast,
     ExportStage,
+    HardwareStart,
+    SampledGpu,
+    HardwareSample,
+    GpuSample,
+    MemoryUsers,
+    GpuHolders,
+    MemoryHolder,
 )
 
 _INTRODUCTION = f"""# The protocol of `burnish serve`

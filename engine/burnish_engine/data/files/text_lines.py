@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from burnish_engine.contract.errors import DataError
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import file_size
 from burnish_engine.data.files.discover import DatasetPart
 from burnish_engine.data.files.problems import BrokenRowError
 from burnish_engine.data.files.unpack import opened
@@ -104,7 +104,7 @@ def _aligned(held: bytes, feed: bytes, start: int) -> int:
 
 def _too_long(part: DatasetPart, number: int) -> DataError:
     return DataError(
-        f"Line {number} of {part.name} is longer than {memory_size(LONGEST_LINE_BYTES)}.",
+        f"Line {number} of {part.name} is longer than {file_size(LONGEST_LINE_BYTES)}.",
         "Check that this is a text file with one row a line.",
     )
 

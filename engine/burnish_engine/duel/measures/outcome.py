@@ -172,7 +172,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
         tokens=points[-1].tokens if points else 0,
         held_out_loss=None if broke_off else last,
         tokens_per_s=_speed(run),
-        memory_bytes=max(steps.held_bytes.values(), default=0) or None,
+        memory_bytes=run.highest_bytes or None,
         training_s=points[-1].seconds if points else 0.0,
         joules=joules[-1] if joules else None,
         instability=judge(

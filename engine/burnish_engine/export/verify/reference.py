@@ -22,7 +22,7 @@ from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ class Probe:
     messages: Messages
     text: str
     ids: list[int]
-    reply: Reply | None = None
+    reply: GeneratedReply | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ class Reference:
         importance: importance matrix from training rows; None: not requested.
         other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
         reported: held-out loss that training reported; see `ReferenceOptions`.
+        flags_known: whether it is known which tokens of the rows are supervised; otherwise all count.
     """
 
     documents: list[list[int]]
@@ -117,6 +118,7 @@ class Reference:
     importance: Importance | None = None
     other_merge: OtherMerge | None = None
     reported: tuple[float, int] | None = None
+    flags_known: bool = True
 
     @property
     def loss_tokens(self) -> int:
@@ -269,7 +271,17 @@ def compute_reference(
         stop_if(cancelled, "The verification")
         base_loss = model_loss(load_base(options.base, "fp32", device), documents, supervised, cancelled)
     return Reference(
-        documents, log_probs, stops, answered, supervised, base_loss, tuned.mean, importance, other, options.reported
+        documents=documents,
+        log_probs=log_probs,
+        stops=stops,
+        probes=answered,
+        supervised=supervised,
+        base_loss=base_loss,
+        tuned_loss=tuned.mean,
+        importance=importance,
+        other_merge=other,
+        reported=options.reported,
+        flags_known=bool(options.supervised),
     )
 
 

@@ -183,14 +183,14 @@ def _loss_text(reference: Reference) -> list[str]:
     reported, tokens = reference.reported
     if f"{reported:.3f}" == f"{reference.tuned_loss:.3f}":
         return []
-    rows = (
-        f"the first {reference.loss_tokens:,} of these tokens, which every file is compared on"
-        if reference.loss_tokens < tokens
-        else "the exported weights in fp32"
-    )
+    counted = f"{reference.loss_tokens:,} tokens of the first held-out rows, on which every file is compared"
+    if not reference.flags_known:
+        counted += "; the training data cannot be read again, so learned and other tokens count alike"
+    elif reference.loss_tokens == tokens:
+        counted = "the same tokens with the exported weights in fp32"
     return [
         f"Two held-out losses: training reported {reported:.3f} nats on {tokens:,} learned tokens; the "
-        f"{reference.tuned_loss:.3f} here is of {rows}."
+        f"{reference.tuned_loss:.3f} here is of {counted}."
     ]
 
 

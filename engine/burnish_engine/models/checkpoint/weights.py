@@ -46,7 +46,7 @@ class Checkpoint:
         self._tensors = wrapper.language_model(tensors) if wrapper else tensors
         self._piece_bytes = piece_bytes
         self._files: dict[Path, BinaryIO] = {}
-        self._buffers: dict[torch.device, _Buffers] = {}
+        self._buffers: dict[torch.device, _TransferBuffers] = {}
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -170,10 +170,10 @@ class Checkpoint:
             count = f"{len(missing)} tensors, first {missing[0]}" if len(missing) > 1 else f"the tensor {missing[0]}"
             raise SetupError(f"The weights in {self._folder} lack {count}.", "Download the model again.")
 
-    def _buffers_for(self, device: torch.device, row_bytes: int) -> _Buffers:
+    def _buffers_for(self, device: torch.device, row_bytes: int) -> _TransferBuffers:
         found = self._buffers.get(device)
         if found is None or found.size < row_bytes:
-            found = self._buffers[device] = _Buffers(device, max(self._piece_bytes, row_bytes))
+            found = self._buffers[device] = _TransferBuffers(device, max(self._piece_bytes, row_bytes))
         return found
 
     def _fill(self, host: torch.Tensor, stored: StoredTensor, position: int) -> None:
@@ -195,7 +195,7 @@ class Checkpoint:
             ) from error
 
 
-class _Buffers:
+class _TransferBuffers:
     """Two host buffers, and two device buffers for a GPU, used in turn.
 
     Attributes:

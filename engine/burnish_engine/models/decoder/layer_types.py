@@ -161,6 +161,6 @@ def not_none(value: _T | None) -> _T:
     return value
 
 
-def chunk_of(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
-    """Return some rows of a tensor, or None for None."""
-    return None if tensor is None else tensor[rows]
+def chunk_of(tensor: torch.Tensor | None, tokens: slice) -> torch.Tensor | None:
+    """Return some tokens of a tensor, or None for None."""
+    return None if tensor is None else tensor[tokens]

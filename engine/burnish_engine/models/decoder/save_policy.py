@@ -37,15 +37,15 @@ SAVE_ALL = SavePolicy(elementwise=True, qkv=True, attention=True, middle=True, g
 SAVE_ROTATED = SavePolicy(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True, rotated=True)
 SAVE_PRODUCTS = SavePolicy(elementwise=False, qkv=True, attention=True, middle=True, gate_up=True)
 SAVE_OFFLOADED = replace(SAVE_PRODUCTS, host=("gate_up_TJ",))
-"""The widest of them in host memory: what is moved costs no time as long as the link keeps up."""
+"""Keep what `SAVE_PRODUCTS` keeps, the widest output in host memory: free of charge while the link keeps up."""
 SAVE_NARROW = SavePolicy(elementwise=False, qkv=True, attention=True, middle=True, gate_up=False)
 """Recompute the gate and up projections, whose outputs are the widest of all."""
 SAVE_ATTENTION = SavePolicy(elementwise=False, qkv=False, attention=True, middle=False, gate_up=False)
 """Recompute the layer from its input, but not attention."""
 SAVE_HOST = replace(SAVE_ATTENTION, host=("start_TH", "o_TE"))
-"""The same with both in host memory: on the device a layer leaves only a few numbers a token."""
+"""Keep what `SAVE_ATTENTION` keeps in host memory; on the device a layer leaves only a few numbers a token."""
 SAVE_INPUT = replace(SAVE_ATTENTION, attention=False, host=("start_TH",))
-"""Recompute attention too: only the layer's input is there, in host memory. A third to a half for the link to carry."""
+"""Recompute attention too, from the layer's input in host memory: the link moves a third to a half of the bytes."""
 SAVE_LEVELS: dict[SaveLevel, SavePolicy] = {
     "all": SAVE_ALL,
     "rotated": SAVE_ROTATED,

@@ -15,6 +15,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import MOST_LAYERS, rough_spec
 from burnish_engine.models.checkpoint.tokenizer import quiet_transformers
 from burnish_engine.models.families.matrices import ROUTER
+from burnish_engine.models.transformers_path.peft_import import import_peft
 
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -92,6 +93,7 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
         matrices: matrices of the model, taken before PEFT wrapped it.
         model: the PEFT model, or the whole model that is trained.
     """
+    import_peft()
     from peft.tuners.lora.layer import LoraLayer, ParamWrapper
 
     reached = {id(value) for value in model.parameters() if value.requires_grad}

@@ -21,6 +21,7 @@ from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transfo
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import has_name, is_target
 from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices
+from burnish_engine.models.transformers_path.peft_import import import_peft
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -48,6 +49,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             use_safetensors=True,
             output_loading_info=True,
             **_of_wrapper(source),
+            **_unpacked(source),
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if is_out_of_memory(error):
@@ -78,14 +80,23 @@ def _of_wrapper(source: ModelSource) -> dict[str, Any]:
     return {"config": AutoConfig.for_model(**source.config), "key_mapping": source.wrapper.key_mapping}
 
 
+def _unpacked(source: ModelSource) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that unpack MXFP4 weights, whose own kernels have no backward pass."""
+    stored = source.config.get("quantization_config")
+    if not isinstance(stored, dict) or stored.get("quant_method") != "mxfp4":
+        return {}
+    from transformers import Mxfp4Config
+
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
+
+
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     """Add a new adapter for targets that `check_targets` accepts to the base model: A random, B zero, in fp32."""
-    from peft import LoraConfig, get_peft_model
-
+    peft = import_peft()
     placed = placed_matrices(model)
     chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
     modules, parameters = _peft_targets(model, chosen, adapter.targets)
-    config = LoraConfig(
+    config = peft.LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha if adapter.alpha % 1 else int(adapter.alpha),
         lora_dropout=adapter.dropout,
@@ -98,7 +109,7 @@ def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     )
     torch.manual_seed(seed)
     with _names_as_they_are():
-        return _adapter_in_fp32(get_peft_model(model, config))
+        return _adapter_in_fp32(peft.get_peft_model(model, config))
 
 
 def _peft_targets(
@@ -134,6 +145,7 @@ def _names_as_they_are() -> Iterator[None]:
     https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
     PEFT looks at the names before the last one.
     """
+    import_peft()
     from peft.utils import transformers_weight_conversion as conversion
 
     usual = conversion.convert_peft_config_for_transformers
@@ -150,13 +162,12 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     Raises:
         SetupError: The folder does not hold a PEFT adapter for this model.
     """
-    from peft import PeftModel
-
+    peft = import_peft()
     if not (folder / "adapter_model.safetensors").is_file():
         raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
     try:
         with _names_as_they_are() if _has_names_of(model, folder) else nullcontext():
-            tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+            tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."

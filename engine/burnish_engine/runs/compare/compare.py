@@ -30,7 +30,7 @@ class ComparedRun(_Compared):
         step: number of finished optimizer steps.
         total_steps: number of steps of the whole run.
         loss: training loss of the last step, nats per supervised token.
-        held_out_loss: newest held-out loss, nats per supervised token.
+        held_out_loss: held-out loss of the run's result so far, nats per supervised token.
         held_out_step: number of the step that it was measured after.
         held_out_tokens: number of held-out tokens that it was measured on.
         tokens_per_s: median over the steps.
@@ -99,17 +99,18 @@ def compared_run(paths: RunPaths) -> ComparedRun:
     """Read the outcome of a run so far."""
     summary, run = summarize(paths), read_run(paths.events)
     steps, evaluations = run.steps, run.evaluations
+    held_out_step, held_out_loss = run.result or (None, None)
     return ComparedRun(
         run=summary.state.run,
         standing=summary.status,
         step=run.step or summary.state.step,
         total_steps=summary.state.total_steps,
         loss=steps.loss.last,
-        held_out_loss=evaluations.loss.last,
-        held_out_step=evaluations.step.last,
+        held_out_loss=held_out_loss,
+        held_out_step=held_out_step,
         held_out_tokens=evaluations.tokens.last,
         tokens_per_s=statistics.median(steps.tokens_per_s.values()) if len(steps) else None,
-        memory_bytes=max(steps.held_bytes.values(), default=None),
+        memory_bytes=run.highest_bytes or None,
         training_s=sum(steps.step_s.values()) if len(steps) else None,
     )
 

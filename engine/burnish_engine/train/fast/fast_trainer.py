@@ -37,7 +37,7 @@ from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.base.engine import StepResult, whole_update
 from burnish_engine.train.fast.fast_model import TrainableDecoder
-from burnish_engine.train.fast.micro_batch_step import LossOptions, MicroBatchStep
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_engine.train.fast.prefetch import HostBatch, Prefetcher, StepFacts
 from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
@@ -45,7 +45,7 @@ from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
 AHEAD = 3  # steps queued on the device: enough that it never runs dry, few enough that stopping is prompt
 _POLL_S = 0.0002
 _LOSS = 4  # place of the loss after the optimizer's status
-_Moment: TypeAlias = "float | torch.cuda.Event"  # a moment
+_Moment: TypeAlias = "float | torch.cuda.Event"  # a moment in time
 
 
 class FastTrainer:
@@ -56,7 +56,6 @@ class FastTrainer:
         section: the recipe's training section.
         layouts: one layout for each bucket.
         policies: for each layer, the activations that its forward pass saves.
-        options: variants of the loss.
         graphs: whether to capture CUDA graphs after the first step.
         lockable: bytes of host memory that may be page-locked; None: as the system allows.
 
@@ -73,7 +72,6 @@ class FastTrainer:
         layouts: Sequence[BucketLayout],
         policies: Sequence[SavePolicy],
         *,
-        options: LossOptions | None = None,
         graphs: bool = True,
         lockable: int | None = None,
     ) -> None:
@@ -85,7 +83,7 @@ class FastTrainer:
         offloads = any(policy.host for policy in policies)
         self.offloader = Offloader(device, max(layout.capacity for layout in layouts), lockable) if offloads else None
         self._steps = {
-            layout: MicroBatchStep(model, layout, self._inputs, policies, self._loss_sum, options, self.offloader)
+            layout: MicroBatchStep(model, layout, self._inputs, policies, self._loss_sum, self.offloader)
             for layout in layouts
         }
         self._wants_graphs = graphs and device.type == "cuda"

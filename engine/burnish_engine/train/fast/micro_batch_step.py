@@ -11,7 +11,6 @@ The eager form runs the same functions, so it computes the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -25,19 +24,6 @@ from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
 
 
-@dataclass(frozen=True)
-class LossOptions:
-    """Variants of the loss.
-
-    Attributes:
-        label_smoothing: share of the target that is spread over the vocabulary.
-        z_loss: weight of the squared log-partition.
-    """
-
-    label_smoothing: float = 0.0
-    z_loss: float = 0.0
-
-
 class MicroBatchStep:
     """Runs the three phases of a micro-batch in one bucket.
 
@@ -47,7 +33,6 @@ class MicroBatchStep:
         inputs: int32 on the device, at least `layout.size` elements; upload a micro-batch there, then `run`.
         policies: for each layer, the activations that its forward pass saves.
         loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer.
-        options: variants of the loss.
         offloader: host memory of offloaded activations; None: one of this bucket's own, if a layer offloads.
     """
 
@@ -58,7 +43,6 @@ class MicroBatchStep:
         inputs: torch.Tensor,
         policies: Sequence[SavePolicy],
         loss_sum: torch.Tensor,
-        options: LossOptions | None = None,
         offloader: Offloader | None = None,
     ) -> None:
         self.layout = layout
@@ -66,7 +50,6 @@ class MicroBatchStep:
             offloader = Offloader(inputs.device, layout.capacity)
         self._offloader = offloader
         self._model, self._policies, self._loss_sum = model, policies, loss_sum
-        self._options = options or LossOptions()
         self._fields = layout.views(inputs)
         fields = self._fields
         documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
@@ -110,14 +93,14 @@ class MicroBatchStep:
                     try:
                         phase()
                     except BaseException:  # else the capture could not be ended, and its memory not be given back
-                        self._abandon_copies()
+                        self._reset_copies()
                         raise
                 graphs.append(graph)
         finally:
             self._done = self._gradient_TE = None  # of a capture that failed half-way
         self._graphs = tuple(graphs)
 
-    def _abandon_copies(self) -> None:
+    def _reset_copies(self) -> None:
         if self._offloader is not None:
             self._offloader.reset()
         self._model.loaded.decoder.reset_copies()
@@ -149,8 +132,6 @@ class MicroBatchStep:
             loss,
             fields.normalizer * self._model.optimizer.loss_scale,
             softcap=decoder.spec.logit_softcap,
-            label_smoothing=self._options.label_smoothing,
-            z_loss=self._options.z_loss,
         )
         gradient_TE[:, : decoder.spec.hidden_size].index_copy_(0, rows.long(), decoder.head_gradient(logits))
         self._loss_sum.add_(loss.sum() * fields.normalizer)

@@ -42,7 +42,7 @@ class FastProbe(EngineProbe):
             with trainer.on_stream(), trainer.idle_memory():
                 device = self._decoder.device
                 loss = torch.zeros(1, dtype=torch.float32, device=device)
-                step = MicroBatchStep(self._model, layout, host.to(device), policies, loss, None, trainer.offloader)
+                step = MicroBatchStep(self._model, layout, host.to(device), policies, loss, trainer.offloader)
                 step.run(counts)
                 scale = optimizer.loss_scale
                 gradients = optimizer.layout.views(optimizer.grad)

@@ -63,7 +63,16 @@ def test_mistakes_are_named_with_value_and_remedy(text, words):
 
 
 @pytest.mark.parametrize(
-    "columns", [["x"], ["=x"], ["prompt="], ["color=x"], ["prompt=a", "prompt=b"], ["prompt=a", "b"]]
+    "columns",
+    [
+        ["x"],
+        ["=x"],
+        ["prompt="],
+        ["color=x"],
+        ["prompt=a", "prompt=b"],
+        ["prompt=a", "completion=a"],
+        ["prompt=a", "b"],
+    ],
 )
 def test_columns_that_are_no_pairs_are_refused_before_any_data_is_read(tmp_path, columns):
     path = tmp_path / "recipe.toml"

@@ -85,6 +85,17 @@ def test_csv_separators(tmp_path, name, separator):
     assert rows_of(path) == [(2, {"question": "a, b", "an,swer": "c"})]
 
 
+def test_the_index_that_pandas_writes_has_a_name(tmp_path):
+    assert rows_of(put(tmp_path, "a.csv", ",a\n0,x\n")) == [(2, {"Unnamed: 0": "0", "a": "x"})]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_nan_is_a_missing_value(tmp_path, name):
+    row = '{"input": NaN, "n": [Infinity, 1]}'
+    path = put(tmp_path, name, f"[{row}]" if name == "a.json" else f"{row}\n")
+    assert rows_of(path) == [(1, {"input": None, "n": [None, 1]})]
+
+
 def test_csv_fields_may_be_long(tmp_path):
     long = "x" * 300_000
     assert rows_of(put(tmp_path, "a.csv", f"text\n{long}\n")) == [(2, {"text": long})]
@@ -178,6 +189,10 @@ def test_line_that_is_no_object(tmp_path, line, kind):
     assert f"is {kind}, not an object" in message
 
 
+def test_a_line_that_is_a_bare_chat_says_how_to_write_it(tmp_path):
+    assert '{"messages": ' in refusal(put(tmp_path, "a.jsonl", '[{"role": "user", "content": "Hm?"}]\n' * 2))
+
+
 @pytest.mark.parametrize("content", ['[\n  {"a": 1}\n]\n', '{\n  "a": 1\n}\n', '[{"a": 1}]\n'])
 def test_json_document_under_a_jsonl_name_says_so(tmp_path, content):
     assert "ending .json" in refusal(put(tmp_path, "a.jsonl", content))
@@ -240,7 +255,7 @@ def test_csv_row_with_other_field_count_names_its_line(tmp_path):
     assert "3 fields, the header has 2" in message
 
 
-@pytest.mark.parametrize(("header", "said"), [("a,b,a", '"a" twice'), ("a,,b", "Column 2"), (",a", "Column 1")])
+@pytest.mark.parametrize(("header", "said"), [("a,b,a", '"a" twice'), ("a,,b", "Column 2"), (",,", "Column 2")])
 def test_csv_header(tmp_path, header, said):
     assert said in refusal(put(tmp_path, "a.csv", f"{header}\n1,2,3\n"))
 

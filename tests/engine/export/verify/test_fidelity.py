@@ -18,7 +18,7 @@ from burnish_engine.export.verify.reference import Probe, Reference, choose_docu
 from burnish_engine.export.verify.report import CheckedFiles, build_report
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.generation.sampling import Reply, ReplyStream
+from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream
 
 from support.export import make_model, rows, source_with, write_16_bit
 
@@ -176,7 +176,7 @@ class Endless:
 
 
 def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
-    ended, endless = Reply("Yes.", True, 2), Reply("and" * 96, False, 96)
+    ended, endless = GeneratedReply("Yes.", True, 2), GeneratedReply("and" * 96, False, 96)
     reply, problems = reply_of(Endless(False), [Probe([], "", [1, 2], ended)])
     assert not reply.stopped
     assert len(problems) == 1
@@ -187,19 +187,26 @@ def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
 
 def test_a_rambling_reply_passes_where_it_would_end_after_the_trained_models():
     model = Endless(True)
-    reply, problems = reply_of(model, [Probe([], "", [1, 2], Reply("Yes.", True, 2, (4, 5)))])
+    reply, problems = reply_of(model, [Probe([], "", [1, 2], GeneratedReply("Yes.", True, 2, (4, 5)))])
     assert not reply.stopped
     assert problems == []
     assert model.read == [1, 2, 4, 5]  # the very tokens, of which a control token would not be in the text
 
 
 @pytest.mark.parametrize(
-    ("reported", "words"),
-    [(None, []), ((2.0001, 40), []), ((1.9, 40), ["1.900", "40", "first 7"]), ((1.9, 7), ["1.900", "fp32"])],
+    ("reported", "known", "words"),
+    [
+        (None, True, []),
+        ((2.0001, 40), True, []),
+        ((1.9, 40), True, ["1.900", "40", "7 tokens"]),
+        ((1.9, 5), True, ["1.900", "7 tokens"]),
+        ((1.9, 7), True, ["1.900", "fp32"]),
+        ((1.9, 7), False, ["1.900", "7 tokens", "cannot be read again"]),
+    ],
 )
-def test_a_second_held_out_loss_says_why_it_is_another(reported, words):
+def test_a_second_held_out_loss_says_why_it_is_another(reported, known, words):
     supervised = [np.array([True] * 4), np.array([False, True, True, True, True])]
-    reference = Reference([], [], [], [], supervised, tuned_loss=2.0, reported=reported)
+    reference = Reference([], [], [], [], supervised, tuned_loss=2.0, reported=reported, flags_known=known)
     told = build_report(
         ModelSource(Path("base"), "base", {}, None), "llama", "", CheckedFiles([], 0, [], None), reference
     ).notes

@@ -34,3 +34,19 @@ def test_only_what_the_run_trains_counts(stream):
     sizes = [stream.tokens(index) for index in range(9)]
     for count in range(1, 10):
         assert stream.longest(count).tokens == max(sizes[:count])
+
+
+def test_every_epoch_trains_on_each_row_once_in_another_order():
+    rows = [document(5 + 7 * number % 40, 2 + number % 3) for number in range(30)]
+    stream = BatchStream(rows, TrainSection(micro_batch_tokens=70))
+    epochs, first = [], 0
+    for number in range(1, 4):
+        last = next(index for index in range(first + 1, 99) if stream.epoch_of(index) >= number)
+        assert stream.epoch_of(last) == number
+        batches = [stream[index] for index in range(first, last)]
+        assert sorted(row for batch in batches for row in batch.rows) == list(range(30))
+        for index, batch in enumerate(batches, first):
+            assert (stream.tokens(index), stream.supervised(index)) == (batch.tokens, batch.supervised_tokens)
+        epochs.append([batch.rows for batch in batches])
+        first = last
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]

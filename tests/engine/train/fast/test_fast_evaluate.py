@@ -39,12 +39,14 @@ def test_it_is_pefts_loss_without_dropout(folders, quantities):
     budget, rows, head_rows = quantities
     ours, theirs = parity.fast(*folders), parity.peft(*folders)
     assert ours.loaded.decoder.layers[0].weights.qkv.drop.probability == 0.5
+    theirs.train()
     # One by one: in a batch, transformers rotates all rows as the longest asks for.
     alone = [plain_held_out_loss(theirs, [one], budget=128, device=parity.CPU, layout="padded") for one in documents()]
     wanted = sum(loss * count for loss, count in alone if count) / sum(count for _, count in alone)
     loss, count = held_out_loss(ours.loaded.decoder, documents(), budget, layout_of(ours, rows, head_rows))
     assert count == sum(document.supervised_tokens for document in documents())
     assert loss == pytest.approx(wanted, rel=1e-5)
+    assert theirs.training
 
 
 def test_training_is_left_as_it_was(folders):

@@ -167,8 +167,9 @@ def test_a_stopped_run_holds_the_best_so_far(made, held_out):
             send(paths, "stop")
 
     run_training(paths, listener=stop)
-    assert of_kind(paths, BestKept)[0].step == 4
-    assert read_card(paths).result.best_step == 4
+    kept = of_kind(paths, BestKept)[0]
+    assert kept.step == read_card(paths).result.best_step == 4
+    assert read_state(paths).evaluation_loss == kept.loss
 
 
 def test_only_what_a_checkpoint_may_need_is_kept(made, held_out):

@@ -18,7 +18,9 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.guard.watch import Trouble
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.recovery.rollback import choose_rollback
 
 from support.runs import tiny_recipe
 
@@ -166,6 +168,16 @@ def test_an_unfinished_later_checkpoint_never_pushes_out_a_good_one(tmp_path, tr
     good = checkpoints.save_checkpoint(tmp_path, trained, position(4), CPU)
     checkpoints.prune_checkpoints(tmp_path, 1)
     assert checkpoints.find_checkpoint(tmp_path) == (good, [])
+
+
+def test_going_back_leaves_no_later_checkpoint(tmp_path, trained):
+    """A run that is killed right after must not go on from what it went back from."""
+    saved = {step: checkpoints.save_checkpoint(tmp_path, trained, position(step), CPU) for step in (3, 6, 9, 12)}
+    good, rollback = choose_rollback(tmp_path, Trouble(step=11, first=8, reason="The loss was nan."))
+    assert (good, rollback.to_step, rollback.step) == (saved[6], 6, 11)
+    assert checkpoints.find_checkpoint(tmp_path) == (saved[6], [])
+    assert choose_rollback(tmp_path, Trouble(step=4, first=2, reason=""))[0] is None
+    assert checkpoints.find_checkpoint(tmp_path) == (None, [])
 
 
 def test_steps_are_ordered_by_number(tmp_path, trained):

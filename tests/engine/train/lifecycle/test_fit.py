@@ -1,9 +1,13 @@
 """What cannot fit is refused before it is loaded; the prediction is recorded either way."""
 
+import json
+
 import pytest
 
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.run.events import PhaseChanged, PlanMade, Warned
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.run.events import PhaseChanged, PlanMade, StepDone, Warned
+from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.lifecycle import fit
@@ -34,17 +38,28 @@ def test_a_run_that_does_not_fit_is_refused_with_figures(tmp_path, full_memory):
     assert "training" not in [event.phase for event in events_of(paths, PhaseChanged)]
 
 
-def test_anyway_trains_and_warns(tmp_path, full_memory):
+def test_anyway_trains_and_warns_and_what_was_trained_is_not_refused_later(tmp_path, full_memory):
     paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
-    outcome = run_training(paths, anyway=True)
-    assert outcome.exit_code is ExitCode.DONE
+
+    def stop(event):
+        if isinstance(event, StepDone):
+            send(paths, "stop")
+
+    assert run_training(paths, anyway=True, listener=stop).exit_code is ExitCode.STOPPED
+    assert run_training(paths).exit_code is ExitCode.DONE
     assert len(losses(paths)) == 2
     assert any(event.code == "plan" and "free" in event.message for event in events_of(paths, Warned))
 
 
-def test_the_prediction_is_recorded_for_comparison(tmp_path):
+def test_the_prediction_is_recorded_and_its_memory_plan_carried_out(tmp_path, monkeypatch):
+    chosen, make = MemoryPlan(layers=("input", "narrow"), head_rows=32), fit.plan_recipe
+    monkeypatch.setattr(
+        fit, "plan_recipe", lambda *given, **options: make(*given, **options).model_copy(update={"memory_plan": chosen})
+    )
     paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code is ExitCode.DONE
+    (state,) = paths.checkpoints.glob("*/state.json")
+    assert MemoryPlan.model_validate_json(json.loads(state.read_text())["plan"]) == chosen
     (plan,) = events_of(paths, PlanMade)
     assert plan.fits
     assert plan.memory_bytes > 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.data.tokens.pack import IGNORED
 from burnish_engine.models.checkpoint.source import open_model
@@ -175,6 +176,16 @@ def test_a_model_that_refuses_packed_rows_is_padded():
     layout, note = choose_layout(Refuses(), 50, CPU, True)
     assert layout == "padded"
     assert "no positions" in note
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_a_model_that_cannot_compute_a_single_row_is_told_before_training(pack):
+    class Broken(Leaky):
+        def forward(self, **_):
+            raise RuntimeError("The size of tensor a (4) must match the size of tensor b (8)")
+
+    with pytest.raises(SetupError, match=r"tensor a \(4\) must match"):
+        choose_layout(Broken(), 50, CPU, pack)
 
 
 def lfm2(vocab_size=97):

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushB
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.icons import pixmap
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
@@ -215,7 +216,7 @@ class Sidebar(QWidget):
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedWidth(_WIDTH_PX)
-        self.setAccessibleName("Steps")
+        self.setAccessibleName(tr("Steps"))
         self._group = QButtonGroup(self)
         self._buttons: dict[str, StepButton] = {}
         self._run_note, self._engine_note = caption(""), caption("", "warning")

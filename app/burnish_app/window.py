@@ -22,6 +22,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea
 
 from burnish_app.focus_order import focus_after
 from burnish_app.look.icons import icon
+from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
 from burnish_app.sidebar import Sidebar
 from burnish_app.state.preferences import Preferences
@@ -48,11 +49,13 @@ _CORE = (
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
 _FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
 _TITLE = "Burnish"
-_GOES_ON = "It continues when this window closes."
+_GOES_ON = tr("It continues when this window closes.")
 _ENGINE_NOTES = {
-    "restarting": "The engine stopped and is being started again.",
-    "down": "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
-    "studio/serve.log.",
+    "restarting": tr("The engine stopped and is being started again."),
+    "down": tr(
+        "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
+        "studio/serve.log."
+    ),
 }
 
 
@@ -66,16 +69,16 @@ class PageEntry(NamedTuple):
 
 
 PAGES = (
-    PageEntry("start", "Start", "burnish_app.pages.start", "StartPage"),
-    PageEntry("hardware", "Hardware", "burnish_app.pages.hardware", "HardwarePage"),
-    PageEntry("model", "Model", "burnish_app.pages.model", "ModelPage"),
-    PageEntry("data", "Data", "burnish_app.pages.data", "DataPage"),
-    PageEntry("recipe", "Recipe", "burnish_app.pages.recipe", "RecipePage"),
-    PageEntry("train", "Train", "burnish_app.pages.train", "TrainPage"),
-    PageEntry("try_out", "Try it", "burnish_app.pages.try_out", "TryOutPage"),
-    PageEntry("export", "Export", "burnish_app.pages.export", "ExportPage"),
-    PageEntry("runs", "Runs", "burnish_app.pages.runs", "RunsPage"),
-    PageEntry("settings", "Settings", "burnish_app.pages.settings", "SettingsPage"),
+    PageEntry("start", tr("Start"), "burnish_app.pages.start", "StartPage"),
+    PageEntry("hardware", tr("Hardware"), "burnish_app.pages.hardware", "HardwarePage"),
+    PageEntry("model", tr("Model"), "burnish_app.pages.model", "ModelPage"),
+    PageEntry("data", tr("Data"), "burnish_app.pages.data", "DataPage"),
+    PageEntry("recipe", tr("Recipe"), "burnish_app.pages.recipe", "RecipePage"),
+    PageEntry("train", tr("Train"), "burnish_app.pages.train", "TrainPage"),
+    PageEntry("try_out", tr("Try it"), "burnish_app.pages.try_out", "TryOutPage"),
+    PageEntry("export", tr("Export"), "burnish_app.pages.export", "ExportPage"),
+    PageEntry("runs", tr("Runs"), "burnish_app.pages.runs", "RunsPage"),
+    PageEntry("settings", tr("Settings"), "burnish_app.pages.settings", "SettingsPage"),
 )
 
 
@@ -359,7 +362,7 @@ class Window(QMainWindow):
             button.click()
 
     def _browse(self) -> None:
-        dialog = QFileDialog(self, "Add data", "", DATA_FILTER)
+        dialog = QFileDialog(self, tr("Add data"), "", DATA_FILTER)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.filesSelected.connect(self.take)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
 from burnish_engine.contract.serve.protocol import RunSummary
@@ -54,7 +55,7 @@ def loss_cell_text(value: float | None) -> str:
 
 def _hint(run: RunSummary) -> str:
     if run.standing == "queued" and run.waits_for:
-        return f"Waits for {Path(run.waits_for).name}"
+        return tr("Waits for {name}").format(name=Path(run.waits_for).name)
     return run.state.message or run.folder
 
 
@@ -69,17 +70,17 @@ def steps_text(run: RunSummary) -> str:
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
 
-_STATUS = _ColumnSpec("Status", False, lambda run: RUN_STATUS_TEXT[run.standing])
+_STATUS = _ColumnSpec(tr("Status"), False, lambda run: RUN_STATUS_TEXT[run.standing])
 COLUMNS = (
-    _ColumnSpec("Run", False, lambda run: run.state.name or run.state.run),
+    _ColumnSpec(tr("Run"), False, lambda run: run.state.name or run.state.run),
     _STATUS,
-    _ColumnSpec("Model", False, lambda run: run.model),
-    _ColumnSpec("Step", True, steps_text),
-    _ColumnSpec("Curve", False, lambda _run: ""),
-    _ColumnSpec("Loss", True, lambda run: loss_cell_text(run.state.loss)),
-    _ColumnSpec("Held out", True, lambda run: loss_cell_text(run.state.evaluation_loss)),
-    _ColumnSpec("Took", True, took_text),
-    _ColumnSpec("Started", True, lambda run: moment_text(run.state.created, time.time())),
+    _ColumnSpec(tr("Model"), False, lambda run: run.model),
+    _ColumnSpec(tr("Step"), True, steps_text),
+    _ColumnSpec(tr("Curve"), False, lambda _run: ""),
+    _ColumnSpec(tr("Loss"), True, lambda run: loss_cell_text(run.state.loss)),
+    _ColumnSpec(tr("Held out"), True, lambda run: loss_cell_text(run.state.evaluation_loss)),
+    _ColumnSpec(tr("Took"), True, took_text),
+    _ColumnSpec(tr("Started"), True, lambda run: moment_text(run.state.created, time.time())),
 )
 
 

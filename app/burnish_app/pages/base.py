@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
 from burnish_app.state.preferences import Preferences
@@ -191,7 +192,7 @@ class Page(QWidget):
         remedy: str = "",
         actions: Sequence[BannerAction] = (),
         *,
-        close_text: str = "Dismiss",
+        close_text: str = tr("Dismiss"),
         passing: bool = False,
     ) -> Banner:
         """Show a banner in place of the one shown before.

@@ -12,6 +12,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
 from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.item_models.runs import RunsTableModel
+from burnish_app.look.language import tr
 from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
@@ -24,7 +25,7 @@ from burnish_engine.contract.serve.protocol import CommandRequest, DeleteRequest
 
 _RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
 _STOPPABLE = ("queued", "running", "paused")
-_KEPT = ("running", "paused", "not responding")
+_KEPT = ("running", "paused", tr("not responding"))
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _TOOK, _STARTED = range(9)
 _WIDTHS_PX = (120, 128, 136, 104, 124, 68, 80, 88, 96)
@@ -35,7 +36,7 @@ _MOST_ROWS = 8  # seen at once, so that the card below keeps its place
 class RunsPage(Page):
     """Shows a table of all runs, newest first."""
 
-    key, title, question = "runs", "Runs", "What has been trained here?"
+    key, title, question = "runs", tr("Runs"), tr("What has been trained here?")
     wants_runs = True
     fills = True
 
@@ -49,10 +50,10 @@ class RunsPage(Page):
         self.nothing.body.addWidget(
             EmptyState(
                 "runs",
-                "No run yet.",
-                "Go to the recipe",
+                tr("No run yet."),
+                tr("Go to the recipe"),
                 lambda: self.go_to.emit("recipe"),
-                detail="Every run started here or on the command line is listed.",
+                detail=tr("Every run started here or on the command line is listed."),
             )
         )
         self._card = Card()
@@ -63,11 +64,11 @@ class RunsPage(Page):
         self.column.addWidget(self.nothing)
         self.column.addWidget(self._card)
         self.column.addWidget(self.details, 1)
-        self.delete = self.add_secondary("Delete", self._ask_delete, "trash")
-        self.reveal = self.add_secondary("Show folder", self._reveal, "folder")
-        self.stop = self.add_secondary("Stop and save", self._stop, "stop")
-        self.resume = self.add_secondary("Resume", self._resume, "play")
-        self.open = self.set_primary("Open", self._open, "open")
+        self.delete = self.add_secondary(tr("Delete"), self._ask_delete, "trash")
+        self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder")
+        self.stop = self.add_secondary(tr("Stop and save"), self._stop, "stop")
+        self.resume = self.add_secondary(tr("Resume"), self._resume, "play")
+        self.open = self.set_primary(tr("Open"), self._open, "open")
         self._offer()
 
     @property
@@ -92,13 +93,20 @@ class RunsPage(Page):
         if self.isVisible():
             self._outlines.read(run.folder for run in runs)
         alive = sum(run.standing in ACTIVE for run in runs)
-        self.set_subtitle(f"{plural(len(runs), 'run')}, {alive} going on" if runs else "")
+        self.set_subtitle(
+            tr("{plural}, {alive} going on").format(plural=plural(len(runs), "run"), alive=alive) if runs else ""
+        )
         self.set_status("busy" if alive else "done" if runs else "empty")
         self._offer()
 
     def _make_table(self) -> FittingTable:
         table = FittingTable(
-            self.model, "Runs", _WIDTHS_PX, first_min_px=_WIDTHS_PX[0], grow=(_RUN, _MODEL), drop_columns=_DROP_COLUMNS
+            self.model,
+            tr("Runs"),
+            _WIDTHS_PX,
+            first_min_px=_WIDTHS_PX[0],
+            grow=(_RUN, _MODEL),
+            drop_columns=_DROP_COLUMNS,
         )
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         table.verticalHeader().setDefaultSectionSize(_ROW_PX)
@@ -130,7 +138,7 @@ class RunsPage(Page):
         for button in (self.open, self.delete, self.reveal):
             button.setVisible(run is not None)
         self.delete.setEnabled(status not in _KEPT)
-        self.delete.setToolTip("Stop it first." if status in _KEPT else "")
+        self.delete.setToolTip(tr("Stop it first.") if status in _KEPT else "")
         self.stop.setVisible(status in _STOPPABLE)
         self.resume.setVisible(status in _RESUMABLE)
         self.fit_foot()
@@ -167,10 +175,12 @@ class RunsPage(Page):
             return
         self.banner(
             "warning",
-            f"Delete {run.state.name or Path(run.folder).name} ({RUN_STATUS_TEXT[run.standing].lower()})?",
-            "Its checkpoints, what it learned and its exported files go with it. This cannot be undone.",
-            [("Delete it", lambda: self._delete(run.folder))],
-            close_text="Keep it",
+            tr("Delete {value} ({lower})?").format(
+                value=run.state.name or Path(run.folder).name, lower=RUN_STATUS_TEXT[run.standing].lower()
+            ),
+            tr("Its checkpoints, what it learned and its exported files go with it. This cannot be undone."),
+            [(tr("Delete it"), lambda: self._delete(run.folder))],
+            close_text=tr("Keep it"),
         )
 
     def _delete(self, folder: str) -> None:

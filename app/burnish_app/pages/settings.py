@@ -9,6 +9,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
 from burnish_app.look.motion import MotionMode, set_motion
 from burnish_app.look.theme import Theme, ThemeMode
 from burnish_app.look.tokens import GAP_PX, MAX_TEXT_SHARE, MIN_TEXT_SHARE, UNIT
@@ -25,62 +26,72 @@ from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
 _PRICE_PX = 96
-_MODE_TEXT: dict[ThemeMode, str] = {"system": "As the system", "light": "Light", "dark": "Dark"}
-_MOTION_TEXT: dict[MotionMode, str] = {"system": "As the system", "full": "Full", "reduced": "Reduced"}
+_MODE_TEXT: dict[ThemeMode, str] = {"system": tr("As the system"), "light": tr("Light"), "dark": tr("Dark")}
+_MOTION_TEXT: dict[MotionMode, str] = {"system": tr("As the system"), "full": tr("Full"), "reduced": tr("Reduced")}
 _TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
 _KEYS = (
-    ("Ctrl+0 to Ctrl+8", "Go to a page"),
-    ("Ctrl+Return", "Press the main button of the page"),
-    ("Ctrl+O", "Add data files"),
-    ("Tab, Shift+Tab", "Go through what can be pressed, as it is seen"),
-    ("Arrow keys", "Move among steps, rows and choices"),
-    ("Page Up, Page Down", "Scroll the page"),
+    (tr("Ctrl+0 to Ctrl+8"), tr("Go to a page")),
+    ("Ctrl+Return", tr("Press the main button of the page")),
+    ("Ctrl+O", tr("Add data files")),
+    (tr("Tab, Shift+Tab"), tr("Go through what can be pressed, as it is seen")),
+    (tr("Arrow keys"), tr("Move among steps, rows and choices")),
+    (tr("Page Up, Page Down"), tr("Scroll the page")),
 )
 
 
 class SettingsPage(Page):
     """Lets the person choose theme, text size and motion, set the price of electricity, and open the data folder."""
 
-    key, title, question = "settings", "Settings", "How shall the window look?"
+    key, title, question = "settings", tr("Settings"), tr("How shall the window look?")
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.mode = Segmented("Light or dark", [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
+        self.mode = Segmented(tr("Light or dark"), [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
         self.text = QComboBox()
-        self.text.setAccessibleName("Text size")
+        self.text.setAccessibleName(tr("Text size"))
         for percent in _TEXT_PERCENTS:
             self.text.addItem(f"{percent} %", percent)
-        self.motion = Segmented("Motion", [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
-        appearance = Card("Appearance", "Changes show at once.", icon_name="settings")
+        self.motion = Segmented(tr("Motion"), [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
+        appearance = Card(tr("Appearance"), tr("Changes show at once."), icon_name="settings")
         for name, hint, control in (
-            ("Light or dark", "", self.mode),
-            ("Text size", "Beside the size that the system asks for.", self.text),
-            ("Motion", "Bars that wander, parts that unfold.", self.motion),
+            (tr("Light or dark"), "", self.mode),
+            (tr("Text size"), tr("Beside the size that the system asks for."), self.text),
+            (tr("Motion"), tr("Bars that wander, parts that unfold."), self.motion),
         ):
             appearance.body.addLayout(_line(name, hint, control))
-        folder = Card("Data folder", "Runs, fetched models and the studio's own files.", icon_name="folder")
-        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary("Open", self._open_folder, "open")))
-        folder.body.addWidget(caption(f"The environment variable {HOME_VARIABLE} moves it, for all of Burnish."))
+        folder = Card(tr("Data folder"), tr("Runs, fetched models and the studio's own files."), icon_name="folder")
+        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary(tr("Open"), self._open_folder, "open")))
+        folder.body.addWidget(
+            caption(
+                tr("The environment variable {home_variable} moves it, for all of Burnish.").format(
+                    home_variable=HOME_VARIABLE
+                )
+            )
+        )
         folder.body.addStretch(1)
-        about = Card("About", icon_name="info")
-        about.body.addWidget(body(f"Burnish {burnish_version()}. Licensed under Apache-2.0."))
+        about = Card(tr("About"), icon_name="info")
         about.body.addWidget(
-            caption("Set in Inter and JetBrains Mono, under the SIL Open Font License. Drawn with Qt, under LGPL-3.0.")
+            body(tr("Burnish {burnish_version}. Licensed under Apache-2.0.").format(burnish_version=burnish_version()))
+        )
+        about.body.addWidget(
+            caption(
+                tr("Set in Inter and JetBrains Mono, under the SIL Open Font License. Drawn with Qt, under LGPL-3.0.")
+            )
         )
         about.body.addStretch(1)
         self.price = QDoubleSpinBox()
-        self.price.setAccessibleName(self.tr("Price of a kilowatt hour"))
+        self.price.setAccessibleName(tr("Price of a kilowatt hour"))
         self.price.setRange(0.0, 1000.0)
         self.price.setDecimals(4)
-        self.price.setSpecialValueText(self.tr("not set"))
+        self.price.setSpecialValueText(tr("not set"))
         self.price.setMinimumWidth(_PRICE_PX)
         pad_spin(self.price)
         energy = Card(
-            self.tr("Energy"),
-            self.tr("Runs on a GPU then also say what they cost, in the same currency."),
+            tr("Energy"),
+            tr("Runs on a GPU then also say what they cost, in the same currency."),
             icon_name="energy",
         )
-        energy.body.addWidget(row(body(self.tr("Price of a kilowatt hour")), None, self.price))
+        energy.body.addWidget(row(body(tr("Price of a kilowatt hour")), None, self.price))
         energy.body.addStretch(1)
         for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
@@ -138,7 +149,7 @@ def _line(name: str, hint: str, control: QWidget) -> FlowLayout:
 
 
 def _keys_card() -> Card:
-    card = Card("Keys", "All of the window can be used without a mouse.", icon_name="text")
+    card = Card(tr("Keys"), tr("All of the window can be used without a mouse."), icon_name="text")
     grid = QGridLayout()
     grid.setHorizontalSpacing(3 * UNIT)
     grid.setVerticalSpacing(UNIT // 2)

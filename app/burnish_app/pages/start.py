@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QGridLayout
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
 from burnish_app.state.example_run import open_example
@@ -29,39 +30,43 @@ _RECENT = 5
 class StartPage(Page):
     """Offers an example, training, and earlier runs."""
 
-    key, title, question = "start", "Start", "What do you want to do?"
+    key, title, question = "start", tr("Start"), tr("What do you want to do?")
     wants_runs = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.set_subtitle("Train a language model on your own data and take the result with you as one file.")
-        self.watch = secondary("Open the example", self._open_example, "play")
-        self.train = primary("Add my data", self._train, "next")
-        self.open = secondary("Choose a folder ...", self._choose_run, "folder")
+        self.set_subtitle(tr("Train a language model on your own data and take the result with you as one file."))
+        self.watch = secondary(tr("Open the example"), self._open_example, "play")
+        self.train = primary(tr("Add my data"), self._train, "next")
+        self.open = secondary(tr("Choose a folder ..."), self._choose_run, "folder")
         cards = (
             _card(
                 "play",
-                "Watch a finished example",
-                "A real run of the model that comes with Burnish: its curves, its checks, and what it said before and "
-                "after. It opens at once and needs no GPU.",
+                tr("Watch a finished example"),
+                tr(
+                    "A real run of the model that comes with Burnish: its curves, its checks, and what it said "
+                    "before and after. It opens at once and needs no GPU."
+                ),
                 self.watch,
             ),
             _card(
                 "rocket",
-                "Train on my data",
-                "Drop a file anywhere on the window, or take the sample. Model and settings are suggested with their "
-                "reasons; you see what it takes before it starts.",
+                tr("Train on my data"),
+                tr(
+                    "Drop a file anywhere on the window, or take the sample. Model and settings are suggested with "
+                    "their reasons; you see what it takes before it starts."
+                ),
                 self.train,
             ),
             _card(
                 "folder",
-                "Open a run",
-                "From this machine or a drive: look at it, talk to it, make files of it.",
+                tr("Open a run"),
+                tr("From this machine or a drive: look at it, talk to it, make files of it."),
                 self.open,
             ),
         )
         self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
-        self.recent = Card("Recent runs", icon_name="clock")
+        self.recent = Card(tr("Recent runs"), icon_name="clock")
         self._shown: list[RunSummary] = []
         self.recent.hide()
         self.column.addWidget(self.recent)
@@ -95,8 +100,8 @@ class StartPage(Page):
         except OSError as error:
             self.banner(
                 "error",
-                f"The example could not be written: {error.strerror or error}.",
-                "Free some space in the data folder.",
+                tr("The example could not be written: {value}.").format(value=error.strerror or error),
+                tr("Free some space in the data folder."),
             )
             return
         self._open(str(folder))
@@ -105,7 +110,7 @@ class StartPage(Page):
         self.go_to.emit("data")
 
     def _choose_run(self) -> None:
-        dialog = QFileDialog(self, "Open a run's folder")
+        dialog = QFileDialog(self, tr("Open a run's folder"))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(self.open_folder)
@@ -119,8 +124,12 @@ class StartPage(Page):
         else:
             self.banner(
                 "warning",
-                f"{Path(path).name} is not a run's folder: it has no {paths.events.name}.",
-                f"Choose the folder that holds {paths.recipe.name} and {paths.events.name}.",
+                tr("{name} is not a run's folder: it has no {name_2}.").format(
+                    name=Path(path).name, name_2=paths.events.name
+                ),
+                tr("Choose the folder that holds {name} and {name_2}.").format(
+                    name=paths.recipe.name, name_2=paths.events.name
+                ),
             )
 
 
@@ -134,18 +143,20 @@ def _card(icon_name: str, name: str, text: str, button: ActionButton) -> Card:
 
 
 _STEPS = (
-    ("hardware", "Hardware", "What this machine can train."),
-    ("model", "Model", "What to start from; one is chosen already."),
-    ("data", "Data", "What it shall learn, and what is odd about it."),
-    ("recipe", "Recipe", "Every setting with its reason, and whether it fits."),
-    ("train", "Train", "Loss, checks and replies as it learns. It goes on when the window closes."),
-    ("try_out", "Try it", "Before and after training, side by side."),
-    ("export", "Export", "One file for a laptop or a phone, proven against the model."),
+    ("hardware", tr("Hardware"), tr("What this machine can train.")),
+    ("model", tr("Model"), tr("What to start from; one is chosen already.")),
+    ("data", tr("Data"), tr("What it shall learn, and what is odd about it.")),
+    ("recipe", tr("Recipe"), tr("Every setting with its reason, and whether it fits.")),
+    ("train", tr("Train"), tr("Loss, checks and replies as it learns. It goes on when the window closes.")),
+    ("try_out", tr("Try it"), tr("Before and after training, side by side.")),
+    ("export", tr("Export"), tr("One file for a laptop or a phone, proven against the model.")),
 )
 
 
 def _steps_card(page: StartPage) -> Card:
-    card = Card("How it goes", "The steps stand in the sidebar; each can be visited at any time.", icon_name="recipe")
+    card = Card(
+        tr("How it goes"), tr("The steps stand in the sidebar; each can be visited at any time."), icon_name="recipe"
+    )
     grid = QGridLayout()
     grid.setHorizontalSpacing(GAP_PX)
     grid.setVerticalSpacing(0)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
+from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
@@ -37,20 +38,20 @@ from burnish_engine.contract.serve.protocol import CommandRequest, Failure, Resu
 
 _DRAW_MS = 200
 _ACTION_TEXTS: dict[RunAction, str] = {
-    "pause": "Pause",
-    "resume": "Resume",
-    "checkpoint": "Checkpoint now",
-    "suspend": "Suspend",
-    "stop": "Stop and save",
-    "stop_now": "End the process",
+    "pause": tr("Pause"),
+    "resume": tr("Resume"),
+    "checkpoint": tr("Checkpoint now"),
+    "suspend": tr("Suspend"),
+    "stop": tr("Stop and save"),
+    "stop_now": tr("End the process"),
 }
 _ACTION_HINTS: dict[RunAction, str] = {
-    "pause": "Save and hold after this step, keeping memory: Resume goes on at once.",
-    "resume": "Go on where it was.",
-    "checkpoint": "Save after this step and go on.",
-    "suspend": "Save after this step, end the process and free all memory: Resume starts it again.",
-    "stop": "Save after this step and end.",
-    "stop_now": "End without saving. What was saved before stays.",
+    "pause": tr("Save and hold after this step, keeping memory: Resume goes on at once."),
+    "resume": tr("Go on where it was."),
+    "checkpoint": tr("Save after this step and go on."),
+    "suspend": tr("Save after this step, end the process and free all memory: Resume starts it again."),
+    "stop": tr("Save after this step and end."),
+    "stop_now": tr("End without saving. What was saved before stays."),
 }
 _ACTION_ICONS: dict[RunAction, str] = {
     "pause": "pause",
@@ -61,22 +62,22 @@ _ACTION_ICONS: dict[RunAction, str] = {
     "stop_now": "close",
 }
 _CURES: dict[int, tuple[str, str]] = {
-    ExitCode.DOES_NOT_FIT: ("Change the recipe", "recipe"),
-    ExitCode.DATA: ("Look at the data", "data"),
-    ExitCode.ENVIRONMENT: ("Choose the model again", "model"),
-    ExitCode.DIVERGED: ("Change the recipe", "recipe"),
+    ExitCode.DOES_NOT_FIT: (tr("Change the recipe"), "recipe"),
+    ExitCode.DATA: (tr("Look at the data"), "data"),
+    ExitCode.ENVIRONMENT: (tr("Choose the model again"), "model"),
+    ExitCode.DIVERGED: (tr("Change the recipe"), "recipe"),
 }
 """What a failed run needs first, by the exit code of its process: with the same inputs it would fail again."""
 _BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
 _ABOVE_PX = 296  # title, figures before the first step, foot and margins
 _BEGINNING = ("created", "running")
-_ASKED = "Asked. The run answers after the step it is at."
+_ASKED = tr("Asked. The run answers after the step it is at.")
 
 
 class TrainPage(Page):
     """Shows the workbench's run: status, figures, charts, guard verdict and log."""
 
-    key, title, question = "train", "Train", "Is it learning?"
+    key, title, question = "train", tr("Train"), tr("Is it learning?")
     wants_runs = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
@@ -91,10 +92,10 @@ class TrainPage(Page):
         self.nothing.body.addWidget(
             EmptyState(
                 "train",
-                "Nothing is being trained.",
-                "Go to the recipe",
+                tr("Nothing is being trained."),
+                tr("Go to the recipe"),
                 lambda: self.go_to.emit("recipe"),
-                detail="Start a run from the recipe, or open an earlier one in Runs.",
+                detail=tr("Start a run from the recipe, or open an earlier one in Runs."),
             )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
@@ -114,7 +115,7 @@ class TrainPage(Page):
         for widget in (self.nothing, self.figures, self._beginning, self.charts, self.hardware, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
-        self.set_primary("Resume", self._press_primary)
+        self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
         self._follower.advanced.connect(self._advanced)
         self._follower.state_file.connect(self._state_file)
@@ -197,7 +198,12 @@ class TrainPage(Page):
         if folder != self.bench.run:
             return
         if events.refused is not None and events.refused != self._events.refused:
-            self.banner("warning", f"The run refused to {events.refused.name}: {events.refused.detail}")
+            self.banner(
+                "warning",
+                tr("The run refused to {name}: {detail}").format(
+                    name=events.refused.name, detail=events.refused.detail
+                ),
+            )
         if len(events.warnings) > len(self._events.warnings):
             self._offer_less_memory(events.warnings.items()[-1])
         moved = (events.phase, events.ended, events.saved_step) != (
@@ -217,7 +223,7 @@ class TrainPage(Page):
         if warning.code != "spill" or not alive:
             return
         what, remedy = first_sentence(warning.message)
-        self.banner("warning", what, remedy, [(self.tr("Use less memory from the next step"), self._use_less_memory)])
+        self.banner("warning", what, remedy, [(tr("Use less memory from the next step"), self._use_less_memory)])
 
     def _use_less_memory(self) -> None:
         """Ask the run to go on with the next smaller memory plan."""
@@ -243,7 +249,7 @@ class TrainPage(Page):
     def _gone(self, folder: str) -> None:
         if folder == self.bench.run:
             self.bench.set_run("")
-            self.banner("info", "That run was deleted.")
+            self.banner("info", tr("That run was deleted."))
 
     def _show_summary(self, summary: RunSummary) -> None:
         before, self._summary = self._summary, summary
@@ -290,7 +296,7 @@ class TrainPage(Page):
         if summary.standing == "failed":
             what, remedy = first_sentence(description.problem)
             if banner is None or banner.what != what:
-                self.banner("error", what, remedy, [("Change the recipe", lambda: self.go_to.emit("recipe"))])
+                self.banner("error", what, remedy, [(tr("Change the recipe"), lambda: self.go_to.emit("recipe"))])
         elif banner is not None and banner.kind == "error":
             self.clear_banner()
 
@@ -304,7 +310,7 @@ class TrainPage(Page):
         if self.primary is not None:
             resumes = "resume" in actions and not going
             self.primary.setVisible(resumes or status == "finished")
-            self.primary.setText(cure[0] if cure else "Resume" if resumes else "Try it")
+            self.primary.setText(cure[0] if cure else tr("Resume") if resumes else tr("Try it"))
             self.primary.set_icon("next" if cure else "play" if resumes else "chat")
             self.primary.setEnabled(self._asked_at is None)
         self._buttons["resume"].setVisible("resume" in actions and (going or cure is not None))

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_engine.contract.run.events import Phase
 from burnish_engine.contract.run.fold import RunState
 
 StageStatus = Literal["done", "now", "waiting"]
 _STAGES: dict[Phase, str] = {
-    "loading": "Load the model",
-    "preparing": "Prepare the data",
-    "checking": "Check on a few rows that it will learn",
-    "dry_run": "Try the longest pass",
-    "evaluating": "Read the held-out rows",
-    "sampling": "Ask the fixed prompts",
-    "training": "Make the first step",
+    "loading": tr("Load the model"),
+    "preparing": tr("Prepare the data"),
+    "checking": tr("Check on a few rows that it will learn"),
+    "dry_run": tr("Try the longest pass"),
+    "evaluating": tr("Read the held-out rows"),
+    "sampling": tr("Ask the fixed prompts"),
+    "training": tr("Make the first step"),
 }
 _NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "sampling")
 

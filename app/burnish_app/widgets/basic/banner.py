@@ -9,6 +9,7 @@ from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.motion import is_reduced
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.buttons import Slot, quiet, row
@@ -47,7 +48,7 @@ class Banner(QFrame):
         remedy: str = "",
         actions: Sequence[BannerAction] = (),
         *,
-        close_text: str = "Dismiss",
+        close_text: str = tr("Dismiss"),
     ) -> None:
         super().__init__()
         self.kind: BannerKind = kind
@@ -176,7 +177,7 @@ class BusyLine(QWidget):
         line.setContentsMargins(0, 0, 0, 0)
         line.addLayout(column, 1)
         if can_cancel:
-            line.addWidget(quiet("Cancel", self.cancel.emit))
+            line.addWidget(quiet(tr("Cancel"), self.cancel.emit))
 
     @property
     def text(self) -> str:

@@ -159,7 +159,7 @@ _DARK_SHADOW = 5.0  # a shadow on dark has to be that much stronger to be seen
 
 def _shadow(colors: Colors) -> QPixmap:
     """Return the shadow of a small card, whose corners and edges fit any card."""
-    key = f"burnish shadow {colors.dark}"
+    key = f"shadow-{colors.dark}"
     drawn = QPixmap()
     if not QPixmapCache.find(key, drawn):
         drawn = QPixmap.fromImage(_shadow_image(_DARK_SHADOW if colors.dark else 1.0))

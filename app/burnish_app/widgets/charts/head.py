@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
@@ -52,10 +53,10 @@ class ChartHead(QWidget):
             entry.toggled.connect(lambda shown, key=key: self.toggled.emit(key, shown))
             entry.hide()
             words.addWidget(entry)
-        self.whole = quiet(self.tr("Show all"))
+        self.whole = quiet(tr("Show all"))
         self.whole.setFont(font(SMALL_PX, medium=True))
         self.whole.hide()
-        self.more = MoreButton(self.tr("Options of the {name} chart").format(name=spec.name))
+        self.more = MoreButton(tr("Options of the {name} chart").format(name=spec.name))
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(UNIT // 2)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent
 from PySide6.QtGui import QColor, QTextBlockFormat, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 
 _LINE_PERCENT = 125
@@ -23,7 +24,7 @@ class ExampleView(QPlainTextEdit):
         self._tokens = False
         self.setReadOnly(True)
         self.setFont(font(mono=True))
-        self.setAccessibleName("One training row; learned text has a tint")
+        self.setAccessibleName(tr("One training row; learned text has a tint"))
         self.setMinimumHeight(200)
 
     def show_pieces(self, pieces: Sequence[tuple[str, bool]], *, tokens: bool = False) -> None:
@@ -63,7 +64,10 @@ class ExampleView(QPlainTextEdit):
             cursor.insertText(text[:room], style)
             room -= len(text)
             if room <= 0:
-                cursor.insertText(f"\n... and {sum(len(t) for t, _ in self._pieces) - _MAX_CHARACTERS:,} more", context)
+                cursor.insertText(
+                    tr("\n... and {value:,} more").format(value=sum(len(t) for t, _ in self._pieces) - _MAX_CHARACTERS),
+                    context,
+                )
                 break
         cursor.endEditBlock()
         self.moveCursor(QTextCursor.MoveOperation.Start)

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, font
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
@@ -33,12 +34,12 @@ from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice, Expo
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection
 
 KINDS: tuple[tuple[ExportKind, str, str], ...] = (
-    ("gguf", "GGUF", "One file for llama.cpp and phone apps. Verified."),
-    ("ollama", "Ollama", "A GGUF with the Modelfile that Ollama needs. Verified."),
-    ("lmstudio", "LM Studio", "A GGUF in the folders that LM Studio looks into. Verified."),
-    ("safetensors", "Safetensors", "The whole model in 16 bits, for transformers and vLLM."),
-    ("adapter", "Adapter", "Only what was trained, a few MB, for PEFT. The base model is needed beside it."),
-    ("lora-gguf", "Adapter as GGUF", "The same for llama.cpp, beside a GGUF of the base model."),
+    ("gguf", "GGUF", tr("One file for llama.cpp and phone apps. Verified.")),
+    ("ollama", "Ollama", tr("A GGUF with the Modelfile that Ollama needs. Verified.")),
+    ("lmstudio", "LM Studio", tr("A GGUF in the folders that LM Studio looks into. Verified.")),
+    ("safetensors", "Safetensors", tr("The whole model in 16 bits, for transformers and vLLM.")),
+    ("adapter", tr("Adapter"), tr("Only what was trained, a few MB, for PEFT. The base model is needed beside it.")),
+    ("lora-gguf", tr("Adapter as GGUF"), tr("The same for llama.cpp, beside a GGUF of the base model.")),
 )
 _ADAPTER_KINDS: tuple[ExportKind, ...] = ("adapter", "lora-gguf")
 _MAX_MB = 1e6
@@ -80,49 +81,53 @@ class ExportChoices(Card):
     changed = Signal()
 
     def __init__(self) -> None:
-        super().__init__("Make files", "What it is for decides the kind.", icon_name="box")
+        super().__init__(tr("Make files"), tr("What it is for decides the kind."), icon_name="box")
         self.kinds = QButtonGroup(self)
         self._kind_rows: dict[ExportKind, tuple[QRadioButton, QLabel]] = {}
         self._kind_cards: dict[ExportKind, _KindCard] = {}
         self.body.addLayout(self._make_kinds())
         self.no_adapter_hint = caption(
-            "This run trained every weight, so there is no adapter: Safetensors is all of it."
+            tr("This run trained every weight, so there is no adapter: Safetensors is all of it.")
         )
         self.body.addWidget(self.no_adapter_hint)
         self.types = TypeChoices()
         self.types.changed.connect(self._changed)
-        self._hint = caption("Several files may be made at once; each is checked before it is called done.")
-        self._coarse = caption("Below four bits much is lost, most of all in small models.", "warning")
-        self.importance = QCheckBox("Importance matrix (round with care for your data)")
+        self._hint = caption(tr("Several files may be made at once; each is checked before it is called done."))
+        self._coarse = caption(tr("Below four bits much is lost, most of all in small models."), "warning")
+        self.importance = QCheckBox(tr("Importance matrix (round with care for your data)"))
         self.importance.setToolTip(
-            "An importance matrix is computed on your training rows, and what they use most is rounded least. It helps "
-            "every type but F16, BF16 and Q8_0, and takes one more pass over some rows."
+            tr(
+                "An importance matrix is computed on your training rows, and what they use most is rounded least. It "
+                "helps every type but F16, BF16 and Q8_0, and takes one more pass over some rows."
+            )
         )
         self.importance.toggled.connect(self._changed)
         self.limit = QDoubleSpinBox()
         self.limit.setRange(0.0, _MAX_MB)
         self.limit.setDecimals(0)
         self.limit.setSuffix(" MB")
-        self.limit.setSpecialValueText("as the target allows")
+        self.limit.setSpecialValueText(tr("as the target allows"))
         self.limit.setMinimumWidth(_LIMIT_PX)
         pad_spin(self.limit)
-        self.limit.setAccessibleName("Largest file wanted")
-        self.limit.setToolTip("Of several files, the best one below it is suggested.")
+        self.limit.setAccessibleName(tr("Largest file wanted"))
+        self.limit.setToolTip(tr("Of several files, the best one below it is suggested."))
         self.merge = QComboBox()
-        self.merge.setAccessibleName("What the adapter is added to")
+        self.merge.setAccessibleName(tr("What the adapter is added to"))
         self.merge.setToolTip(
-            "The run trained on 4-bit weights. The 16-bit base is nearer to the original model, the 4-bit weights are "
-            "nearer to the trained one. Both are measured and told."
+            tr(
+                "The run trained on 4-bit weights. The 16-bit base is nearer to the original model, the 4-bit weights "
+                "are nearer to the trained one. Both are measured and told."
+            )
         )
         for value, text in CHOICES["export.merge_onto"].items():
             self.merge.addItem(text, value)
-        self._merge_row = row(_word("Add the adapter to"), self.merge, None)
+        self._merge_row = row(_word(tr("Add the adapter to")), self.merge, None)
         self._forecast = caption("")
         self.name = QLineEdit()
-        self.name.setPlaceholderText("Name of the files; empty: as the run")
-        self.name.setAccessibleName("Name of the files")
+        self.name.setPlaceholderText(tr("Name of the files; empty: as the run"))
+        self.name.setAccessibleName(tr("Name of the files"))
         self._typed: list[QWidget] = [
-            self._hint, self.types, self.importance, row(_word("Largest file wanted"), self.limit, None),
+            self._hint, self.types, self.importance, row(_word(tr("Largest file wanted")), self.limit, None),
         ]  # fmt: skip
         self.body.addSpacing(UNIT)
         for widget in (*self._typed[:2], self._coarse, *self._typed[2:], self._merge_row, self.name, self._forecast):

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.widgets.basic.buttons import quiet
@@ -156,7 +157,7 @@ class FieldRow(QWidget):
             area = QPlainTextEdit()
             area.setFixedHeight(9 * UNIT)
             area.setTabChangesFocus(True)
-            area.setPlaceholderText("One a line" if kind == "lines" else "")
+            area.setPlaceholderText(tr("One a line") if kind == "lines" else "")
             area.textChanged.connect(self._on_edited)
             return area
         edit = QLineEdit()
@@ -164,7 +165,7 @@ class FieldRow(QWidget):
         if kind in ("whole", "number"):
             edit.setAlignment(Qt.AlignmentFlag.AlignRight)
         if kind == "list":
-            edit.setPlaceholderText("Separated by commas")
+            edit.setPlaceholderText(tr("Separated by commas"))
         edit.textEdited.connect(self._on_edited)
         return edit
 
@@ -178,8 +179,10 @@ class FieldRow(QWidget):
         if differs:
             suggested = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
             shown = self.field.choice_text(suggested)
-            self._reset.setText(f"Suggested: {shown}")
-            self._reset.setAccessibleName(f"{self.field.label}: back to the suggested {shown}")
+            self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
+            self._reset.setAccessibleName(
+                tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)
+            )
         reason = self._idle or " ".join(part for part in ("" if differs else self._reason, self._note) if part)
         text, tone = (self._problem, "error") if self._problem else (reason, "muted")
         self._beside.setText(text)

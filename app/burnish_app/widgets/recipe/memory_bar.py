@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.part_colors import part_color
 from burnish_app.look.theme import SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_engine.contract.units import memory_size
@@ -38,7 +39,7 @@ class MemoryBar(QWidget):
         self._free_bytes = 0
         self._segments: list[tuple[QRectF, MemorySegment]] = []
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Memory needed")
+        self.setAccessibleName(tr("Memory needed"))
 
     def show_parts(self, parts: Sequence[MemorySegment], free_bytes: int) -> None:
         """Replace the segments.
@@ -50,7 +51,9 @@ class MemoryBar(QWidget):
         self._parts = tuple(part for part in parts if part.bytes > 0)
         self._free_bytes = free_bytes
         needed = memory_size(sum(part.bytes for part in self._parts))
-        self.setAccessibleDescription(f"{needed} needed, {memory_size(free_bytes)} free")
+        self.setAccessibleDescription(
+            tr("{needed} needed, {free_bytes} free").format(needed=needed, free_bytes=memory_size(free_bytes))
+        )
         self._lay_out()
         self.updateGeometry()
         self.update()

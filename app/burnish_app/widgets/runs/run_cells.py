@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QP
 from PySide6.QtWidgets import QApplication, QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from burnish_app.look.fonts import scaled
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import PILL_PX, SMALL_PX, UNIT
 from burnish_app.wording.run_text import Tone
@@ -124,7 +125,7 @@ class RunCurve(QWidget):
         super().__init__()
         self._values: Sequence[float] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName("Loss over the steps")
+        self.setAccessibleName(tr("Loss over the steps"))
 
     def show_values(self, values: Sequence[float]) -> None:
         """Show a run's losses, from its first step to its last."""

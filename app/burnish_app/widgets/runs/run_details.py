@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from burnish_app.item_models.runs import loss_cell_text, moment_text, steps_text, took_text
+from burnish_app.look.language import tr
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
@@ -19,11 +20,11 @@ class RunDetails(Card):
     """Shows one run in short."""
 
     def __init__(self) -> None:
-        super().__init__("Run", icon_name="train")
+        super().__init__(tr("Run"), icon_name="train")
         self.pill = Pill()
         self.corner.addWidget(self.pill)
-        self.step, self.loss, self.held_out = Value("Step"), Value("Loss"), Value("Held-out loss")
-        self.took, self.started = Value("Took"), Value("Started")
+        self.step, self.loss, self.held_out = Value(tr("Step")), Value(tr("Loss")), Value(tr("Held-out loss"))
+        self.took, self.started = Value(tr("Took")), Value(tr("Started"))
         self.message = body("")
         self._model, self._folder = caption(""), ElidedLabel(tone="muted")
         self.curve = RunCurve()

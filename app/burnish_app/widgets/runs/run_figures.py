@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout
 
 from burnish_app.curves.smoothing import default_window
+from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import row, secondary
@@ -47,8 +48,8 @@ class RunFigures(Card):
         self.headline, self.detail = headline(""), body("", "muted")
         self._tick = IconLabel("success", 24, "success")
         self.acts = row(
-            secondary("Try it", lambda: self.next_page.emit("try_out"), "chat"),
-            secondary("Export", lambda: self.next_page.emit("export"), "export"),
+            secondary(tr("Try it"), lambda: self.next_page.emit("try_out"), "chat"),
+            secondary(tr("Export"), lambda: self.next_page.emit("export"), "export"),
         )
         self._top = QHBoxLayout()
         self._top.setSpacing(UNIT + 4)
@@ -58,22 +59,26 @@ class RunFigures(Card):
         self._top.addWidget(self.detail, 1)
         self._top.addWidget(self.acts, alignment=Qt.AlignmentFlag.AlignTop)
         self.bar = ProgressBar()
-        self.step = Value("Step")
+        self.step = Value(tr("Step"))
         self.loss = Value(
-            self.tr("Loss, mean"),
-            hint=self.tr(
+            tr("Loss, mean"),
+            hint=tr(
                 "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
                 "Lower is better."
             ),
         )
         self.held_out = Value(
-            "Held-out loss",
-            hint="The same on rows that are not trained on. It should fall too. An export measures it anew on the "
-            "first of these rows, in fp32, and says so where the two figures differ.",
+            tr("Held-out loss"),
+            hint=tr(
+                "The same on rows that are not trained on. It should fall too. An export measures it anew on the "
+                "first of these rows, in fp32, and says so where the two figures differ."
+            ),
         )
-        self.speed = Value("Speed", "tokens/s", "Real tokens a second, padding excluded, mean of the last steps.")
-        self.memory = Value("Memory", hint="Peak memory of the device so far, or of the process on the CPU.")
-        self.left = Value("Time left", hint="Predicted from the last steps.")
+        self.speed = Value(
+            tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")
+        )
+        self.memory = Value(tr("Memory"), hint=tr("Peak memory of the device so far, or of the process on the CPU."))
+        self.left = Value(tr("Time left"), hint=tr("Predicted from the last steps."))
         self.body.addLayout(self._top)
         self.body.addWidget(self.bar)
         self._values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
@@ -81,7 +86,7 @@ class RunFigures(Card):
         line.setContentsMargins(0, UNIT // 2, 0, 0)
         self.body.addLayout(line)
         self.plan = caption("")
-        self.plan.setToolTip("The prediction was made before training, from the recipe and the machine.")
+        self.plan.setToolTip(tr("The prediction was made before training, from the recipe and the machine."))
         self.body.addWidget(self.plan)
 
     def show_status(self, description: RunDescription) -> None:
@@ -102,7 +107,7 @@ class RunFigures(Card):
         total = state.total_steps or summary.state.total_steps
         preparing = summary.standing == "running" and not done and state.phase != "evaluating"
         self.bar.set_share(None if preparing else done / total if total else 0.0)
-        self.step.set(f"{done:,}", f"of {total:,}" if total else "")
+        self.step.set(f"{done:,}", tr("of {total:,}").format(total=total) if total else "")
         self._draw_loss(state, summary)
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_text(speed) if math.isfinite(speed) else "–")
@@ -123,7 +128,7 @@ class RunFigures(Card):
         losses = state.steps.loss.values()
         loss = newest_mean(losses, window) if losses else summary.state.loss
         bad = bool(losses) and not math.isfinite(losses[-1])
-        self.loss.set("not a number" if bad else _loss(loss), tone="error" if bad else "")
+        self.loss.set(tr("not a number") if bad else _loss(loss), tone="error" if bad else "")
         evaluations = state.evaluations.loss.values()
         held_out = state.result[1] if state.result else summary.state.evaluation_loss
         worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]

@@ -8,6 +8,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
@@ -24,7 +25,7 @@ class RunStages(Card):
     """Lists the stages before the first step, each with a sign and its time."""
 
     def __init__(self) -> None:
-        super().__init__("Before the first step", "Each run is loaded and checked first.", icon_name="clock")
+        super().__init__(tr("Before the first step"), tr("Each run is loaded and checked first."), icon_name="clock")
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(UNIT + 4)
         self._grid.setVerticalSpacing(UNIT)
@@ -58,7 +59,7 @@ class ChartsToCome(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName("Charts appear with the first step.")
+        self.setAccessibleName(tr("Charts appear with the first step."))
 
     def sizeHint(self) -> QSize:
         """Return the preferred size."""
@@ -83,7 +84,7 @@ class ChartsToCome(QWidget):
         painter.setOpacity(1.0)
         painter.setFont(font(medium=True))
         painter.setPen(QColor(colors.muted))
-        painter.drawText(large, Qt.AlignmentFlag.AlignCenter, "Charts appear with the first step")
+        painter.drawText(large, Qt.AlignmentFlag.AlignCenter, tr("Charts appear with the first step"))
 
     @staticmethod
     def _draw_lines(painter: QPainter, place: QRectF, grid: str, colors: tuple[str, ...]) -> None:

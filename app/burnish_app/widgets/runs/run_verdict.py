@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
@@ -110,5 +111,5 @@ class RunVerdict(QWidget):
 
     def _name_more(self) -> None:
         folded = self.checked.isHidden()
-        self._more.setText("▸  Checks" if folded else "▾  Checks")
-        self._more.setAccessibleName(f"Checks, {'folded' if folded else 'open'}")
+        self._more.setText(tr("▸  Checks") if folded else tr("▾  Checks"))
+        self._more.setAccessibleName(tr("Checks, folded") if folded else tr("Checks, open"))

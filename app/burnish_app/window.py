@@ -141,6 +141,7 @@ class Window(QMainWindow):
         line.addWidget(self.sidebar)
         line.addWidget(self._stack, 1)
         self.setCentralWidget(middle)
+        self._middle = middle
         self._drop_overlay = DropOverlay(self)
         self._preparing = QTimer(self, interval=_PREPARE_MS)
         self._preparing.setObjectName("prepare")
@@ -166,7 +167,7 @@ class Window(QMainWindow):
         from burnish_app.hardware_watch import HardwareWatch
 
         self.sidebar.add_hardware()
-        self.hardware = HardwareWatch(client, self.sidebar, self.centralWidget())
+        self.hardware = HardwareWatch(client, self.sidebar, self._middle)
         self.client, self.bench = client, bench
         self._is_filled = True
         self.sidebar.chosen.connect(self.visit)
@@ -283,7 +284,7 @@ class Window(QMainWindow):
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus to what is seen next, and scroll to it."""
-        widget = focus_after(self.centralWidget(), self.focusWidget(), forward=forward)
+        widget = focus_after(self._middle, self.focusWidget(), forward=forward)
         if widget is None:
             return super().focusNextPrevChild(forward)
         widget.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)

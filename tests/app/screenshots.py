@@ -78,6 +78,7 @@ def draw(scene_name, size, theme, file):
 def main():
     """Draw all scenes whose name holds the given text."""
     from burnish_app.garbage import GarbageCollector
+    from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
 
     parser = argparse.ArgumentParser()
@@ -90,6 +91,7 @@ def main():
     app = QApplication([])
     GarbageCollector(app).start()
     theme = Theme(app)
+    set_motion("reduced")
     load_scenes()
     for mode in ("light", "dark"):
         theme.set_mode(mode)

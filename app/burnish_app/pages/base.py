@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSi
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
+from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
 from burnish_app.state.preferences import Preferences
@@ -211,6 +212,7 @@ class Page(QWidget):
         banner.closed.connect(self._forget_banner)
         self._banner = banner
         self._notices.addWidget(banner)
+        unfold(banner, show=True)
         self._passing.stop()
         if passing:
             self._passing.start()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QApplication, QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
@@ -72,8 +72,6 @@ class PillDelegate(QStyledItemDelegate):
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         """Draw the cell's ground and the pill."""
         widget = option.widget
-        if widget is None:
-            return
         _draw_ground(painter, option)
         colors = colors_of(widget)
         soft, ink = (getattr(colors, name) for name in _SOFT[self._tone_of(index.row())])
@@ -107,8 +105,6 @@ class CurveDelegate(QStyledItemDelegate):
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         """Draw the cell's ground and the curve."""
         widget = option.widget
-        if widget is None:
-            return
         _draw_ground(painter, option)
         width, height = _SPARK_PX
         middle = option.rect.center().y()
@@ -149,5 +145,4 @@ class RunCurve(QWidget):
 
 def _draw_ground(painter: QPainter, option: QStyleOptionViewItem) -> None:
     """Draw what is behind a cell, such as the selection."""
-    style = option.widget.style() if option.widget is not None else QApplication.style()
-    style.drawPrimitive(QStyle.PrimitiveElement.PE_PanelItemViewItem, option, painter, option.widget)
+    option.widget.style().drawPrimitive(QStyle.PrimitiveElement.PE_PanelItemViewItem, option, painter, option.widget)

@@ -28,7 +28,7 @@ _STOPPABLE = ("queued", "running", "paused")
 _KEPT = ("running", "paused", tr("not responding"))
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _TOOK, _STARTED = range(9)
-_WIDTHS_PX = (120, 128, 136, 104, 124, 68, 80, 88, 96)
+_WIDTHS_PX = (120, 120, 136, 104, 124, 68, 80, 88, 96)
 _DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_STARTED,), (_CURVE,), (_HELD_OUT,))
 _MOST_ROWS = 8  # seen at once, so that the card below keeps its place
 

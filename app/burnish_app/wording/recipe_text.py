@@ -16,7 +16,7 @@ SECTION_TITLES = {
     "train": tr("Training"),
     OPTIMIZER: tr("Optimizer"),
     "memory": tr("Memory"),
-    "masking": tr("Experimental: masked updates (matrices skip steps)"),
+    "masking": tr("Experimental: masked updates"),
     "evaluation": tr("Evaluation and early stopping"),
     "guard": tr("Is it really training?"),
     "export": tr("Export"),

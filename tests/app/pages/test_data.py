@@ -87,6 +87,31 @@ def test_a_failure_stays_until_the_files_change(qtbot, answers, window, page, be
     assert page.shown_banner is None
 
 
+def test_more_dropped_files_are_added_aloud_and_can_take_the_place_of_the_others(
+    qtbot, answers, window, page, bench, file, tmp_path
+):
+    answers.result("inspect", dataset=facts.dataset())
+    other = str(tmp_path / "other.jsonl")
+    Path(other).write_text("{}\n")
+    window.take([file])
+    window.take([other])
+    assert bench.data_files == [file, other]
+    assert "other.jsonl" in page.shown_banner.what
+    press(page, "Use only other.jsonl")
+    assert bench.data_files == [other]
+
+
+def test_one_bad_file_of_several_can_be_left_out(qtbot, answers, window, page, bench, file, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{}\n")
+    answers.failure("inspect", "bad.jsonl holds no rows.", "Look at it.", 11)
+    bench.set_data_files([file, str(bad)])
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    answers.result("inspect", dataset=facts.dataset())
+    press(page, "Leave out bad.jsonl")
+    assert bench.data_files == [file]
+
+
 def test_rows_can_be_leafed_through(qtbot, answers, window, page, file):
     answers.result("inspect", dataset=facts.dataset(train_rows=2))
     preview = {"row": 2, "rows": 2, "tokens": 12, "pieces": [["Second", True]], "source": "support.jsonl:9"}

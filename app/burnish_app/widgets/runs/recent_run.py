@@ -8,14 +8,14 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from burnish_app.item_models.runs import moment_text, steps_text
-from burnish_app.look.tokens import UNIT
+from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.pill import Pill
-from burnish_app.widgets.basic.text import caption
+from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.protocol import RunSummary
 
-_NAME_PX, _PILL_PX = 220, 112
+_NAME_PX, _PILL_PX = 152, 96
 
 
 class RecentRun(QWidget):
@@ -34,10 +34,10 @@ class RecentRun(QWidget):
         super().__init__()
         name = quiet(run.state.name or run.state.run, lambda: self.opened.emit(run.folder))
         pill = Pill()
-        facts = caption("  ·  ".join(part for part in (run.model, steps_text(run)) if part))
+        words = "  ·  ".join(part for part in (run.model, steps_text(run)) if part)
+        facts = ElidedLabel(words, Qt.TextElideMode.ElideRight, SMALL_PX, tone="muted")
         when = caption(moment_text(run.state.created, time.time()))
-        for label in (facts, when):
-            label.setWordWrap(False)
+        when.setWordWrap(False)
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(2 * UNIT)

@@ -280,6 +280,7 @@ class DataPage(Page):
             for card in (self.facts, self.lengths, self.template, self.findings, self.rows):
                 card.hide()
             self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
+            self._empty_card.setVisible(not has_files or (self._failed and self.columns.isHidden()))
         if dataset is None or busy:
             self._show_status()
 

@@ -27,7 +27,7 @@ from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.serve.protocol import Failure, ModelRequest, Result
 from burnish_engine.contract.units import file_size
 
-_PATH_PX = 200  # of a path to be read
+_PATH_PX = 200  # width from which a path can be read
 _EMBEDDED = "embedded"
 _EMBEDDED_TEXT = tr("The one that comes with Burnish")
 

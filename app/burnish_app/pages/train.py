@@ -67,7 +67,7 @@ _CURES: dict[int, tuple[str, str]] = {
     ExitCode.ENVIRONMENT: (tr("Choose the model again"), "model"),
     ExitCode.DIVERGED: (tr("Change the recipe"), "recipe"),
 }
-"""What a failed run needs first, by the exit code of its process: with the same inputs it would fail again."""
+"""Button and page of what has to change first, by the exit code of a failed run: unchanged it would fail again."""
 _BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
 _ABOVE_PX = 296  # title, figures before the first step, foot and margins
 _BEGINNING = ("created", "running")

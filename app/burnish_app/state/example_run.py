@@ -15,7 +15,7 @@ def open_example() -> Path:
     """Put the example among the person's runs, unless it is there, and return its folder.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The folder cannot be written.
     """
     folder = user_data_dir() / "runs" / _NAME
     if not folder.is_dir():

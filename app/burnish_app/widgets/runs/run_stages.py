@@ -1,4 +1,4 @@
-"""What is seen before the first step: the stages with their times, and a pale sample of the charts to come."""
+"""The widgets before the first step: the stages with their times, and a pale sample of the charts to come."""
 
 from __future__ import annotations
 

@@ -160,6 +160,9 @@ def write_run(folder, run, lines):
     folder.mkdir(parents=True, exist_ok=True)
     paths.events.write_text("".join(event.model_dump_json() + "\n" for event in lines), encoding="utf-8")
     paths.state.write_text(run.state.model_dump_json(), encoding="utf-8")
+    if run.standing == "finished":
+        paths.adapter.mkdir(exist_ok=True)
+        (paths.adapter / "adapter_model.safetensors").write_bytes(b"")
     return run.model_copy(update={"folder": str(folder)})
 
 

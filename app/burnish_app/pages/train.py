@@ -17,6 +17,7 @@ from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
+from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.hardware.run_hardware import RunHardware
@@ -70,6 +71,8 @@ _CURES: dict[int, tuple[str, str]] = {
 """Button and page of what has to change first, by the exit code of a failed run: unchanged it would fail again."""
 _BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
 _ABOVE_PX = 296  # title, figures before the first step, foot and margins
+_ON_ONES_OWN = (tr("Train on my data"), "data")
+"""Button and page after the example, which has nothing trained to talk to or to export."""
 _BEGINNING = ("created", "running")
 _ASKED = tr("Asked. The run answers after the step it is at.")
 
@@ -276,7 +279,7 @@ class TrainPage(Page):
             self._offer((), "")
             return
         description = describe_run(summary, self._events)
-        self.figures.show_status(description)
+        self.figures.show_status(description, can_go_on=self._cure() is None)
         self.set_status(description.status)
         self.set_name(summary.state.name or summary.state.run)
         self.set_state(description.headline, description.tone)
@@ -317,11 +320,13 @@ class TrainPage(Page):
         self.fit_foot()
 
     def _cure(self) -> tuple[str, str] | None:
-        """Return what a failed run needs before it can go on, as (text, key of the page); None: it may just resume."""
+        """Return what has to come before anything else can be done with the run, as (text, key of the page)."""
         ended = self._events.ended
-        if self._summary is None or self._summary.standing != "failed" or ended is None:
+        if self._summary is None or ended is None:
             return None
-        return _CURES.get(ended.exit_code)
+        if self._summary.standing == "finished" and not read_run_folder(self._summary.folder).trained:
+            return _ON_ONES_OWN
+        return _CURES.get(ended.exit_code) if self._summary.standing == "failed" else None
 
     def _action_button(self, action: RunAction) -> QPushButton:
         button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action), _ACTION_ICONS[action])

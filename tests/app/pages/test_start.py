@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from app.scenes import RUNS, TRAIN_SCENES, write_run
+from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
 
 from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir
 from burnish_engine.contract.run.events import parse_event
@@ -31,6 +31,10 @@ def test_the_example_opens_at_once_as_a_run_of_ones_own(qtbot, window, page):
     assert len(train.events.evaluations) > 2
     assert train.events.samples.items()
     assert str(user_data_dir()) in window.bench.run
+    train.runs_changed([summary("finished", 80, folder=window.bench.run)])
+    assert not train.figures.acts.isVisible()  # nothing trained comes with it
+    train.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "data")
 
 
 def test_the_example_names_no_machine(assets):

@@ -89,16 +89,21 @@ class RunFigures(Card):
         self.plan.setToolTip(tr("The prediction was made before training, from the recipe and the machine."))
         self.body.addWidget(self.plan)
 
-    def show_status(self, description: RunDescription) -> None:
-        """Show the status of the run."""
+    def show_status(self, description: RunDescription, *, can_go_on: bool = True) -> None:
+        """Show the status of the run.
+
+        Args:
+            description: status of the run.
+            can_go_on: whether there is something trained, to talk to and to export.
+        """
         self.headline.setText(description.headline)
         set_tone(self.headline, _LOOKS[description.tone])
         self.detail.setText(description.detail)
         self.detail.setVisible(bool(description.detail))
         is_live, is_done = description.tone == "live", description.tone == "success"
         self.headline.setVisible(not is_live)
-        for widget in (self._tick, self.acts):
-            widget.setVisible(is_done)
+        self._tick.setVisible(is_done)
+        self.acts.setVisible(is_done and can_go_on)
         self.bar.set_color("success" if is_done else "accent" if is_live else "muted")
 
     def draw(self, state: RunState, summary: RunSummary) -> None:

@@ -27,6 +27,7 @@ from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
 from burnish_app.widgets.data.files_card import FilesCard
 from burnish_app.widgets.data.findings_card import FindingsCard
 from burnish_app.widgets.data.row_browser import RowBrowser
+from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
 from burnish_app.wording.numbers import percent, plural
@@ -59,6 +60,8 @@ class DataPage(Page):
         self.lengths.cut_chosen.connect(lambda tokens: self._change(max_length=tokens))
         self.findings.changed.connect(lambda field, value: self._change(**{field: value}))
         self.rows = RowBrowser(client, bench)
+        self.table = RowsCard()
+        self._table_of: list[str] = []
         self._empty_card = Card()
         self._empty_card.body.addWidget(
             EmptyState(
@@ -75,6 +78,7 @@ class DataPage(Page):
         pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
+        self.column.addWidget(self.table)
         self.column.addWidget(self.findings)
         self.column.addWidget(self.rows, 1)
         self.set_primary(tr("Next: the recipe"), lambda: self.go_to.emit("recipe"), "next")
@@ -272,13 +276,20 @@ class DataPage(Page):
         self._held_out.setVisible(has_files)
         if dataset is not None:
             self.set_subtitle(kept_rows_text(dataset))
-            self._left = [self._show_facts, self._show_how_it_is_read, self._show_findings, self._show_rows]
+            self._left = [
+                self._show_facts,
+                self._show_how_it_is_read,
+                self._show_table,
+                self._show_findings,
+                self._show_rows,
+            ]
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:
             self.set_subtitle("" if has_files else tr("The conversations or texts your model shall learn from."))
             self._left = []
-            for card in (self.facts, self.lengths, self.template, self.findings, self.rows):
+            for card in (self.facts, self.lengths, self.template, self.findings, self.rows, self.table):
                 card.hide()
+            self._table_of = []
             self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
             self._empty_card.setVisible(not has_files or (self._failed and self.columns.isHidden()))
         if dataset is None or busy:
@@ -305,6 +316,22 @@ class DataPage(Page):
         self.template.show_template(data.template, dataset.report.template if dataset.report else None)
         self.columns.show()
         self.template.show()
+
+    def _show_table(self, _dataset: DatasetFacts) -> None:
+        """Ask for the first rows of the files, unless they are shown."""
+        files = self.bench.data_files
+        if files != self._table_of:
+            self._table_of = files
+            self.client.send(
+                ColumnsRequest,
+                recipe=self.bench.recipe_toml,
+                owner=self,
+                on_result=lambda result: self._table_found(files, result),
+            )
+
+    def _table_found(self, files: list[str], result: Result) -> None:
+        if files == self._table_of and result.columns is not None:
+            self.table.show_rows(result.columns)
 
     def _show_findings(self, dataset: DatasetFacts) -> None:
         self.findings.show_facts(dataset, self.bench.recipe.data)

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from app import page_facts as facts
 from app.pages.test_hardware import words
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QApplication, QPushButton
 
@@ -99,6 +100,18 @@ def test_more_dropped_files_are_added_aloud_and_can_take_the_place_of_the_others
     assert "other.jsonl" in page.shown_banner.what
     press(page, "Use only other.jsonl")
     assert bench.data_files == [other]
+
+
+def test_the_first_rows_are_a_table(qtbot, answers, window, page, file):
+    answers.result("columns", columns=facts.file_columns())
+    answers.result("inspect", dataset=facts.dataset())
+    window.take([file])
+    qtbot.waitUntil(page.table.isVisible)
+    assert page.table.rows.rowCount() == 20
+    assert "customs paper" in page.table.rows.index(0, 0).data()
+    assert page.table.rows.headerData(1, Qt.Orientation.Horizontal) == "system_prompt"
+    page.files.removed.emit(file)
+    assert not page.table.isVisible()
 
 
 def test_one_bad_file_of_several_can_be_left_out(qtbot, answers, window, page, bench, file, tmp_path):

@@ -26,7 +26,7 @@ class FactsCard(Card):
     """Shows rows, tokens, the supervised share, how full micro-batches are, and what was cut."""
 
     def __init__(self) -> None:
-        super().__init__(tr("What was found"))
+        super().__init__(tr("What was found"), icon_name="data")
         self.rows = Value(tr("Rows used"))
         self.tokens = Value(tr("Tokens"), "", tr("Pieces of words, as the model reads them."))
         self.learned = Value(
@@ -81,7 +81,7 @@ class LengthsCard(Card):
     cut_chosen = Signal(int)
 
     def __init__(self) -> None:
-        super().__init__(tr("How long the rows are"), tr("Tokens in a row; the rows count upward."))
+        super().__init__(tr("How long the rows are"), tr("Tokens in a row; the rows count upward."), icon_name="train")
         self.setMinimumWidth(_LENGTHS_PX)
         self._shown: tuple[DatasetFacts, int] | None = None
         self.histogram = LengthHistogram()

@@ -43,7 +43,11 @@ class FindingsCard(Card):
     changed = Signal(str, object)
 
     def __init__(self) -> None:
-        super().__init__(tr("Findings"), tr("What is done to rows is kept in the recipe; your files stay as they are."))
+        super().__init__(
+            tr("Findings"),
+            tr("What is done to rows is kept in the recipe; your files stay as they are."),
+            icon_name="warning",
+        )
         self._lines = QVBoxLayout()
         self._lines.setSpacing(UNIT + 4)
         self._fold = quiet("", self._toggle)

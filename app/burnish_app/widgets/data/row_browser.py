@@ -20,7 +20,7 @@ class RowBrowser(Card):
     """Shows one training row at a time. The first comes with the inspection; the others are requested."""
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
-        super().__init__(tr("As the model reads it"))
+        super().__init__(tr("As the model reads it"), icon_name="chat")
         self._client = client
         self._bench = bench
         self._facts: DatasetFacts | None = None

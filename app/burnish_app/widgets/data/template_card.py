@@ -30,7 +30,9 @@ class TemplateCard(Card):
 
     def __init__(self) -> None:
         super().__init__(
-            tr("How it is written for the model"), tr("The chat template; found by rendering small conversations.")
+            tr("How it is written for the model"),
+            tr("The chat template; found by rendering small conversations."),
+            icon_name="text",
         )
         self.box = QComboBox()
         self.box.setAccessibleName(tr("Chat template"))

@@ -113,7 +113,7 @@ class LinkGraph(QWidget):
         if chosen is not None:
             self._draw_edge(painter, colors, chosen, strong=True)
         if self.hasFocus() and self._by_keyboard:
-            painter.setPen(QPen(QColor(colors.accent_ink), 2))
+            painter.setPen(QPen(QColor(colors.focus), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), RADIUS_PX, RADIUS_PX)
         if self._to_host:

@@ -115,7 +115,7 @@ class HardwareStrip(QAbstractButton):
             painter.setBrush(QColor(colors.surface if self.isChecked() else colors.window))
             painter.drawRoundedRect(self.rect(), _RADIUS_PX, _RADIUS_PX)
         if self.hasFocus():
-            painter.setPen(QPen(QColor(colors.accent_ink), 2))
+            painter.setPen(QPen(QColor(colors.focus), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), _RADIUS_PX, _RADIUS_PX)
 

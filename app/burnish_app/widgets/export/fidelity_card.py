@@ -59,7 +59,7 @@ class FidelityCard(Card):
         verdict = headline(
             tr("Safe to ship.") if report.passed else tr("Some are safe to ship.") if some else tr("Not safe to ship.")
         )
-        set_tone(verdict, "" if report.passed or some else "error")
+        set_tone(verdict, tone)
         self._content.addWidget(verdict)
         self._content.addWidget(body(report_text(report), tone))
         if why:

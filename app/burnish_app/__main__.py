@@ -21,12 +21,10 @@ def main() -> int:
     Returns:
         The exit code of the process.
     """
-    from burnish_app.engine.engine_client import EngineClient
     from burnish_app.garbage import GarbageCollector
     from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
     from burnish_app.state.preferences import Preferences
-    from burnish_app.state.workbench import Workbench
     from burnish_app.window import Window
 
     app = QApplication([DESKTOP_NAME, *sys.argv[1:]])  # X11's window class is the first argument
@@ -37,7 +35,7 @@ def main() -> int:
     preferences = Preferences()
     theme = Theme(app, preferences.theme, preferences.text_percent)
     set_motion(preferences.motion)
-    window = Window(EngineClient(), Workbench(), preferences, theme)
+    window = Window(None, None, preferences, theme)
     window.grown.connect(collector.freeze_and_start)
     window.show()
     QTimer.singleShot(0, window, lambda: _shown(window.begin))

@@ -60,12 +60,10 @@ def _stops(widget: QWidget) -> Iterator[QWidget]:
         yield widget
         if isinstance(widget, (*_WHOLE, QAbstractScrollArea)):
             return
-    if isinstance(widget, QScrollArea):
-        if widget.widget() is not None:
-            yield from _stops(widget.widget())
-    elif isinstance(widget, QStackedWidget):
-        if widget.currentWidget() is not None:
-            yield from _stops(widget.currentWidget())
+    if isinstance(widget, QScrollArea | QStackedWidget):
+        inner = widget.widget() if isinstance(widget, QScrollArea) else widget.currentWidget()
+        if inner is not None:
+            yield from _stops(inner)
     elif not isinstance(widget, (*_WHOLE, QAbstractScrollArea)):
         layout = widget.layout()
         if layout is not None:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.hardware_monitor import HardwareMonitor
+from burnish_app.look.language import tr
 from burnish_app.sidebar import Sidebar
 from burnish_app.state.hardware_alarms import Alarm, find_alarms
 from burnish_app.wording.hardware_text import alarm_text
@@ -107,7 +108,7 @@ class HardwareWatch(QObject):
             return
         first = self._alarms[0]
         _, asked = self._asked.get(first.key, (0.0, ""))
-        remedy = self.tr("Use less memory") if self._can_help(first) and not asked else ""
+        remedy = tr("Use less memory") if self._can_help(first) and not asked else ""
         self._sidebar.set_alarm(asked or alarm_text(first)[0], remedy)
 
     def _run_on(self, gpu: int) -> RunSummary | None:
@@ -123,7 +124,7 @@ class HardwareWatch(QObject):
         run = self._run_on(alarm.gpu)
         if run is None or alarm.key in self._asked:
             return
-        self._answered(alarm, self.tr("Asked. The run answers after the step it is at."))
+        self._answered(alarm, tr("Asked. The run answers after the step it is at."))
         self._client.send(
             CommandRequest,
             run=run.folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QPainter, QPaintEvent, QPen
@@ -10,16 +11,19 @@ from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushB
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.icons import pixmap
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import caption, heading
-from burnish_app.widgets.hardware.strip import HardwareStrip
 from burnish_app.wording.activity import Activity
 from burnish_app.wording.numbers import percent
 from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
+
+if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
+    from burnish_app.widgets.hardware.strip import HardwareStrip
 
 _WIDTH_PX = 208
 _ROW_PX = 38
@@ -191,6 +195,7 @@ class Sidebar(QWidget):
     """Shows all steps in their order, and what goes on.
 
     Args:
+        first: (key, name) of the entry above the steps.
         steps: (key, name) of each step.
         foot: (key, name) of the entry at the foot.
 
@@ -203,14 +208,15 @@ class Sidebar(QWidget):
 
     chosen = Signal(str)
     activity_chosen = Signal(str, str)
+    hardware: HardwareStrip
     remedy = Signal()
 
-    def __init__(self, steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
+    def __init__(self, first: tuple[str, str], steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
         super().__init__()
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedWidth(_WIDTH_PX)
-        self.setAccessibleName("Steps")
+        self.setAccessibleName(tr("Steps"))
         self._group = QButtonGroup(self)
         self._buttons: dict[str, StepButton] = {}
         self._run_note, self._engine_note = caption(""), caption("", "warning")
@@ -219,14 +225,15 @@ class Sidebar(QWidget):
         column.setSpacing(2)
         column.addWidget(self._mark())
         column.addSpacing(2 * UNIT)
-        for number, (key, name) in enumerate(steps, 1):
+        for number, (key, name) in enumerate([first, *steps]):
             column.addWidget(self._add(key, name, f"Ctrl+{number}"))
+        self._buttons[first[0]].hide_status()
         column.addStretch()
         self._activities = [self._make_activity() for _ in range(_MOST_ACTIVITIES)]
         for activity in self._activities:
             column.addWidget(activity)
             activity.hide()
-        self.hardware = HardwareStrip()
+        self._hardware_place = QVBoxLayout()
         self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self._run_note, self._engine_note):
             note.setContentsMargins(UNIT, 0, UNIT, UNIT)
@@ -236,11 +243,18 @@ class Sidebar(QWidget):
         for widget in (self._alarm, self._remedy):
             widget.hide()
             column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self._alarm else _LEFT)
-        column.addWidget(self.hardware)
+        column.addLayout(self._hardware_place)
         column.addSpacing(UNIT // 2)
         last = self._add(*foot)
         last.hide_status()
         column.addWidget(last)
+
+    def add_hardware(self) -> None:
+        """Add the strip of the hardware, for which the window does not wait before it is shown."""
+        from burnish_app.widgets.hardware.strip import HardwareStrip
+
+        self.hardware = HardwareStrip()
+        self._hardware_place.addWidget(self.hardware)
 
     def button(self, key: str) -> StepButton:
         """Return the button of a page."""

@@ -170,6 +170,8 @@ def data_busy(window):
 def data_done(window):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
     page = window.page("data")
+    page._table_of = window.bench.data_files
+    page._table_found(page._table_of, result(columns=facts.file_columns(file="support.jsonl")))
     page._inspection._on_result(
         page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset())
     )

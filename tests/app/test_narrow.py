@@ -116,8 +116,9 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(qtbot, show):
     show(form)
     assert form.minimumSizeHint().width() <= CARD_PX
     row = form.row("train.epochs")
+    form.resize(320, 800)
     qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() == 0)  # its label stands above it
-    assert row._beside.geometry().right() < CARD_PX
+    assert row._beside.geometry().right() < 320
     form.resize(1000, 800)
     qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() > 0)
 
@@ -190,7 +191,14 @@ def fill_settings(qtbot, answers, window):
     window.go_to("settings")
 
 
+def fill_start(qtbot, answers, window):
+    answers.result("runs", runs=RUNS)
+    window.go_to("start")
+    qtbot.waitUntil(window.page("start").recent.isVisible)
+
+
 FILL = {
+    "start": fill_start,
     "hardware": fill_hardware,
     "model": fill_model,
     "data": fill_data,

@@ -58,7 +58,7 @@ def studio(qtbot, qapp, theme, collector, burnish_home):
 
 def test_from_drop_to_export(studio, tiny):
     window = studio.open()
-    assert window.shown_key == "hardware"
+    assert window.shown_key == "start"
     look_at_the_hardware(studio, window)
     pick_the_model(studio, window, tiny / "model")
     drop_the_data(studio, window, tiny / "data.jsonl")
@@ -74,7 +74,7 @@ def test_from_drop_to_export(studio, tiny):
 
 
 def look_at_the_hardware(studio, window):
-    page = window.page("hardware")
+    page = studio.visit(window, "hardware")
     studio.wait(lambda: page.status == "done")
     assert page.shown_banner is None
 
@@ -279,7 +279,7 @@ def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
 
 def test_a_killed_server_is_started_again_and_answers(studio):
     window = studio.open()
-    page = window.page("hardware")
+    page = studio.visit(window, "hardware")
     studio.wait(lambda: page.status == "done")
     before = window.client.pid
     lost = []

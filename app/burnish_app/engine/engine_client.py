@@ -19,6 +19,7 @@ import shiboken6
 from pydantic import ValidationError
 from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
+from burnish_app.look.language import tr
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.hardware import HardwareLine
@@ -43,7 +44,7 @@ _RESTART_AFTER_MS = (200, 1000, 3000)  # the last one from then on
 _STEADY_S = 10.0  # a server that lived this long is not counted as failing to start
 _DOWN_AFTER = 3
 _END_WAIT_MS = 1500
-_LOST = "The engine stopped unexpectedly"
+_LOST = tr("The engine stopped unexpectedly")
 
 
 @dataclass(frozen=True)
@@ -286,8 +287,8 @@ class EngineClient(QObject):
     def _lost(self, name: str) -> Failure:
         return Failure(
             id=name,
-            what=f"{_LOST} and is being started again.",
-            remedy=f"Try again. What it last said is in {self._log_file()}.",
+            what=tr("{lost} and is being started again.").format(lost=_LOST),
+            remedy=tr("Try again. What it last said is in {log_file}.").format(log_file=self._log_file()),
             exit_code=ExitCode.BUG,
         )
 

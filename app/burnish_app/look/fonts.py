@@ -107,6 +107,8 @@ def font(size_px: int = BODY_PX, *, bold: bool = False, medium: bool = False, mo
     if mono:
         made.setFamilies([_MONO, "Cascadia Mono", "Consolas", "DejaVu Sans Mono", "monospace"])
         made.setStyleHint(QFont.StyleHint.Monospace)
+        for ligatures in ("calt", "liga"):  # tokens such as <|im_end|> are shown letter by letter
+            made.setFeature(QFont.Tag(ligatures), 0)
     else:
         made.setFamilies([_TEXT, "Segoe UI", "Noto Sans", made.family()])
         made.setFeature(QFont.Tag("tnum"), 1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-from PySide6.QtCore import QAbstractAnimation, QEasingCurve, QVariantAnimation
+from PySide6.QtCore import QAbstractAnimation, QEasingCurve, Qt, QVariantAnimation
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.tokens import MOTION_MS
 
 MotionMode = Literal["system", "full", "reduced"]
+_ANY_PX = 16_777_215  # QWIDGETSIZE_MAX of Qt: no maximum
 _SPI_GETCLIENTAREAANIMATION = 0x1042
 
 
@@ -42,6 +43,9 @@ def unfold(widget: QWidget, *, show: bool) -> None:
         widget: widget to show or hide.
         show: whether it is to be seen afterwards.
     """
+    for running in widget.findChildren(QVariantAnimation, options=Qt.FindChildOption.FindDirectChildrenOnly):
+        running.stop()
+        widget.setMaximumHeight(_ANY_PX)
     parent = widget.parentWidget()
     if _Motion.reduced or parent is None or not parent.isVisible():
         widget.setVisible(show)
@@ -55,7 +59,7 @@ def unfold(widget: QWidget, *, show: bool) -> None:
     move.setEasingCurve(QEasingCurve.Type.OutCubic)
 
     def done() -> None:
-        widget.setMaximumHeight(16777215)  # QWIDGETSIZE_MAX
+        widget.setMaximumHeight(_ANY_PX)
         widget.setVisible(show)
 
     widget.setMaximumHeight(int(move.startValue()))

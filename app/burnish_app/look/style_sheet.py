@@ -99,11 +99,10 @@ QPushButton[look="segment"]:checked {{ background: {c.surface}; color: {c.text};
   padding: 4px 14px; }}
 QPushButton[look="segment"]:focus {{ border: {RING_PX}px solid {c.focus}; padding: 3px 13px; }}
 QPushButton[look="segment"]:disabled {{ color: {c.faint}; }}
-QPushButton[look="choice"] {{ background: {c.surface}; border: 1px solid {c.edge}; padding: 0; text-align: left; }}
-QPushButton[look="choice"]:hover {{ background: {c.raised}; }}
-QPushButton[look="choice"]:checked {{ border: {RING_PX}px solid {c.accent}; }}
-QPushButton[look="choice"]:focus {{ border: {RING_PX}px solid {c.focus}; }}
-QPushButton[look="choice"]:disabled {{ border: 1px solid {c.line}; }}
+QFrame[look="choice"], QFrame[look="choice-on"] {{ background: {c.surface}; border-radius: {CONTROL_RADIUS_PX}px; }}
+QFrame[look="choice"] {{ border: {RING_PX}px solid {c.line}; }}
+QFrame[look="choice"]:hover {{ background: {c.raised}; }}
+QFrame[look="choice-on"] {{ border: {RING_PX}px solid {c.accent}; }}
 QCheckBox, QRadioButton {{ spacing: 8px; border: {RING_PX}px solid transparent; border-radius: {SMALL_RADIUS_PX}px; }}
 QCheckBox:focus, QRadioButton:focus {{ border-color: {c.focus}; }}
 QCheckBox:disabled, QRadioButton:disabled {{ color: {c.faint}; }}
@@ -159,8 +158,8 @@ QHeaderView::section {{ background: {c.surface}; color: {c.muted}; border: none;
   padding: 8px; }}
 QScrollBar:vertical {{ background: transparent; width: {SCROLL_BAR_PX}px; margin: 0; }}
 QScrollBar:horizontal {{ background: transparent; height: {SCROLL_BAR_PX}px; margin: 0; }}
-QScrollBar::handle {{ background: {c.edge}; border-radius: 3px; margin: 0 2px; min-height: 32px; min-width: 32px; }}
-QScrollBar::handle:horizontal {{ margin: 2px 0; }}
+QScrollBar::handle {{ background: {c.edge}; border-radius: 2px; margin: 0 3px; min-height: 32px; min-width: 32px; }}
+QScrollBar::handle:horizontal {{ margin: 3px 0; }}
 QScrollBar::handle:hover {{ background: {c.muted}; }}
 QScrollBar::handle:disabled {{ background: transparent; }}
 QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}

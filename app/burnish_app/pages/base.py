@@ -10,6 +10,8 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
+from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
 from burnish_app.state.preferences import Preferences
@@ -27,7 +29,7 @@ COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""
 _PASSING_MS = 12_000
 _ALL = 1000  # stretch of the column against that of the margins beside it
-_ASIDE_PX, _ASIDE_FROM_PX = 360, 960  # width of what stands beside the column, and the page's from which it does
+_ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
 
 
 class Page(QWidget):
@@ -84,15 +86,19 @@ class Page(QWidget):
         self.column, self.aside = QVBoxLayout(), QVBoxLayout()
         for layout in (self.column, self.aside):
             layout.setSpacing(GAP_PX)
-        self._aside = QWidget()
-        self._aside.setLayout(self.aside)
-        self._aside_on_top, self._aside_beside = QVBoxLayout(), QVBoxLayout()
-        self.aside.setContentsMargins(0, 0, 0, 0)
+        self._aside = CardGround()
+        ground = QVBoxLayout(self._aside)
+        self._aside_ground = ground
+        ground.addLayout(self.aside)
+        ground.addStretch(1)
+        self._aside_on_top = QVBoxLayout()
+        self._aside_scroll = self._make_aside_scroll()
+        self._aside_is_beside: bool | None = None
         self._scroll = self._make_scroll()
         middle = QHBoxLayout()
         middle.setSpacing(0)
         middle.addWidget(self._scroll, 1)
-        middle.addLayout(self._aside_beside)
+        middle.addWidget(self._aside_scroll)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -187,7 +193,7 @@ class Page(QWidget):
         remedy: str = "",
         actions: Sequence[BannerAction] = (),
         *,
-        close_text: str = "Dismiss",
+        close_text: str = tr("Dismiss"),
         passing: bool = False,
     ) -> Banner:
         """Show a banner in place of the one shown before.
@@ -206,6 +212,7 @@ class Page(QWidget):
         banner.closed.connect(self._forget_banner)
         self._banner = banner
         self._notices.addWidget(banner)
+        unfold(banner, show=True)
         self._passing.stop()
         if passing:
             self._passing.start()
@@ -258,15 +265,29 @@ class Page(QWidget):
 
     def _place_aside(self) -> None:
         beside = self.has_aside and self.width() >= _ASIDE_FROM_PX
-        layout, other = (self._aside_beside, self._aside_on_top) if beside else (self._aside_on_top, self._aside_beside)
-        if not self.has_aside or layout.indexOf(self._aside) >= 0:
+        if not self.has_aside or self._aside_is_beside == beside:
             return
-        other.removeWidget(self._aside)
-        layout.addWidget(self._aside)
-        self._aside.setMinimumWidth(_ASIDE_PX if beside else 0)
-        self._aside.setMaximumWidth(_ASIDE_PX if beside else COLUMN_PX)
-        layout.setContentsMargins(0, MARGIN_PX if beside else 0, MARGIN_PX if beside else 0, 0)
+        self._aside_is_beside = beside
+        if beside:
+            self._aside_on_top.removeWidget(self._aside)
+            self._aside_scroll.setWidget(self._aside)
+        else:
+            self._aside_scroll.takeWidget()
+            self._aside_on_top.addWidget(self._aside)
+        margin = MARGIN_PX if beside else 0
+        self._aside_ground.setContentsMargins(UNIT if beside else 0, margin, margin, margin)
+        self._aside_scroll.setVisible(beside)
         self._aside.show()
+
+    def _make_aside_scroll(self) -> QScrollArea:
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFixedWidth(_ASIDE_PX)
+        scroll.hide()
+        return scroll
 
     def _make_head(self) -> QVBoxLayout:
         name = QHBoxLayout()

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from burnish_app.look.language import tr
 from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES
 from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
@@ -173,7 +174,7 @@ def _field(key: str, info: FieldInfo) -> RecipeField:
         kind=_KINDS.get(key, kind),
         choices=choices,
         unit=field_unit(info),
-        help=f"{info.description}\n\nIn the recipe: {key}",
+        help=tr("{description}\n\nIn the recipe: {key}").format(description=info.description, key=key),
         item=item,
     )
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import percent
-from burnish_engine.contract.run.state import ObservedStatus
-from burnish_engine.contract.serve.protocol import RunSummary
 
-_ACTIVE: dict[ObservedStatus, str] = {"running": "Training", "paused": "Paused", "queued": "Waiting"}
+if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_engine.contract.run.state import ObservedStatus
+    from burnish_engine.contract.serve.protocol import RunSummary
+
+_ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
 
 
 @dataclass(frozen=True)
@@ -46,5 +50,5 @@ def activities_of(runs: Sequence[RunSummary]) -> list[Activity]:
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
             found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0)))
         if run.export is not None and run.export.status == "running":
-            found.append(Activity("export", run.folder, name, "Exporting", min(max(run.export.share, 0.0), 1.0)))
+            found.append(Activity("export", run.folder, name, tr("Exporting"), min(max(run.export.share, 0.0), 1.0)))
     return found

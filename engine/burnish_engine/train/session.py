@@ -156,6 +156,7 @@ class Session:
             stopping=self.stopping,
         )
         with inbox.signals():
+            self.recorder.phase("checking")
             self.guard.begin(self.engine.apply, self.tally.step)
             self._dry_run_if_long()
             self._start_engine()
@@ -254,6 +255,8 @@ class Session:
 
     def _samples(self) -> None:
         self._collect_results(wait=True)
+        if self.setup.recipe.evaluation.prompts:
+            self.recorder.phase("sampling")
         self.validator.samples(self.engine, self.tally.step)
 
     def _checkpoint(self) -> None:

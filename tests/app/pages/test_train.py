@@ -4,7 +4,7 @@ import time
 
 import pytest
 from app.handler_budget import assert_within_budget
-from app.scenes import FAILED, TRAIN_SCENES, a_step, events, summary, write_run
+from app.scenes import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
 from PySide6.QtCore import Qt
 
 from burnish_app.state.preferences import Preferences
@@ -12,7 +12,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import BestKept, CommandDone, RunStarted, Warned
+from burnish_engine.contract.run.events import BestKept, CommandDone, RunEnded, RunStarted, Warned
 from burnish_engine.contract.run.state import RunStateFile
 
 
@@ -131,6 +131,25 @@ def test_a_refused_command_is_said_in_place(qtbot, page, follow, answers):
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page.shown_banner.what == "The run has ended."
     assert page._buttons["pause"].isEnabled()
+
+
+def test_a_run_that_would_fail_again_leads_to_what_has_to_change(qtbot, window, page, follow):
+    failed = RunEnded(outcome="failed", exit_code=12, step=0, message="model.safetensors is damaged.")
+    run = summary("failed", 0, message=failed.message)
+    follow(run, numbered([*events(0), failed]))
+    qtbot.waitUntil(page.primary.isVisible)
+    assert page.primary.text() != "Resume"
+    page.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "model")
+
+
+def test_before_the_first_step_the_stages_are_seen(qtbot, page, follow):
+    follow(*TRAIN_SCENES["preparing"])
+    qtbot.waitUntil(page.stages.isVisible)
+    assert not page.charts.isVisible()
+    follow(*TRAIN_SCENES["training"])
+    qtbot.waitUntil(page.charts.isVisible)
+    assert not page.stages.isVisible()
 
 
 def test_a_command_the_run_itself_refuses_is_said(qtbot, page, follow):

@@ -69,7 +69,7 @@ class Card(QFrame):
         if icon_name:
             head.addWidget(IconChip(icon_name), alignment=Qt.AlignmentFlag.AlignTop)
             if not hint:
-                words.setContentsMargins(0, UNIT, 0, 0)  # in line with the middle of the icon
+                self._heading_label.setMinimumHeight(CHIP_PX)  # beside the middle of the icon
         head.addLayout(words, 1)
         return head
 
@@ -159,7 +159,7 @@ _DARK_SHADOW = 5.0  # a shadow on dark has to be that much stronger to be seen
 
 def _shadow(colors: Colors) -> QPixmap:
     """Return the shadow of a small card, whose corners and edges fit any card."""
-    key = f"burnish shadow {colors.dark}"
+    key = f"shadow-{colors.dark}"
     drawn = QPixmap()
     if not QPixmapCache.find(key, drawn):
         drawn = QPixmap.fromImage(_shadow_image(_DARK_SHADOW if colors.dark else 1.0))
@@ -186,14 +186,22 @@ def _shadow_image(strength: float) -> QImage:
     return made
 
 
+def _thirds(start: int, length: int, edge: int) -> list[tuple[int, int, int, int]]:
+    """Cut a side into corner, middle and corner, each as (start, length, start in the shadow, length there)."""
+    corner = _CORNER_PX
+    return [
+        (start, corner, 0, corner),
+        (start + corner, length - 2 * corner, corner, 1),
+        (start + length - corner, corner, edge - corner, corner),
+    ]
+
+
 def _draw_frame(painter: QPainter, shadow: QPixmap, place: QRect) -> None:
     """Draw corners and edges of a shadow around a rectangle; what is below the card is left out."""
-    corner, edge = _CORNER_PX, shadow.width()
+    edge = shadow.width()
     outer = place.adjusted(-_REACH_PX, -_REACH_PX, _REACH_PX, _REACH_PX)
-    columns = ((outer.left(), corner, 0, corner), (outer.left() + corner, outer.width() - 2 * corner, corner, 1))
-    columns += ((outer.right() + 1 - corner, corner, edge - corner, corner),)
-    rows = ((outer.top(), corner, 0, corner), (outer.top() + corner, outer.height() - 2 * corner, corner, 1))
-    rows += ((outer.bottom() + 1 - corner, corner, edge - corner, corner),)
+    columns = _thirds(outer.left(), outer.width(), edge)
+    rows = _thirds(outer.top(), outer.height(), edge)
     for down, (top, height, from_top, tall) in enumerate(rows):
         for across, (left, width, from_left, wide) in enumerate(columns):
             if (down, across) != (1, 1) and width > 0 and height > 0:

@@ -29,6 +29,7 @@ from burnish_app.curves.marks import Mark
 from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.tables import CurveTable
 from burnish_app.curves.ticks import time_text
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of
 from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNIT
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
@@ -73,12 +74,12 @@ class Chart(QWidget):
     def __init__(self, spec: ChartSpec, link: ChartLink) -> None:
         super().__init__()
         self.spec, self.name, self.link = spec, spec.name, link
-        self.content = ChartContent(spec, link, self.tr("mean"))
+        self.content = ChartContent(spec, link, tr("mean"))
         self._values_range: tuple[float, float] | None = None
         self._drawing: ChartDrawing | None = None
         self._card: HoverCard | None = None
         self._armed = self._stale = self._ringed = False
-        self.setAccessibleName(self.tr("{name} chart").format(name=spec.name))
+        self.setAccessibleName(tr("{name} chart").format(name=spec.name))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.head = ChartHead(spec, self.content.lines)
         self.head.toggled.connect(self._toggle)
@@ -368,7 +369,7 @@ class Chart(QWidget):
         self._draw_all(self._drawing, self.devicePixelRatioF())
 
     def _draw_all(self, drawing: ChartDrawing, pixel_ratio: float) -> None:
-        names: dict[XKind, str] = {"step": self.tr("step"), "tokens": self.tr("tokens"), "time": self.tr("time")}
+        names: dict[XKind, str] = {"step": tr("step"), "tokens": tr("tokens"), "time": tr("time")}
         drawing.plot.set_colors(colors_of(self), pixel_ratio)
         drawing.draw(self._values_range, names, pixel_ratio)
         self._draw_cursor()
@@ -395,7 +396,7 @@ class Chart(QWidget):
         if self.link.kind == "time":
             title += f"  ·  {time_text(x)}"
         elif self.link.kind == "tokens":
-            title += f"  ·  {x:,.0f} {self.tr('tokens')}"
+            title += f"  ·  {x:,.0f} {tr('tokens')}"
         card.show_at(drawing.plot.scene_px(x), title, rows, at_bottom=drawing.is_high(dots))
 
     def _toggle(self, key: str, shown: bool) -> None:
@@ -423,7 +424,7 @@ class Chart(QWidget):
 
     def _full_label(self, key: str) -> str:
         if self.spec.smooth and key == self.spec.mean_key:
-            return self.tr("mean of {steps} steps").format(steps=f"{self.content.window:,}")
+            return tr("mean of {steps} steps").format(steps=f"{self.content.window:,}")
         return self.content.label(key)
 
     def _legend_text(self, value: float) -> str:
@@ -431,18 +432,18 @@ class Chart(QWidget):
         return self.spec.value_text(value).removesuffix(self.spec.unit or " ").strip()
 
     def _step_text(self, step: float) -> str:
-        return self.tr("Step {step}").format(step=f"{step:,.0f}")
+        return tr("Step {step}").format(step=f"{step:,.0f}")
 
     def _reading_text(self, reading: Reading, step: float) -> str:
-        earlier = self.tr("step {step}").format(step=f"{reading.step:,.0f}")
+        earlier = tr("step {step}").format(step=f"{reading.step:,.0f}")
         return f"{reading.text} ({earlier})" if step - reading.step >= 1 else reading.text
 
     def _mark_texts(self, step: float) -> list[str]:
         texts = {
-            "checkpoint": self.tr("checkpoint saved"),
-            "best": self.tr("best held-out loss"),
-            "spike": self.tr("spike: far above the steps before"),
-            "bad": self.tr("bad step: its numbers could not be used"),
-            "rollback": self.tr("the run went back to here"),
+            "checkpoint": tr("checkpoint saved"),
+            "best": tr("best held-out loss"),
+            "spike": tr("spike: far above the steps before"),
+            "bad": tr("bad step: its numbers could not be used"),
+            "rollback": tr("the run went back to here"),
         }
         return [texts[mark.kind] for mark in self.content.marks if mark.step == step]

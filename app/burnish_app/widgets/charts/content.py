@@ -13,6 +13,7 @@ from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.smoothing import smoothed
 from burnish_app.curves.tables import CurveTable, curve_table
 from burnish_app.curves.ticks import TickText, fixed
+from burnish_app.look.language import tr
 from burnish_app.widgets.charts.lines import ChartLine, VisibleRange
 from burnish_app.widgets.charts.link import ChartLink, Reading
 
@@ -50,7 +51,7 @@ class ChartSpec:
     @property
     def mean_key(self) -> str:
         """The key of the smoothed line."""
-        return f"{self.smooth} mean"
+        return tr("{smooth} mean").format(smooth=self.smooth)
 
     def with_mean(self, label: str) -> dict[str, ChartLine]:
         """Return the lines with the smoothed one behind the line that it is the mean of.

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
@@ -53,8 +54,8 @@ class ChartHead(QWidget):
             entry.toggled.connect(lambda shown, key=key: self.toggled.emit(key, shown))
             entry.hide()
             words.addWidget(entry)
-        self.whole = None if spec.small else quiet(self.tr("Show all"))
-        self.more = MoreButton(self.tr("Options of the {name} chart").format(name=spec.name))
+        self.whole = None if spec.small else quiet(tr("Show all"))
+        self.more = MoreButton(tr("Options of the {name} chart").format(name=spec.name))
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(UNIT // 2)

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QAbstractButton, QSizePolicy
 
 from burnish_app.look.chart_style import AREA_ALPHA
 from burnish_app.look.fonts import scaled
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import RING_PX, SMALL_PX, SMALL_RADIUS_PX
 from burnish_app.widgets.charts.lines import ChartLine
@@ -48,7 +49,7 @@ class LegendEntry(QAbstractButton):
     def set_name(self, name: str) -> None:
         """Replace the line's name."""
         self._name = name
-        hint = self.tr("Click to show or hide this line.")
+        hint = tr("Click to show or hide this line.")
         self.setToolTip(f"{name}. {hint}" if name else hint)
 
     def sizeHint(self) -> QSize:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QSlid
 
 from burnish_app.curves.run_axis import X_KINDS
 from burnish_app.curves.smoothing import WINDOWS
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, font
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.pill import Segmented
@@ -39,7 +40,7 @@ class ChartOptions(QFrame):
         super().__init__(chart, Qt.WindowType.Popup)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setFrameShape(QFrame.Shape.StyledPanel)
-        self.setAccessibleName(self.tr("Options of the {name} chart").format(name=chart.name))
+        self.setAccessibleName(tr("Options of the {name} chart").format(name=chart.name))
         self._chart = chart
         link = chart.link
         column = QVBoxLayout(self)
@@ -49,21 +50,21 @@ class ChartOptions(QFrame):
         grid.setHorizontalSpacing(2 * UNIT)
         grid.setVerticalSpacing(UNIT)
         column.addLayout(grid)
-        units = {"step": self.tr("Steps"), "tokens": self.tr("Tokens"), "time": self.tr("Time")}
-        self.axis = Segmented(self.tr("Axis, all charts"), [(kind, units[kind]) for kind in X_KINDS])
+        units = {"step": tr("Steps"), "tokens": tr("Tokens"), "time": tr("Time")}
+        self.axis = Segmented(tr("Axis, all charts"), [(kind, units[kind]) for kind in X_KINDS])
         self.axis.choose(link.kind)
         self.axis.chosen.connect(link.set_kind)
-        ranges = [(str(steps), self.tr("Last {steps}").format(steps=f"{steps:,}")) for steps in _LATEST]
-        self.range = Segmented(self.tr("Range, all charts"), [("0", self.tr("Whole run")), *ranges])
+        ranges = [(str(steps), tr("Last {steps}").format(steps=f"{steps:,}")) for steps in _LATEST]
+        self.range = Segmented(tr("Range, all charts"), [("0", tr("Whole run")), *ranges])
         self.range.choose(str(link.latest) if link.latest or not link.zoomed else "")
         self.range.chosen.connect(lambda steps: link.show_latest(int(steps)))
-        scales = [("linear", self.tr("Linear")), ("log", self.tr("Logarithmic"))]
-        self.scale = Segmented(self.tr("Scale"), scales)
+        scales = [("linear", tr("Linear")), ("log", tr("Logarithmic"))]
+        self.scale = Segmented(tr("Scale"), scales)
         self.scale.choose("log" if chart.content.log else "linear")
         self.scale.chosen.connect(lambda scale: chart.set_log(scale == "log"))
         for choice in (self.axis, self.range, self.scale):
             _add(grid, choice.accessibleName(), choice)
-        self.clip = QCheckBox(self.tr("Leave out the highest 1 % of the values"))
+        self.clip = QCheckBox(tr("Leave out the highest 1 % of the values"))
         self.clip.setFont(font(SMALL_PX))
         self.clip.setChecked(chart.content.clip)
         self.clip.toggled.connect(chart.set_clip)
@@ -71,7 +72,7 @@ class ChartOptions(QFrame):
         if chart.spec.smooth:
             self._add_smoothing(grid)
         self._add_actions(column)
-        hint = self.tr("Drag or wheel: zoom. Double click: show all. Shift and drag: move. Click: pin values.")
+        hint = tr("Drag or wheel: zoom. Double click: show all. Shift and drag: move. Click: pin values.")
         column.addWidget(caption(hint))
 
     def open_at(self, corner: QPoint) -> None:
@@ -87,7 +88,7 @@ class ChartOptions(QFrame):
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
         self.smoothing.setRange(0, len(WINDOWS) - 1)
         self.smoothing.setPageStep(1)
-        self.smoothing.setAccessibleName(self.tr("Smoothing"))
+        self.smoothing.setAccessibleName(tr("Smoothing"))
         nearest = min(WINDOWS, key=lambda window: abs(window - self._chart.content.window))
         self.smoothing.setValue(WINDOWS.index(nearest))
         self.smoothing_text = caption(self._window_text(nearest))
@@ -99,7 +100,7 @@ class ChartOptions(QFrame):
         line.setContentsMargins(0, 0, 0, 0)
         line.addWidget(self.smoothing, 1)
         line.addWidget(self.smoothing_text)
-        _add(grid, self.tr("Smoothing"), holder)
+        _add(grid, tr("Smoothing"), holder)
 
     def _smooth(self, at: int) -> None:
         self.smoothing_text.setText(self._window_text(WINDOWS[at]))
@@ -107,16 +108,16 @@ class ChartOptions(QFrame):
 
     def _window_text(self, window: int) -> str:
         if window <= 1:
-            return self.tr("none")
-        return self.tr("mean of {steps} steps").format(steps=f"{window:,}")
+            return tr("none")
+        return tr("mean of {steps} steps").format(steps=f"{window:,}")
 
     def _add_actions(self, column: QVBoxLayout) -> None:
         actions: list[tuple[str, Callable[[], None]]] = [
-            (self.tr("View as table"), lambda: self.table_wanted.emit(self._chart)),
-            (self.tr("Enlarge or restore"), lambda: self.enlarge_wanted.emit(self._chart)),
-            ("PNG ...", lambda: self.save_wanted.emit(self._chart, "png")),
-            ("SVG ...", lambda: self.save_wanted.emit(self._chart, "svg")),
-            ("CSV ...", lambda: self.save_wanted.emit(self._chart, "csv")),
+            (tr("View as table"), lambda: self.table_wanted.emit(self._chart)),
+            (tr("Enlarge or restore"), lambda: self.enlarge_wanted.emit(self._chart)),
+            (tr("PNG ..."), lambda: self.save_wanted.emit(self._chart, "png")),
+            (tr("SVG ..."), lambda: self.save_wanted.emit(self._chart, "svg")),
+            (tr("CSV ..."), lambda: self.save_wanted.emit(self._chart, "csv")),
         ]
         line = QHBoxLayout()
         line.setSpacing(0)

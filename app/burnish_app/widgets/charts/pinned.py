@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTab
 
 from burnish_app.curves.tables import tab_text
 from burnish_app.curves.ticks import time_text
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, font
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
@@ -27,13 +28,13 @@ class PinnedValues(Card):
     """
 
     def __init__(self, link: ChartLink) -> None:
-        super().__init__(self.tr("Pinned values"))
+        super().__init__(tr("Pinned values"))
         self._link = link
         self.setFixedWidth(_WIDTH_PX)
         self.table = _CopyTable(self)
-        self.table.setAccessibleName(self.tr("Pinned values"))
-        self.corner.addWidget(quiet(self.tr("Copy"), self.copy))
-        self.corner.addWidget(quiet(self.tr("Clear"), lambda: link.set_pins(())))
+        self.table.setAccessibleName(tr("Pinned values"))
+        self.corner.addWidget(quiet(tr("Copy"), self.copy))
+        self.corner.addWidget(quiet(tr("Clear"), lambda: link.set_pins(())))
         self.body.addWidget(self.table)
         self.hide()
         link.pins_changed.connect(self.refresh)
@@ -45,14 +46,14 @@ class PinnedValues(Card):
         steps = [f"{pin:.0f}" for pin in link.pins]
         tokens, seconds = (link.axis.x(kind, link.pins).tolist() for kind in ("tokens", "time"))
         shown = [
-            [self.tr("step"), *(f"{pin:,.0f}" for pin in link.pins)],
-            [self.tr("tokens"), *(f"{count:,.0f}" for count in tokens)],
-            [self.tr("time"), *(time_text(one) for one in seconds)],
+            [tr("step"), *(f"{pin:,.0f}" for pin in link.pins)],
+            [tr("tokens"), *(f"{count:,.0f}" for count in tokens)],
+            [tr("time"), *(time_text(one) for one in seconds)],
         ]
         plain = [
-            [self.tr("step"), *steps],
-            [self.tr("tokens"), *(f"{count:.0f}" for count in tokens)],
-            [self.tr("time, seconds"), *(f"{one:.3f}" for one in seconds)],
+            [tr("step"), *steps],
+            [tr("tokens"), *(f"{count:.0f}" for count in tokens)],
+            [tr("time, seconds"), *(f"{one:.3f}" for one in seconds)],
         ]
         for chart in link.charts:
             by_pin = [{reading.label: reading for reading in chart.readings(pin)} for pin in link.pins]

@@ -18,6 +18,7 @@ from burnish_app.curves.curve import Numbers
 from burnish_app.curves.marks import MarkKind
 from burnish_app.curves.ticks import Tick
 from burnish_app.look.chart_style import CURSOR_PX, DOT_PX, GRID_ALPHA, MARK_PX, SELECTION_ALPHA, STAR_PX, chart_pen
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, Colors, font
 from burnish_app.widgets.charts.gestures import GestureBox, GestureTarget, MarkItem
 from burnish_app.widgets.charts.lines import ChartLine, DrawnLine, VisibleRange
@@ -231,7 +232,7 @@ class Plot:
             axis.setStyle(tickLength=0, tickFont=font(SMALL_PX), tickTextOffset=6, maxTickLevel=0)
             axis.linkToView(self.box)
         self._bottom.setHeight(20)
-        self._x_name.setAttr("size", f"{SMALL_PX}px")
+        self._x_name.setAttr("size", tr("{small_px}px").format(small_px=SMALL_PX))
 
 
 def _set_points(item: Any, x: Numbers, y: Numbers) -> None:

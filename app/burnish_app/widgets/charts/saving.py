@@ -10,6 +10,7 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRec
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
 
+from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
 from burnish_engine.contract.files import write_atomic
 
@@ -43,7 +44,7 @@ class Saver(QObject):
         except OSError as error:
             self._emit(
                 self.failed,
-                self.tr("{path} could not be written: {reason}.").format(path=path, reason=error.strerror or error),
+                tr("{path} could not be written: {reason}.").format(path=path, reason=error.strerror or error),
             )
         else:
             self._emit(self.done, str(path))

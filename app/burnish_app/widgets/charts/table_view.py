@@ -9,6 +9,7 @@ from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QApplication, QDialog, QHeaderView, QTableView, QVBoxLayout, QWidget
 
 from burnish_app.curves.tables import CurveTable, tab_text
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.text import caption
 
@@ -66,7 +67,7 @@ class TableWindow(QDialog):
     def __init__(self, name: str, table: CurveTable, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(self.tr("{name} as a table").format(name=name))
+        self.setWindowTitle(tr("{name} as a table").format(name=name))
         self.resize(_COLUMN_PX * len(table.names), _HEIGHT_PX)
         self.model = CurveTableModel(table)
         self.view = QTableView()
@@ -78,7 +79,7 @@ class TableWindow(QDialog):
         self.view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         column = QVBoxLayout(self)
         column.setContentsMargins(2 * UNIT, 2 * UNIT, 2 * UNIT, 2 * UNIT)
-        rows = self.tr("{rows} rows up to now. Ctrl+C copies what is selected.").format(rows=f"{table.rows:,}")
+        rows = tr("{rows} rows up to now. Ctrl+C copies what is selected.").format(rows=f"{table.rows:,}")
         column.addWidget(caption(rows))
         column.addWidget(self.view)
         self.view.scrollToBottom()

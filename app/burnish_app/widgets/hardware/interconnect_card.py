@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Value, body, caption
@@ -20,7 +21,7 @@ class InterconnectCard(Card):
     """
 
     def __init__(self, machine: MachineFacts, settings: ParallelSettings | None) -> None:
-        super().__init__(self.tr("Between the GPUs"))
+        super().__init__(tr("Between the GPUs"))
         self._links = {(link.first, link.second): link for link in machine.links}
         self.graph = LinkGraph(machine.gpus, machine.edges)
         self.detail, self.path = body(""), caption("")
@@ -31,10 +32,10 @@ class InterconnectCard(Card):
         if self.graph.chosen_edge is not None:
             self._show(self.graph.chosen_edge)
         if machine.all_reduce_gb_s:
-            text = self.tr("All together: a measured all-reduce of {rate:.0f} GB/s.")
+            text = tr("All together: a measured all-reduce of {rate:.0f} GB/s.")
             self.body.addWidget(body(text.format(rate=machine.all_reduce_gb_s)))
         elif not any(edge.measured for edge in machine.edges):
-            self.body.addWidget(caption(self.tr("Rates are expected ones; Check again measures them.")))
+            self.body.addWidget(caption(tr("Rates are expected ones; Check again measures them.")))
         if settings is not None:
             self._add_settings(settings)
 

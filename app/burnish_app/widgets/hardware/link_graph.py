@@ -19,6 +19,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import BODY_PX, RADIUS_PX, SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_app.wording.machine_text import edge_rates_text, edge_text
 from burnish_engine.contract.facts.machine import HOST, EdgeFacts, GpuFacts, LinkKind
@@ -54,7 +55,7 @@ class LinkGraph(QWidget):
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if self._edges else Qt.FocusPolicy.NoFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName(self.tr("Connections of the GPUs"))
+        self.setAccessibleName(tr("Connections of the GPUs"))
         self.setAccessibleDescription("; ".join(edge_text(edge) for edge in self._edges))
 
     @property
@@ -112,11 +113,11 @@ class LinkGraph(QWidget):
         if chosen is not None:
             self._draw_edge(painter, colors, chosen, strong=True)
         if self.hasFocus() and self._by_keyboard:
-            painter.setPen(QPen(QColor(colors.accent_ink), 2))
+            painter.setPen(QPen(QColor(colors.focus), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), RADIUS_PX, RADIUS_PX)
         if self._to_host:
-            self._draw_node(painter, colors, self._host_place(), self.tr("Processor and memory"), "")
+            self._draw_node(painter, colors, self._host_place(), tr("Processor and memory"), "")
         for number, gpu in enumerate(self._gpus):
             place = self._place(number)
             named = place.width() >= _NAMED_PX

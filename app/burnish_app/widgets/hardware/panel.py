@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.state.hardware_alarms import Alarm
 from burnish_app.widgets.basic.banner import Banner
@@ -67,7 +68,7 @@ class HardwarePanel(QFrame):
         self._history = HardwareHistory()
         self._gpu = -1
         self._can_help: Callable[[Alarm], bool] = lambda _: False
-        self.setAccessibleName(self.tr("Hardware, the last ten minutes"))
+        self.setAccessibleName(tr("Hardware, the last ten minutes"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._title = heading("")
         self._title.setWordWrap(False)
@@ -77,7 +78,7 @@ class HardwarePanel(QFrame):
         self._shown_holders: tuple[MemoryHolder, ...] = ()
         self._split, self._clocks, self._pcie = body("", "muted"), body(""), body("", "muted")
         self._holders = QGridLayout()
-        self._holders_head = caption(self.tr("Memory by process"))
+        self._holders_head = caption(tr("Memory by process"))
         self._holders_head.hide()
         self._traces = self._make_traces()
         self._grid = QGridLayout()
@@ -177,7 +178,7 @@ class HardwarePanel(QFrame):
         column = QVBoxLayout(inner)
         column.setContentsMargins(_EDGE_PX, _EDGE_PX // 2, _EDGE_PX, _EDGE_PX // 2)
         column.setSpacing(UNIT + 4)
-        close = quiet(self.tr("Close"), self.closed.emit)
+        close = quiet(tr("Close"), self.closed.emit)
         head = QHBoxLayout()
         head.addWidget(self._title, 1)
         head.addWidget(close)
@@ -210,15 +211,15 @@ class HardwarePanel(QFrame):
             return " / ".join(f"{one:.1f}" for one in values) + " GB/s" if values and math.isfinite(values[0]) else "–"
 
         traces = {
-            "memory": Trace(self.tr("Memory"), memory),
-            "load": Trace(self.tr("Load"), first(load_text)),
-            "temperature": Trace(self.tr("Temperature"), first(celsius_text)),
-            "power": Trace(self.tr("Power"), first(watts_text)),
-            "clock": Trace(self.tr("Clock"), clock),
-            "pcie": Trace(self.tr("PCIe to / from"), traffic),
+            "memory": Trace(tr("Memory"), memory),
+            "load": Trace(tr("Load"), first(load_text)),
+            "temperature": Trace(tr("Temperature"), first(celsius_text)),
+            "power": Trace(tr("Power"), first(watts_text)),
+            "clock": Trace(tr("Clock"), clock),
+            "pcie": Trace(tr("PCIe to / from"), traffic),
         }
-        traces["clock"].setToolTip(self.tr("Shaded: something other than idleness held the clocks down."))
-        traces["memory"].setToolTip(self.tr("Amber: Burnish. Gray above it: other programs."))
+        traces["clock"].setToolTip(tr("Shaded: something other than idleness held the clocks down."))
+        traces["memory"].setToolTip(tr("Amber: Burnish. Gray above it: other programs."))
         for trace in traces.values():
             for other in traces.values():
                 trace.pointed.connect(other.set_cursor)
@@ -249,7 +250,7 @@ class HardwarePanel(QFrame):
         button.setCheckable(True)
         button.setChecked(index == self._gpu)
         button.setFixedWidth(32)
-        button.setStyleSheet("padding: 3px 0;")
+        button.setStyleSheet(tr("padding: 3px 0;"))
         return button
 
     def _show_alarms(self, alarms: list[Alarm]) -> bool:
@@ -264,7 +265,7 @@ class HardwarePanel(QFrame):
         clear(self._alarms)
         for alarm in alarms:
             what, remedy = alarm_text(alarm)
-            actions = [(self.tr("Use less memory from the next step"), self._asker(alarm))]
+            actions = [(tr("Use less memory from the next step"), self._asker(alarm))]
             self._alarms.addWidget(Banner("warning", what, remedy, actions if self._can_help(alarm) else ()))
         return True
 
@@ -290,7 +291,9 @@ class HardwarePanel(QFrame):
             self._draw_host()
             return
         several = len(self._indices(self._history)) > 1
-        self._title.setText(f"GPU {gpu.facts.index}: {gpu.facts.name}" if several else gpu.facts.name)
+        self._title.setText(
+            tr("GPU {index}: {name}").format(index=gpu.facts.index, name=gpu.facts.name) if several else gpu.facts.name
+        )
         for label, text in (
             (self._split, memory_split_text(gpu)),
             (self._clocks, f"{clocks_text(gpu)} {self._held_down_text(gpu)}".strip()),
@@ -306,7 +309,7 @@ class HardwarePanel(QFrame):
         held = float((seconds * share).sum() / max(seconds.sum(), 1e-9))
         if held < _NOTABLE:
             return ""
-        return self.tr("In the time shown, something held them down {share} of the time.").format(share=percent(held))
+        return tr("In the time shown, something held them down {share} of the time.").format(share=percent(held))
 
     def _draw_gpu(self, gpu: GpuHistory) -> None:
         t = np.asarray(gpu.t.values())
@@ -333,8 +336,8 @@ class HardwarePanel(QFrame):
     def _draw_host(self) -> None:
         history = self._history
         problem = history.start.problem if history.start else ""
-        self._title.setText(self.tr("Processor and memory"))
-        self._split.setText(problem or self.tr("No NVIDIA GPU was found; the processor trains."))
+        self._title.setText(tr("Processor and memory"))
+        self._split.setText(problem or tr("No NVIDIA GPU was found; the processor trains."))
         self._split.show()
         self._clocks.hide()
         self._pcie.hide()
@@ -354,7 +357,7 @@ class HardwarePanel(QFrame):
         self._holders_head.setVisible(bool(holders))
         for line, holder in enumerate(holders[:_MOST_HOLDERS]):
             name = ElidedLabel(holder_text(holder), tone="accent" if holder.ours else "")
-            amount = body(memory_size(holder.bytes) if holder.bytes is not None else self.tr("not told"))
+            amount = body(memory_size(holder.bytes) if holder.bytes is not None else tr("not told"))
             amount.setWordWrap(False)
             self._holders.addWidget(name, line, 0)
             self._holders.addWidget(amount, line, 1, alignment=Qt.AlignmentFlag.AlignRight)

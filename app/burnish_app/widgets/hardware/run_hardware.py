@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Value, caption
@@ -19,19 +20,19 @@ class RunHardware(Card):
     """Shows what a run, live or past, took of the hardware, by its recording. Hidden where no GPU was recorded."""
 
     def __init__(self) -> None:
-        super().__init__(self.tr("What it took"))
+        super().__init__(tr("What it took"))
         self._price_per_kwh = 0.0
         self._history, self._evaluations = HardwareHistory(), EvaluationHistory()
         self.energy = Value(
-            self.tr("Energy"), hint=self.tr("By the counters of the GPUs; the rest of the machine is not counted.")
+            tr("Energy"), hint=tr("By the counters of the GPUs; the rest of the machine is not counted.")
         )
-        self.price = Value(self.tr("Price"), hint=self.tr("At the price per kWh in Settings."))
+        self.price = Value(tr("Price"), hint=tr("At the price per kWh in Settings."))
         self.per_point = Value(
-            self.tr("For each point"),
-            hint=self.tr("Energy for each point (1 nat) by which the held-out loss fell."),
+            tr("For each point"),
+            hint=tr("Energy for each point (1 nat) by which the held-out loss fell."),
         )
-        self.power = Value(self.tr("Mean power"), "W")
-        self.heat = Value(self.tr("Hottest"), "°C")
+        self.power = Value(tr("Mean power"), "W")
+        self.heat = Value(tr("Hottest"), "°C")
         values = (self.energy, self.price, self.per_point, self.power, self.heat)
         self.body.addLayout(columns_layout(values, 3 * UNIT, even=True))
         self.throttled = caption("")

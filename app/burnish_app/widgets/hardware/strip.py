@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_app.wording.hardware_text import celsius_text, load_text, memory_split_text, used_of_text, watts_text
 from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
@@ -39,8 +40,8 @@ class HardwareStrip(QAbstractButton):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName(self.tr("Hardware now"))
-        self.setToolTip(self.tr("Hardware now. A click shows the last ten minutes."))
+        self.setAccessibleName(tr("Hardware now"))
+        self.setToolTip(tr("Hardware now. A click shows the last ten minutes."))
         self.hide()
 
     def show_history(self, history: HardwareHistory) -> None:
@@ -101,8 +102,12 @@ class HardwareStrip(QAbstractButton):
             last = gpu.last
             if last is not None:
                 figures = load_text(last.load), celsius_text(last.temperature_c), watts_text(last.power_w)
-                found.append(f"GPU {gpu.facts.index}: {memory_split_text(gpu)}, {', '.join(figures)}")
-        return found or [self.tr("processor {load}").format(load=load_text(self._history.last.cpu))]
+                found.append(
+                    tr("GPU {index}: {gpu}, {figures}").format(
+                        index=gpu.facts.index, gpu=memory_split_text(gpu), figures=", ".join(figures)
+                    )
+                )
+        return found or [tr("processor {load}").format(load=load_text(self._history.last.cpu))]
 
     def _draw_ground(self, painter: QPainter, colors: Colors) -> None:
         painter.setPen(Qt.PenStyle.NoPen)
@@ -110,7 +115,7 @@ class HardwareStrip(QAbstractButton):
             painter.setBrush(QColor(colors.surface if self.isChecked() else colors.window))
             painter.drawRoundedRect(self.rect(), _RADIUS_PX, _RADIUS_PX)
         if self.hasFocus():
-            painter.setPen(QPen(QColor(colors.accent_ink), 2))
+            painter.setPen(QPen(QColor(colors.focus), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), _RADIUS_PX, _RADIUS_PX)
 
@@ -154,14 +159,14 @@ class HardwareStrip(QAbstractButton):
         if last is None or start is None:
             return
         used = used_of_text(last.ram_used_bytes, start.ram_total_bytes)
-        self._draw_head(painter, colors, place, self.tr("Memory"), used)
+        self._draw_head(painter, colors, place, tr("Memory"), used)
         bar = QRectF(place.left(), place.top() + 23, place.width(), _BAR_PX)
         shares = _shares(last.process_bytes, last.ram_used_bytes, start.ram_total_bytes)
         _draw_bar(painter, colors, bar, *shares)
         line = QRectF(place.left(), place.top() + 33, place.width(), 18)
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
-        painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self.tr("Processor"))
+        painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), tr("Processor"))
         painter.setPen(QColor(colors.text))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), load_text(last.cpu))
 

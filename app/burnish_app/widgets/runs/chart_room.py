@@ -42,6 +42,8 @@ class ChartRoom(QWidget):
         self._page_px = 0
         self._arranged: tuple[object, ...] = ()
         self._cards = {chart: _in_card(chart) for chart in (large, *small)}
+        for card in self._cards.values():
+            card.setParent(self)  # shown without one it would be a window
         for chart in small:
             self._cards[chart].setMinimumWidth(_MIN_PX)
         self._side, self._below = QVBoxLayout(), ColumnsLayout(GAP_PX, GAP_PX, even=True, fill=True)

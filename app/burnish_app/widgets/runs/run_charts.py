@@ -17,6 +17,7 @@ from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_app.curves.tables import csv_text
 from burnish_app.curves.ticks import TickText
+from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.lines import ChartLine
@@ -37,7 +38,7 @@ _NO_SAMPLES = HardwareHistory()
 
 def loss_text(loss: float) -> str:
     """Format a loss for figures and legends."""
-    return f"{loss:.3f}" if math.isfinite(loss) else "not a number"
+    return f"{loss:.3f}" if math.isfinite(loss) else tr("not a number")
 
 
 def learning_rate_text(rate: float, _decimals: int = 0) -> str:
@@ -75,38 +76,36 @@ class RunCharts(QWidget):
         self._run: object = None
         self.curves = RunCurves()
         self.loss = self._chart(
-            self.tr("Loss"),
-            {"loss": ChartLine(self.tr("each step")), "held_out": ChartLine(self.tr("held out"), 1, "points")},
+            tr("Loss"),
+            {"loss": ChartLine(tr("each step")), "held_out": ChartLine(tr("held out"), 1, "points")},
             loss_text,
-            unit=self.tr("nats per token"),
+            unit=tr("nats per token"),
             smooth="loss",
         )
-        self.rate = self._small("rate", self.tr("Learning rate"), 3, learning_rate_text, tick_text=learning_rate_text)
-        self.grad_norm = self._small("grad_norm", self.tr("Gradient norm"), 2, lambda norm: f"{norm:.3g}", smooth=True)
+        self.rate = self._small("rate", tr("Learning rate"), 3, learning_rate_text, tick_text=learning_rate_text)
+        self.grad_norm = self._small("grad_norm", tr("Gradient norm"), 2, lambda norm: f"{norm:.3g}", smooth=True)
         self.speed = self._small(
-            "speed", self.tr("Speed"), 1, count_text, unit=self.tr("tokens/s"), tick_text=short_count, smooth=True
+            "speed", tr("Speed"), 1, count_text, unit=tr("tokens/s"), tick_text=short_count, smooth=True
         )
         self.memory = self._chart(
-            self.tr("Memory"),
+            tr("Memory"),
             {
-                "ours": ChartLine(self.tr("this run"), 1, "area"),
-                "others": ChartLine(self.tr("other programs"), 0, "area", ink="faint"),
-                "spilled": ChartLine(self.tr("spilled to system memory"), 0, "area", ink="error"),
-                "peak": ChartLine(self.tr("peak so far"), 1),
+                "ours": ChartLine(tr("this run"), 1, "area"),
+                "others": ChartLine(tr("other programs"), 0, "area", ink="faint"),
+                "spilled": ChartLine(tr("spilled to system memory"), 0, "area", ink="error"),
+                "peak": ChartLine(tr("peak so far"), 1),
             },
             lambda gib: memory_size(round(gib * _GIB)),
             unit="GiB",
             tick_text=plain_number,
-            limit_label=self.tr("predicted"),
+            limit_label=tr("predicted"),
             from_zero=True,
             small=True,
         )
-        self.temperature = self._small(
-            "temperature", self.tr("Temperature"), 3, lambda heat: f"{heat:.0f} °C", unit="°C"
-        )
-        self.power = self._small("power", self.tr("Power"), 0, lambda power: f"{power:.0f} W", unit="W")
-        self.clock = self._small("clock", self.tr("Clock"), 2, lambda clock: f"{clock:,.0f} MHz", unit="MHz")
-        self.load = self._small("load", self.tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
+        self.temperature = self._small("temperature", tr("Temperature"), 3, lambda heat: f"{heat:.0f} °C", unit="°C")
+        self.power = self._small("power", tr("Power"), 0, lambda power: f"{power:.0f} W", unit="W")
+        self.clock = self._small("clock", tr("Clock"), 2, lambda clock: f"{clock:,.0f} MHz", unit="MHz")
+        self.load = self._small("load", tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
         self._sampled = (self.temperature, self.power, self.clock, self.load)
         self.small = (self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
         self.pinned = PinnedValues(self.link)
@@ -189,7 +188,7 @@ class RunCharts(QWidget):
         tick_text: TickText = plain_number,
         smooth: bool = False,
     ) -> Chart:
-        line = ChartLine(self.tr("each step") if smooth else "", series)
+        line = ChartLine(tr("each step") if smooth else "", series)
         options = {"unit": unit, "tick_text": tick_text, "smooth": key if smooth else ""}
         return self._chart(name, {key: line}, value_text, from_zero=True, small=True, **options)
 
@@ -204,7 +203,7 @@ class RunCharts(QWidget):
         TableWindow(chart.name, chart.table(), self).show()
 
     def _ask_where(self, chart: Chart, kind: str) -> None:
-        title = self.tr("Save the {name} chart").format(name=chart.name)
+        title = tr("Save the {name} chart").format(name=chart.name)
         suggested = f"{chart.name.lower().replace(' ', '-')}.{kind}"
         path, _ = QFileDialog.getSaveFileName(self, title, suggested, f"{kind.upper()} (*.{kind})")
         if path:

@@ -95,6 +95,7 @@ class RunState:
         begins: step after which each engine began, of those engines whose steps count; rising, from 0.
         phase: current phase of the engine, as in `PhaseChanged`; empty before the first.
         phase_detail: text of that phase event.
+        beginnings: phase events of the present process up to its first step, in order.
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
         peak_bytes: peak of what the process holds of the device, bytes, since the prediction; 0 before a step.
@@ -118,6 +119,7 @@ class RunState:
     begins: tuple[int, ...] = (0,)
     phase: str = ""
     phase_detail: str = ""
+    beginnings: tuple[PhaseChanged, ...] = ()
     data: DataReady | None = None
     plan: PlanMade | None = None
     peak_bytes: int = 0
@@ -196,7 +198,12 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
         case RunStarted():
             return _start(state, event)
         case PhaseChanged():  # the first sign of a new process: it loads before it says `run_started`
-            return {"phase": event.phase, "phase_detail": event.detail, "ended": None}
+            return {
+                "phase": event.phase,
+                "phase_detail": event.detail,
+                "ended": None,
+                "beginnings": _beginnings(state, event),
+            }
         case EvaluationDone():
             return {"evaluations": state.evaluations.add(event)}
         case SampleDone():
@@ -208,6 +215,15 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
             return {"ended": event, "phase": "", "phase_detail": "", "peak_bytes": peak}
         case _:
             return _note(state, event)
+
+
+def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...]:
+    """Return the phases up to the first step. Loading begins anew; after a step nothing is added."""
+    if event.phase == "loading":
+        return (event,)
+    if state.last_step is not None and state.beginnings and state.last_step.t >= state.beginnings[0].t:
+        return state.beginnings
+    return (*state.beginnings, event)
 
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Starting other programs: a clean environment, output into a log file, signs of life, Ctrl-C."""
+"""Starts other programs: with a clean environment, output into a log file, signs of life, and Ctrl-C passed on."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def run_logged(command: Sequence[str], log: Path, env: Mapping[str, str], doing:
     """Run a program with its output appended to a log; say every minute that it is still at it.
 
     Args:
-        command: Program and arguments.
-        log: The log file.
-        env: The whole environment of the program.
-        doing: What it does, for the signs of life.
+        command: program and its arguments.
+        log: file that the output is appended to.
+        env: whole environment of the program.
+        doing: phrase for the signs of life, such as "installing packages".
 
     Returns:
         Its exit code.
@@ -63,7 +63,7 @@ def run_logged(command: Sequence[str], log: Path, env: Mapping[str, str], doing:
                     except subprocess.TimeoutExpired:
                         say(f"    still {doing}, {time.monotonic() - started:.0f} s")
             except KeyboardInterrupt:
-                _end(child)
+                end(child)
                 raise
 
 
@@ -110,7 +110,8 @@ def run_attached(command: Sequence[str], env: Mapping[str, str], cwd: Path | Non
                 continue
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a program politely, and by force where it does not listen."""
     child.terminate()
     try:
         child.wait(_GRACE_S)

@@ -1,4 +1,4 @@
-"""From the facts of a machine to the builds that run on it. A pure function: no file, no process, no network.
+"""Chooses the builds that run on a machine, from its facts. A pure function: no file, no process, no network.
 
 The table follows torch 2.13, which is built for two stable CUDA lines (PyTorch's RELEASE.md, "CUDA Support Matrix",
 pull request 187075): 12.6 with compute capability 5.0 to 9.0, and 13.0 from 7.5 on, Blackwell included. CUDA 12.8 is no
@@ -52,22 +52,23 @@ CUDA_LINES = (
     CudaLine("cu130", (13, 0), (580,), (580,), (7, 5), (99, 0)),
     CudaLine("cu126", (12, 6), (525, 60), (528, 33), (5, 0), (9, 0)),
 )
-DEFAULT_INDEX_LINE = "cu130"  # what the default index serves for Linux, x86-64 and aarch64; for Windows only CPU builds
+# For Linux, x86-64 and aarch64; for Windows the default index has only CPU builds.
+DEFAULT_INDEX_LINE = "cu130"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to install.
+    """The builds to install.
 
     Attributes:
-        torch: Requirement for torch.
-        build: `cu130`, `cu126` or `cpu`.
-        triton: Requirement for Triton, or None where there is none.
-        llama: Requirement for llama-cpp-python.
-        llama_may_compile: Whether it may be compiled here when there is no prebuilt wheel.
-        cpu_build_sure: For a CPU build, whether pip is known to find one (otherwise it may fetch gigabytes of CUDA).
-        warnings: Sentences to show.
-        error: One paragraph when nothing can be installed, else empty.
+        torch: requirement for torch.
+        build: name of torch's build, `cu130`, `cu126` or `cpu`.
+        triton: requirement for Triton; None where there is none.
+        llama: requirement for llama-cpp-python.
+        llama_may_compile: whether llama-cpp-python may be compiled here when there is no prebuilt wheel.
+        cpu_build_sure: whether pip is known to find a CPU build; otherwise it may fetch gigabytes of CUDA.
+        warnings: sentences to show.
+        error: paragraph that says why nothing can be installed; else empty.
     """
 
     torch: str = f"torch=={TORCH_VERSION}"

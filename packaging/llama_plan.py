@@ -1,4 +1,4 @@
-"""How llama-cpp-python gets here: it may be installed, prebuilt somewhere, or has to be compiled."""
+"""Plans how to get llama-cpp-python: from pip's cache, prebuilt, or compiled here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def plan(*, installed: str, wanted: str, own_cmake_args: bool, cached_wheel: str
     """The ways to try, in order: `cache`, `prebuilt`, `compile`; none when the wanted version is installed.
 
     Args:
-        installed: Installed version, or empty.
-        wanted: Wanted version.
-        own_cmake_args: Whether the user set CMAKE_ARGS: then only a fresh compile gives what was asked for.
-        cached_wheel: A wheel of that version in pip's cache, or empty.
-        own_index: Whether the user named an index with prebuilt wheels, which then comes before the cache.
+        installed: installed version; empty: none.
+        wanted: wanted version.
+        own_cmake_args: whether the user set CMAKE_ARGS: then only a fresh compile gives what was asked for.
+        cached_wheel: wheel of that version in pip's cache; empty: none.
+        own_index: whether the user named an index with prebuilt wheels, which then comes before the cache.
     """
     if installed == wanted:
         return ()

@@ -1,4 +1,4 @@
-"""What this machine is, found without torch: system, Python, NVIDIA GPUs and driver, compilers, where pip looks.
+"""Detects this machine without torch: system, Python, NVIDIA GPUs and driver, compilers, and where pip looks.
 
 Finding is kept apart from deciding: `detect` fills a `Facts`, and `choose_builds.choose` turns it into a decision
 without touching the machine. What cannot be read is left empty; nothing here raises for a strange machine.
@@ -38,7 +38,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the choice of builds depends on. Versions are tuples of numbers; an empty tuple means unknown."""
+    """The facts that the choice of builds depends on. Versions are tuples of numbers; an empty tuple means unknown."""
 
     system: str
     machine: str
@@ -140,12 +140,12 @@ def find_nvidia_smi(env: Mapping[str, str]) -> str | None:
 
 
 def detect(root: Path, env: Mapping[str, str], python: tuple[int, ...]) -> Facts:
-    """Facts about this machine.
+    """Detect the facts about this machine.
 
     Args:
-        root: The repository.
-        env: The process environment.
-        python: Version of the Python that will run Burnish.
+        root: folder of the repository.
+        env: environment of the process.
+        python: version of the Python that will run Burnish.
     """
     driver, gpus, driver_cuda, message = _ask_driver(env)
     on_bus = ""
@@ -193,7 +193,7 @@ def _ask_driver(env: Mapping[str, str]) -> tuple[tuple[int, ...], tuple[Gpu, ...
 
 
 def _output(*command: str) -> str:
-    """What a command prints, both streams together; empty when it is missing or hangs."""
+    """Run a command and return what it prints, both streams together; empty when it is missing or hangs."""
     try:
         done = subprocess.run(
             command,

@@ -1,4 +1,4 @@
-"""Where pip will look for packages, read from its environment variables and configuration files.
+"""Reads where pip will look for packages, from its environment variables and configuration files.
 
 Burnish leaves pip's own settings alone. It only needs to know whether somebody named an index or a folder, because on
 some machines the default index has no torch that can use the GPU.
@@ -33,11 +33,11 @@ class PipSources:
 
 
 def read_pip_sources(root: Path, env: Mapping[str, str]) -> PipSources:
-    """What pip was told in its environment, its files and `BURNISH_WHEELHOUSE`.
+    """Read what pip was told in its environment, its files and `BURNISH_WHEELHOUSE`.
 
     Args:
-        root: The repository, whose `.venv` may hold a pip configuration of its own.
-        env: The process environment.
+        root: folder of the repository, whose `.venv` may hold a pip configuration of its own.
+        env: environment of the process.
     """
     named = [env.get("PIP_" + key.upper().replace("-", "_"), "") for key in _KEYS]
     named += _from_files(config_files(root, env))
@@ -51,7 +51,7 @@ def read_pip_sources(root: Path, env: Mapping[str, str]) -> PipSources:
 
 
 def config_files(root: Path, env: Mapping[str, str]) -> list[Path]:
-    """Where pip's configuration files may lie ("Configuration files" in its user guide), least important first."""
+    """List the paths of pip's configuration files ("Configuration files" in its user guide), least important first."""
     chosen = env.get("PIP_CONFIG_FILE", "")
     if chosen == os.devnull:
         return []

@@ -24,8 +24,8 @@ class SetupProblem(Exception):  # noqa: N818 - it tells a person, it is no progr
     """A set-up that cannot go on.
 
     Args:
-        message: One paragraph: what happened, the value found, what to do.
-        exit_code: Process exit code.
+        message: paragraph: what happened, the value found, what to do.
+        exit_code: exit code of the process.
     """
 
     def __init__(self, message: str, exit_code: int = ENVIRONMENT) -> None:
@@ -34,15 +34,15 @@ class SetupProblem(Exception):  # noqa: N818 - it tells a person, it is no progr
 
 
 @dataclass(frozen=True)
-class Place:
+class DiskNeed:
     """A folder that set-up writes to.
 
     Attributes:
-        purpose: What it is for, in words.
-        path: The folder.
-        device: Identifies its file system; places on one file system share its free space.
-        free_bytes: Free space there.
-        needed_bytes: What set-up writes there.
+        purpose: use of the folder, in words.
+        path: path of the folder.
+        device: number of its file system; folders on one file system share its free space.
+        free_bytes: free space there.
+        needed_bytes: bytes that set-up writes there.
     """
 
     purpose: str
@@ -52,14 +52,14 @@ class Place:
     needed_bytes: int
 
 
-def check_space(places: Sequence[Place]) -> None:
+def check_space(needs: Sequence[DiskNeed]) -> None:
     """Check that every file system has room for all that goes there.
 
     Raises:
-        SetupProblem: With exit code 15, naming what is needed and what is free.
+        SetupProblem: There is too little space (exit code 15); the message names what is needed and what is free.
     """
-    for device in dict.fromkeys(place.device for place in places):
-        here = [place for place in places if place.device == device]
+    for device in dict.fromkeys(place.device for place in needs):
+        here = [place for place in needs if place.device == device]
         needed, free = sum(place.needed_bytes for place in here), min(place.free_bytes for place in here)
         if free >= needed:
             continue
@@ -92,9 +92,9 @@ def pip_problem(doing: str, log_tail: str, log: Path) -> SetupProblem:
     """The problem to raise when a pip call failed: its likely cause, read from the end of its log.
 
     Args:
-        doing: What was being done, as "installing packages".
-        log_tail: The last lines of pip's output.
-        log: Where all of it is.
+        doing: phrase for the work that failed, such as "installing packages".
+        log_tail: last lines of pip's output.
+        log: file with all of it.
     """
     code = ENVIRONMENT
     reason = f"{doing[0].upper()}{doing[1:]} failed"
@@ -126,13 +126,13 @@ def pip_problem(doing: str, log_tail: str, log: Path) -> SetupProblem:
 def trial_problem(
     trial: Mapping[str, object], *, wants_gpu: bool, must_run_triton: bool, env: Mapping[str, str]
 ) -> str:
-    """What is wrong after installing, from what `torch_trial.py` reported; empty when all is well.
+    """Describe what is wrong after installing, from the report of `torch_trial.py`; empty when all is well.
 
     Args:
-        trial: Its report.
-        wants_gpu: Whether a build for the GPU was chosen.
-        must_run_triton: Whether the GPU is new enough for Burnish's kernels.
-        env: The process environment.
+        trial: report of `torch_trial.py`.
+        wants_gpu: whether a build for the GPU was chosen.
+        must_run_triton: whether the GPU is new enough for Burnish's kernels.
+        env: environment of the process.
     """
     for part in ("torch", "llama_cpp", "burnish", *(("triton",) if wants_gpu else ())):
         if trial.get(f"{part}_error") and (part != "triton" or must_run_triton):

@@ -7,9 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from child_process import become, child_env, interrupt_on_sigterm, run_attached, say
+from child_process import become, child_env, interrupt_on_sigterm, say
 from choose_builds import MAX_PYTHON, MIN_PYTHON, choose
 from machine_facts import detect
+from run_checks import run_checks
 from setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
 from venv_install import Setup
 from venv_state import (
@@ -27,20 +28,14 @@ from venv_state import (
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-_TEST_DEFAULTS = {"HF_HUB_OFFLINE": "1", "QT_QPA_PLATFORM": "offscreen"}
-_INTERPRETED = {"TRITON_INTERPRET": "1"}
-_MOST_WORKERS = 4
-"""Processes that share the tests; each may hold 3 GB."""
-_OF_KERNELS = ("tests/kernels", "tests/engine/models/decoder/test_fused_mlp.py")
-"""Run in Triton's interpreter; elsewhere operations run their references, as they do for people without a GPU."""
 
 
 def main(arguments: list[str], usage: str) -> int:
     """Carry out one command.
 
     Args:
-        arguments: The command's name and its arguments.
-        usage: What to print when the name is missing or unknown.
+        arguments: name of the command and its arguments.
+        usage: text to print when the name is missing or unknown.
 
     Returns:
         The exit code.
@@ -73,10 +68,10 @@ def prepare(*, dev: bool) -> None:
     """Set up what is missing; returns at once when nothing is.
 
     Args:
-        dev: Whether the developers' tools are needed too.
+        dev: whether the developers' tools are needed too.
 
     Raises:
-        SetupProblem: With the paragraph to show and the exit code.
+        SetupProblem: Something is missing or failed; it holds the paragraph to show and the exit code.
     """
     python, moved = usable_python()
     facts = detect(ROOT, os.environ, python)
@@ -118,48 +113,5 @@ def run(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Linters, of which the first failure ends it, then pytest in its parts; returns the first failure's exit code."""
-    python = str(venv_python(VENV))
-    env = _TEST_DEFAULTS | child_env(os.environ, VENV)
-    setup_code = [f"packaging/{path.name}" for path in sorted((ROOT / "packaging").glob("*.py"))]
-    linters: list[tuple[list[str], dict[str, str]]] = [
-        (["ruff", "check", "."], {}),
-        (["ruff", "format", "--check", "."], {}),
-        (["mypy"], {}),
-        (["mypy", *setup_code], {"MYPYPATH": "packaging"}),
-    ]
-    for command, extra in [] if arguments else linters:
-        print(f"$ {' '.join(command)}", flush=True)
-        code = run_attached([python, "-m", *command], env | extra, cwd=ROOT)
-        if code:
-            return code
-    codes = [run_attached([python, "-m", "pytest", *part], extra | env, cwd=ROOT) for part, extra in _parts(arguments)]
-    if any(codes) and len(codes) > 1:
-        print(f"{sum(map(bool, codes))} of {len(codes)} parts of the tests failed.", flush=True)
-    return next((code for code in codes if code), 0)
-
-
-def _parts(arguments: list[str]) -> list[tuple[list[str], dict[str, str]]]:
-    """Arguments of each pytest process and what its environment has besides.
-
-    The app's tests get one of their own, in which they show that nothing of theirs loads torch. The kernels' have
-    Triton's interpreter, in which everything else would crawl.
-    """
-    if arguments:
-        paths = [Path(argument.partition("::")[0]).as_posix() for argument in arguments]
-        of_kernels = any(path.startswith(_OF_KERNELS) for path in paths) and "gpu" not in arguments
-        return [(arguments, _INTERPRETED if of_kernels else {})]
-    apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
-    cores = os.cpu_count() or 1
-    parts = [  # one worker more than there are cores, except for the kernels' tests, which never wait for a process
-        (["tests/app"], min(cores + 1, _MOST_WORKERS), {}),
-        ([*_OF_KERNELS], min(cores, _MOST_WORKERS), _INTERPRETED),
-        (apart, min(cores + 1, _MOST_WORKERS), {}),
-    ]
-    return [
-        (
-            ["-m", "not gpu and not long", "-n", str(workers), "--dist", "worksteal", "--durations=20", *paths],
-            {"OMP_NUM_THREADS": str(max(cores // workers, 1))} | extra,  # more threads would wait for each other
-        )
-        for paths, workers, extra in parts
-    ]
+    """Run linters and tests, or pytest with these arguments; returns the first failure's exit code."""
+    return run_checks(ROOT, str(venv_python(VENV)), child_env(os.environ, VENV), arguments)

@@ -1,4 +1,4 @@
-"""Runs inside the virtual environment: do torch, Triton and llama.cpp load, and does the GPU compute?
+"""Tries, inside the virtual environment, whether torch, Triton and llama.cpp load and the GPU computes.
 
 Prints one JSON document and exits 0 whatever it finds; the bootstrap judges. Nothing but a computed result counts as
 "works": a GPU can be visible to torch and still have no kernel image in the installed build.

@@ -23,7 +23,7 @@ from machine_facts import Facts
 from setup_checks import (
     GIB,
     SPACE_NEEDED,
-    Place,
+    DiskNeed,
     SetupProblem,
     check_space,
     compiler_problem,
@@ -34,7 +34,7 @@ from venv_state import LOG, clear, is_replaceable, python_version, remove_half_i
 from venv_state import venv_python as python_of
 
 _TRIAL_TIMEOUT_S = 300
-_EDITABLE_BUILD = ("editables",)  # what hatchling asks for on top of [build-system] when the install is editable
+_EDITABLE_BUILD = ("editables",)  # packages that hatchling needs beside [build-system] when the install is editable
 _BASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -43,12 +43,12 @@ class Setup:
     """One set-up.
 
     Attributes:
-        root: The repository.
-        env: The process environment.
-        facts: The machine.
-        choice: The builds chosen for it.
-        dev: Whether to add the developers' tools.
-        fresh: Whether to make the environment again even if its Python runs.
+        root: folder of the repository.
+        env: environment of the process.
+        facts: facts of the machine.
+        choice: builds chosen for it.
+        dev: whether to add the developers' tools.
+        fresh: whether to make the environment again even if its Python runs.
     """
 
     root: Path
@@ -65,14 +65,14 @@ class Setup:
 
     @property
     def log(self) -> Path:
-        """Where all output of pip goes."""
+        """The file that all output of pip goes to."""
         return self.venv / LOG
 
     def install(self) -> None:
         """Install everything. May be called again after any interruption.
 
         Raises:
-            SetupProblem: With the paragraph to show and the exit code.
+            SetupProblem: An installation failed; it holds the paragraph to show and the exit code.
         """
         self.log.write_text("", encoding="utf-8")
         say(f"  {describe(self.facts, self.choice)}")
@@ -104,8 +104,8 @@ class Setup:
             needed, needed_temp = GIB, GIB  # an update of a few packages; the large ones are there
         check_space(
             [
-                _place("packages", self.venv, needed),
-                _place("downloads", Path(tempfile.gettempdir()), needed_temp),
+                _disk_need("packages", self.venv, needed),
+                _disk_need("downloads", Path(tempfile.gettempdir()), needed_temp),
             ]
         )
 
@@ -257,12 +257,12 @@ def describe(facts: Facts, choice: Choice) -> str:
 
 
 def requirements_for(project: Mapping[str, object], choice: Choice, *, dev: bool) -> list[str]:
-    """What to hand to pip in one go: torch first, then the rest; llama-cpp-python comes on its own.
+    """List the requirements to hand to pip in one go: torch first, then the rest; llama-cpp-python comes on its own.
 
     Args:
-        project: The parsed pyproject.toml.
-        choice: The chosen builds.
-        dev: Whether to add the developers' tools.
+        project: parsed pyproject.toml.
+        choice: chosen builds.
+        dev: whether to add the developers' tools.
     """
     table = json.loads(json.dumps(project))
     wanted = [*table["build-system"]["requires"], *_EDITABLE_BUILD, *table["project"]["dependencies"]]
@@ -281,8 +281,8 @@ def make_path_files_ascii(root: Path, site: Path) -> None:
     does the same everywhere. It can go when 3.12.4 is the oldest Python supported (python/cpython issue 77102).
 
     Args:
-        root: The repository, to which the files point.
-        site: The environment's package folder.
+        root: folder of the repository, to which the files point.
+        site: the environment's package folder.
     """
     if str(root).isascii():
         return
@@ -329,8 +329,8 @@ def _index_arguments(address: str) -> Sequence[str]:
     return ["--no-index", "--find-links", address] if Path(address).is_dir() else ["--index-url", address]
 
 
-def _place(purpose: str, path: Path, needed_bytes: int) -> Place:
-    return Place(purpose, path, path.stat().st_dev, shutil.disk_usage(path).free, needed_bytes)
+def _disk_need(purpose: str, path: Path, needed_bytes: int) -> DiskNeed:
+    return DiskNeed(purpose, path, path.stat().st_dev, shutil.disk_usage(path).free, needed_bytes)
 
 
 @contextmanager

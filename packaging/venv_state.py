@@ -37,7 +37,7 @@ _VENV_ENTRIES = {
 
 
 def venv_python(venv: Path) -> Path:
-    """Where a virtual environment keeps its Python."""
+    """The path of a virtual environment's Python."""
     return venv / "Scripts" / "python.exe" if sys.platform == "win32" else venv / "bin" / "python"
 
 
@@ -107,12 +107,12 @@ def parse_torch_build(text: str) -> str:
 
 
 def stamp_parts(root: Path, *, choice: str, python: tuple[int, ...]) -> dict[str, str]:
-    """What a set-up depends on, by name. Two equal stamps mean that nothing needs to be done.
+    """Name the things that a set-up depends on, with their state. Equal stamps mean that nothing needs to be done.
 
     Args:
-        root: The repository; its place counts, because an editable install and scripts hold it.
-        choice: Fingerprint of the chosen builds.
-        python: Version of the environment's Python.
+        root: folder of the repository; its place counts, because an editable install and scripts hold it.
+        choice: fingerprint of the chosen builds.
+        python: version of the environment's Python.
     """
     here = root / "packaging"
     return {

@@ -21,7 +21,7 @@ def lock_lines(freeze: str) -> list[str]:
     """Sorted `name==version` lines from pip freeze, local versions cut, paths and editable installs left out.
 
     Args:
-        freeze: The output of `pip freeze --all`.
+        freeze: output of `pip freeze --all`.
     """
     pins = dict(CARRIED)
     for line in freeze.splitlines():

@@ -70,8 +70,12 @@ ENGINE_MAY_IMPORT = {
 # Part -> its rooms from the ground up: a module may import from its own room and from those before it. "." stands for
 # the part's own folder.
 FLOORS = {
-    "burnish_app": ("look", "state", "engine", "wording", "item_models", "recipe", "widgets", "pages", "."),
-    "burnish_app.widgets": ("basic", "export", "hardware", "model", "recipe", "runs", "try_out", "data"),
+    "burnish_app": (
+        "look", "state", "engine", "wording", "curves", "item_models", "recipe", "widgets", "pages", ".",
+    ),
+    "burnish_app.widgets": (
+        "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
+    ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
     "burnish_engine.data": ("files", "rows", "sandbox", "templates", "tokens", "pipeline", "report", "."),
@@ -84,8 +88,8 @@ FLOORS = {
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "guard", "recovery", "."),
     "burnish_kernels": (
-        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "magma",
-        "swiglu",
+        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",
+        "magma", "swiglu",
     ),
 }  # fmt: skip
 MOST_MODULES = 16

@@ -11,6 +11,8 @@ from PySide6.QtWidgets import QApplication
 
 TRACE_START_VARIABLE = "BURNISH_TRACE_START"
 """Environment variable that makes the studio print its start time: from the process's creation to the window."""
+DESKTOP_NAME = "burnish"
+"""Name of the desktop entry, by which taskbars find icon and windows: Wayland's app id, X11's window class."""
 
 
 def main() -> int:
@@ -19,23 +21,33 @@ def main() -> int:
     Returns:
         The exit code of the process.
     """
-    from burnish_app.engine.engine_client import EngineClient
     from burnish_app.garbage import GarbageCollector
+    from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
     from burnish_app.state.preferences import Preferences
-    from burnish_app.state.workbench import Workbench
     from burnish_app.window import Window
 
-    app = QApplication(sys.argv)
+    app = QApplication([DESKTOP_NAME, *sys.argv[1:]])  # X11's window class is the first argument
     app.setApplicationName("Burnish")
-    app.setDesktopFileName("burnish")
+    app.setDesktopFileName(DESKTOP_NAME)
+    _name_on_windows()
     collector = GarbageCollector(app)
     preferences = Preferences()
-    window = Window(EngineClient(), Workbench(), preferences, Theme(app, preferences.theme))
+    theme = Theme(app, preferences.theme, preferences.text_percent)
+    set_motion(preferences.motion)
+    window = Window(None, None, preferences, theme)
     window.grown.connect(collector.freeze_and_start)
     window.show()
     QTimer.singleShot(0, window, lambda: _shown(window.begin))
     return app.exec()
+
+
+def _name_on_windows() -> None:
+    """Tell Windows' taskbar that the window is Burnish's, not the Python interpreter's."""
+    if sys.platform == "win32":
+        import ctypes
+
+        ctypes.windll.shell32.SetCurrentProcessExplicitAppUserModelID("Burnish.Studio")
 
 
 def _shown(begin: Callable[[], None]) -> None:

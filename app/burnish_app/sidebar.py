@@ -1,20 +1,35 @@
-"""The sidebar of the window: the steps with their status, and notes at the foot."""
+"""The sidebar of the window: the steps with their status, and what goes on at the foot."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from burnish_app.look.fonts import scaled
 from burnish_app.look.icons import pixmap
-from burnish_app.look.theme import BODY_PX, UNIT, colors_of, font
+from burnish_app.look.language import tr
+from burnish_app.look.theme import colors_of, font
+from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, SMALL_PX, UNIT
+from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import caption, heading
+from burnish_app.wording.activity import Activity
+from burnish_app.wording.numbers import percent
 from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 
-_WIDTH_PX = 200
-_ROW_PX = 40
+if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
+    from burnish_app.widgets.hardware.strip import HardwareStrip
+
+_WIDTH_PX = 208
+_ROW_PX = 38
+_ACTIVITY_PX, _MOST_ACTIVITIES = 46, 3
+_BAR_PX = 4
+_LEFT = Qt.AlignmentFlag.AlignLeft
 
 
 class StepButton(QAbstractButton):
@@ -82,15 +97,12 @@ class StepButton(QAbstractButton):
         painter.setPen(Qt.PenStyle.NoPen)
         if self.isChecked() or self.underMouse():
             painter.setBrush(QColor(colors.surface if self.isChecked() else colors.window))
-            painter.drawRoundedRect(self.rect(), 6, 6)
-        if self.hasFocus() and self._by_keyboard:
-            painter.setPen(QPen(QColor(colors.accent), 1))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
-            painter.setPen(Qt.PenStyle.NoPen)
+            painter.drawRoundedRect(self.rect(), CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
         if self.isChecked():
             painter.setBrush(QColor(colors.accent))
             painter.drawRoundedRect(QRectF(0, 10, 3, self.height() - 20), 1.5, 1.5)
+        if self.hasFocus() and self._by_keyboard:
+            _draw_ring(painter, self)
         ink = colors.text if self.isChecked() else colors.muted
         drawn = pixmap(self.key, ink, 20, pixel_ratio=self.devicePixelRatioF())
         painter.drawPixmap(UNIT + 4, (self.height() - 20) // 2, drawn)
@@ -104,25 +116,107 @@ class StepButton(QAbstractButton):
         )
 
 
+class ActivityButton(QAbstractButton):
+    """A run or an export that goes on: what, which, and a bar; a press shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activity: Activity | None = None
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_activity(self, activity: Activity) -> None:
+        """Show an activity."""
+        if activity != self.activity:
+            self.activity = activity
+            text = f"{activity.what} {activity.name}, {percent(activity.share)}"
+            self.setToolTip(text)
+            self.setAccessibleName(text)
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size: two lines and a bar."""
+        return QSize(_WIDTH_PX - 2 * UNIT, scaled(_ACTIVITY_PX))
+
+    def event(self, event: QEvent) -> bool:
+        """Repaint when the pointer enters or leaves."""
+        if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave):
+            self.update()
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw name and progress over the bar."""
+        if self.activity is None:
+            return
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        if self.underMouse():
+            painter.setBrush(QColor(colors.window))
+            painter.drawRoundedRect(self.rect(), CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
+        if self.hasFocus():
+            _draw_ring(painter, self)
+        inner = QRectF(self.rect()).adjusted(UNIT + 4, UNIT - 2, -UNIT - 4, -UNIT - _BAR_PX)
+        painter.setFont(font(SMALL_PX, medium=True))
+        share = percent(self.activity.share)
+        painter.setPen(QColor(colors.muted))
+        painter.drawText(inner, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop, share)
+        metrics = QFontMetrics(painter.font())
+        room = int(inner.width()) - metrics.horizontalAdvance(share) - UNIT
+        painter.setPen(QColor(colors.text))
+        name = metrics.elidedText(self.activity.name, Qt.TextElideMode.ElideMiddle, room)
+        painter.drawText(inner, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, name)
+        painter.setFont(font(SMALL_PX))
+        painter.setPen(QColor(colors.muted))
+        painter.drawText(inner, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom, self.activity.what)
+        painter.setPen(Qt.PenStyle.NoPen)
+        bar = QRectF(inner.left(), inner.bottom() + 4, inner.width(), _BAR_PX)
+        painter.setBrush(QColor(colors.line))
+        painter.drawRoundedRect(bar, _BAR_PX / 2, _BAR_PX / 2)
+        if self.activity.share > 0:
+            painter.setBrush(QColor(colors.accent))
+            bar.setWidth(max(bar.width() * self.activity.share, _BAR_PX))
+            painter.drawRoundedRect(bar, _BAR_PX / 2, _BAR_PX / 2)
+
+
+def _draw_ring(painter: QPainter, widget: QWidget) -> None:
+    """Draw the ring of the keyboard focus along a widget's edge."""
+    painter.setPen(QPen(QColor(colors_of(widget).focus), RING_PX))
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    half = RING_PX / 2
+    ring = QRectF(widget.rect()).adjusted(half, half, -half, -half)
+    painter.drawRoundedRect(ring, CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
+    painter.setPen(Qt.PenStyle.NoPen)
+
+
 class Sidebar(QWidget):
-    """Shows all steps in their order.
+    """Shows all steps in their order, and what goes on.
 
     Args:
+        first: (key, name) of the entry above the steps.
         steps: (key, name) of each step.
         foot: (key, name) of the entry at the foot.
 
     Attributes:
         chosen: signal with the key of the pressed step.
+        activity_chosen: signal with (key of the page, folder of the run) of what goes on and was pressed.
+        remedy: signal without arguments, emitted when the person asks to remedy the alarm.
+        hardware: strip with the newest samples of the hardware.
     """
 
     chosen = Signal(str)
+    activity_chosen = Signal(str, str)
+    hardware: HardwareStrip
+    remedy = Signal()
 
-    def __init__(self, steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
+    def __init__(self, first: tuple[str, str], steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
         super().__init__()
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedWidth(_WIDTH_PX)
-        self.setAccessibleName("Steps")
+        self.setAccessibleName(tr("Steps"))
         self._group = QButtonGroup(self)
         self._buttons: dict[str, StepButton] = {}
         self._run_note, self._engine_note = caption(""), caption("", "warning")
@@ -131,16 +225,36 @@ class Sidebar(QWidget):
         column.setSpacing(2)
         column.addWidget(self._mark())
         column.addSpacing(2 * UNIT)
-        for number, (key, name) in enumerate(steps, 1):
+        for number, (key, name) in enumerate([first, *steps]):
             column.addWidget(self._add(key, name, f"Ctrl+{number}"))
+        self._buttons[first[0]].hide_status()
         column.addStretch()
+        self._activities = [self._make_activity() for _ in range(_MOST_ACTIVITIES)]
+        for activity in self._activities:
+            column.addWidget(activity)
+            activity.hide()
+        self._hardware_place = QVBoxLayout()
+        self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self._run_note, self._engine_note):
             note.setContentsMargins(UNIT, 0, UNIT, UNIT)
             note.hide()
             column.addWidget(note)
+        self._alarm.setContentsMargins(UNIT, 0, UNIT, 0)
+        for widget in (self._alarm, self._remedy):
+            widget.hide()
+            column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self._alarm else _LEFT)
+        column.addLayout(self._hardware_place)
+        column.addSpacing(UNIT // 2)
         last = self._add(*foot)
         last.hide_status()
         column.addWidget(last)
+
+    def add_hardware(self) -> None:
+        """Add the strip of the hardware, for which the window does not wait before it is shown."""
+        from burnish_app.widgets.hardware.strip import HardwareStrip
+
+        self.hardware = HardwareStrip()
+        self._hardware_place.addWidget(self.hardware)
 
     def button(self, key: str) -> StepButton:
         """Return the button of a page."""
@@ -150,15 +264,50 @@ class Sidebar(QWidget):
         """Mark the button of the page that is shown."""
         self._buttons[key].setChecked(True)
 
+    def show_activities(self, activities: Sequence[Activity]) -> None:
+        """Show what goes on; no more than there is room for."""
+        for button, activity in zip(self._activities, [*activities, *[None] * _MOST_ACTIVITIES], strict=False):
+            if activity is not None:
+                button.show_activity(activity)
+            button.setVisible(activity is not None)
+
     def set_run_note(self, text: str) -> None:
         """Set the note about runs; empty: none."""
         self._run_note.setText(text)
         self._run_note.setVisible(bool(text))
 
+    def set_alarm(self, text: str, remedy: str = "") -> None:
+        """Set the alarm about the hardware.
+
+        Args:
+            text: sentence; empty: all is well.
+            remedy: text of the button that remedies it; empty: none.
+        """
+        self._alarm.setText(text)
+        self._alarm.setVisible(bool(text))
+        self._remedy.setText(remedy)
+        self._remedy.setAccessibleName(remedy)
+        self._remedy.setVisible(bool(remedy))
+
+    @property
+    def remedy_button(self) -> QPushButton:
+        """The button that remedies the alarm."""
+        return self._remedy
+
     def set_engine_note(self, text: str) -> None:
         """Set the note about the engine; empty: all is well."""
         self._engine_note.setText(text)
         self._engine_note.setVisible(bool(text))
+
+    def _make_activity(self) -> ActivityButton:
+        button = ActivityButton()
+
+        def pressed() -> None:
+            if button.activity is not None:
+                self.activity_chosen.emit(button.activity.page, button.activity.folder)
+
+        button.clicked.connect(pressed)
+        return button
 
     @staticmethod
     def _mark() -> QWidget:

@@ -5,32 +5,57 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import import_module
 from threading import Thread
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QCloseEvent,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDropEvent,
+    QGuiApplication,
+    QKeySequence,
+    QResizeEvent,
+    QShortcut,
+)
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea, QStackedWidget, QWidget
 
-from burnish_app.engine.engine_client import EngineClient
-from burnish_app.engine.runs_poller import ACTIVE, RunsPoller
+from burnish_app.focus_order import focus_after
 from burnish_app.look.icons import icon
+from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
-from burnish_app.pages.base import Page
 from burnish_app.sidebar import Sidebar
 from burnish_app.state.preferences import Preferences
-from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
+from burnish_app.wording.activity import activities_of
 from burnish_app.wording.status import StepStatus
-from burnish_engine.contract.serve.protocol import RunSummary
+
+if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_app.engine.engine_client import EngineClient
+    from burnish_app.engine.runs_poller import RunsPoller
+    from burnish_app.hardware_watch import HardwareWatch
+    from burnish_app.pages.base import Page
+    from burnish_app.state.workbench import Workbench
+    from burnish_engine.contract.serve.protocol import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
-_FIRST_SIZE_PX = (1280, 800)
-_GOES_ON = "A run is going on. It continues when this window closes."
+_CORE = (
+    "burnish_app.engine.engine_client",
+    "burnish_app.engine.runs_poller",
+    "burnish_app.hardware_watch",
+    "burnish_app.state.workbench",
+)
+_FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
+_FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
+_TITLE = "Burnish"
+_GOES_ON = tr("It continues when this window closes.")
 _ENGINE_NOTES = {
-    "restarting": "The engine stopped and is being started again.",
-    "down": "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
-    "studio/serve.log.",
+    "restarting": tr("The engine stopped and is being started again."),
+    "down": tr(
+        "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
+        "studio/serve.log."
+    ),
 }
 
 
@@ -44,15 +69,16 @@ class PageEntry(NamedTuple):
 
 
 PAGES = (
-    PageEntry("hardware", "Hardware", "burnish_app.pages.hardware", "HardwarePage"),
-    PageEntry("model", "Model", "burnish_app.pages.model", "ModelPage"),
-    PageEntry("data", "Data", "burnish_app.pages.data", "DataPage"),
-    PageEntry("recipe", "Recipe", "burnish_app.pages.recipe", "RecipePage"),
-    PageEntry("train", "Train", "burnish_app.pages.train", "TrainPage"),
-    PageEntry("try_out", "Try it", "burnish_app.pages.try_out", "TryOutPage"),
-    PageEntry("export", "Export", "burnish_app.pages.export", "ExportPage"),
-    PageEntry("runs", "Runs", "burnish_app.pages.runs", "RunsPage"),
-    PageEntry("settings", "Settings", "burnish_app.pages.settings", "SettingsPage"),
+    PageEntry("start", tr("Start"), "burnish_app.pages.start", "StartPage"),
+    PageEntry("hardware", tr("Hardware"), "burnish_app.pages.hardware", "HardwarePage"),
+    PageEntry("model", tr("Model"), "burnish_app.pages.model", "ModelPage"),
+    PageEntry("data", tr("Data"), "burnish_app.pages.data", "DataPage"),
+    PageEntry("recipe", tr("Recipe"), "burnish_app.pages.recipe", "RecipePage"),
+    PageEntry("train", tr("Train"), "burnish_app.pages.train", "TrainPage"),
+    PageEntry("try_out", tr("Try it"), "burnish_app.pages.try_out", "TryOutPage"),
+    PageEntry("export", tr("Export"), "burnish_app.pages.export", "ExportPage"),
+    PageEntry("runs", tr("Runs"), "burnish_app.pages.runs", "RunsPage"),
+    PageEntry("settings", tr("Settings"), "burnish_app.pages.settings", "SettingsPage"),
 )
 
 
@@ -71,9 +97,11 @@ def first_status(key: str, bench: Workbench) -> StepStatus:
 class Window(QMainWindow):
     """The main window of the studio.
 
+    It is shown with its sidebar alone; what the pages need is loaded in a thread meanwhile.
+
     Args:
-        client: connection to the engine; the window starts and ends it.
-        bench: workbench with what the person works on.
+        client: connection to the engine, which the window starts and ends; None: the window makes one in `begin`.
+        bench: workbench with what the person works on; None: the saved one, read in `begin`.
         preferences: settings of the window.
         theme: theme of the application.
 
@@ -82,18 +110,29 @@ class Window(QMainWindow):
     """
 
     grown = Signal()
+    _core_imported = Signal()
     _imported = Signal()
 
-    def __init__(self, client: EngineClient, bench: Workbench, preferences: Preferences, theme: Theme) -> None:
+    client: EngineClient
+    bench: Workbench
+    hardware: HardwareWatch
+    _runs_poller: RunsPoller
+
+    def __init__(
+        self, client: EngineClient | None, bench: Workbench | None, preferences: Preferences, theme: Theme
+    ) -> None:
         super().__init__()
-        self.client, self.bench, self.preferences, self.theme = client, bench, preferences, theme
+        self._is_filled = False
+        self.preferences, self.theme = preferences, theme
         self._pages: dict[str, Page] = {}
         self._shown = ""
-        self.setWindowTitle("Burnish")
+        self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
-        self.sidebar = Sidebar([(entry.key, entry.title) for entry in PAGES[:-1]], (PAGES[-1].key, PAGES[-1].title))
-        self.sidebar.chosen.connect(self.visit)
+        first, *steps, last = PAGES
+        self.sidebar = Sidebar(
+            (first.key, first.title), [(entry.key, entry.title) for entry in steps], (last.key, last.title)
+        )
         self._stack = QStackedWidget()
         middle = QWidget()
         line = QHBoxLayout(middle)
@@ -102,32 +141,73 @@ class Window(QMainWindow):
         line.addWidget(self.sidebar)
         line.addWidget(self._stack, 1)
         self.setCentralWidget(middle)
+        self._middle = middle
         self._drop_overlay = DropOverlay(self)
-        self._make_shortcuts()
-        for entry in PAGES:
-            self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
         self._preparing = QTimer(self, interval=_PREPARE_MS)
         self._preparing.setObjectName("prepare")
         self._preparing.timeout.connect(self._prepare_one)
+        self._core_imported.connect(self._begin_work)
         self._imported.connect(self._preparing.start)
         self._imported.connect(self.grown)
+        self.setMinimumSize(*_LEAST_SIZE_PX)
+        self.resize(self._first_size())
+        if preferences.geometry is not None:
+            self.restoreGeometry(preferences.geometry)
+        self.sidebar.show_chosen(self._first_key())
+        if client is not None and bench is not None:
+            self._fill(client, bench)
+
+    def _first_key(self) -> str:
+        known = {entry.key for entry in PAGES}
+        return self.preferences.page if self.preferences.page in known else PAGES[0].key
+
+    def _fill(self, client: EngineClient, bench: Workbench) -> None:
+        """Put engine, workbench and the first page into the window."""
+        from burnish_app.engine.runs_poller import RunsPoller
+        from burnish_app.hardware_watch import HardwareWatch
+
+        self.sidebar.add_hardware()
+        self.hardware = HardwareWatch(client, self.sidebar, self._middle)
+        self.client, self.bench = client, bench
+        self._is_filled = True
+        self.sidebar.chosen.connect(self.visit)
+        self.sidebar.activity_chosen.connect(self._show_activity)
+        self._make_shortcuts()
+        for entry in PAGES:
+            self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
         client.state_changed.connect(self._engine_state)
         self._runs_poller = RunsPoller(
             client, _WATCH_RUNS_MS, self, extra_folders=lambda: [bench.run] if bench.run else []
         )
         self._runs_poller.updated.connect(self._runs_updated)
         self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
-        self.resize(*_FIRST_SIZE_PX)
-        if preferences.geometry is not None:
-            self.restoreGeometry(preferences.geometry)
-        known = {entry.key for entry in PAGES}
-        self.go_to(preferences.page if preferences.page in known else PAGES[0].key)
+        self.go_to(self._first_key())
+
+    @staticmethod
+    def _first_size() -> QSize:
+        """Return the size at the first start: as wanted, but with its frame within the screen."""
+        wanted, screen = QSize(*_FIRST_SIZE_PX), QGuiApplication.primaryScreen()
+        return wanted.boundedTo(screen.availableSize() - QSize(*_FRAME_PX)) if screen is not None else wanted
 
     def begin(self) -> None:
-        """Start the engine, the polling of runs and the imports, after the window is shown so that it shows sooner."""
+        """Load what the pages need, start the engine and the polling of runs; after the window is shown."""
+        Thread(target=self._import_pages, name="import-pages", daemon=True).start()
+        if self._is_filled:
+            self._start_engine()
+
+    def _begin_work(self) -> None:
+        if self._is_filled or not self.isVisible():
+            return  # filled from the start, or closed meanwhile
+        from burnish_app.engine.engine_client import EngineClient
+        from burnish_app.state.workbench import Workbench
+
+        self._fill(EngineClient(), Workbench())
+        self._start_engine()
+
+    def _start_engine(self) -> None:
         self.client.start()
         self._runs_poller.start()
-        Thread(target=self._import_pages, name="import-pages", daemon=True).start()
+        self.hardware.set_seen(not self.isMinimized())
 
     def page(self, key: str) -> Page:
         """Return a page, which is made on the first call."""
@@ -163,7 +243,7 @@ class Window(QMainWindow):
             return
         page = self.page(key)
         if self._shown:
-            self._pages[self._shown].hidden()
+            self._pages[self._shown].leave()
         self._shown = key
         self.preferences.page = key
         if self._stack.indexOf(page) < 0:
@@ -183,11 +263,11 @@ class Window(QMainWindow):
             self.go_to(drop.page)
             self.page(drop.page).take_drop(drop.paths)
         if drop.what:
-            self.page(self._shown).banner("warning", drop.what, drop.remedy)
+            self.page(self._shown).banner("warning", drop.what, drop.remedy, passing=True)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         """Show the overlay that says what may be dropped."""
-        if event.mimeData().hasUrls():
+        if event.mimeData().hasUrls() and self._is_filled:
             event.acceptProposedAction()
             self._drop_overlay.cover()
 
@@ -202,17 +282,42 @@ class Window(QMainWindow):
         paths = [url.toLocalFile() for url in event.mimeData().urls()]
         QTimer.singleShot(0, self, lambda: self.take(paths))
 
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Move the focus to what is seen next, and scroll to it."""
+        widget = focus_after(self._middle, self.focusWidget(), forward=forward)
+        if widget is None:
+            return super().focusNextPrevChild(forward)
+        widget.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        around = widget.parentWidget()
+        while around is not None and not isinstance(around, QScrollArea):
+            around = around.parentWidget()
+        if around is not None:
+            around.ensureWidgetVisible(widget)
+        return True
+
     def changeEvent(self, event: QEvent) -> None:
         """Redraw the window's icon when the palette changes."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.PaletteChange:
             self.setWindowIcon(icon("burnish", self.theme.colors.accent, 64))
+        elif event.type() == QEvent.Type.WindowStateChange and self._is_filled and self.client.pid is not None:
+            self.hardware.set_seen(not self.isMinimized())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the panel of the hardware in its place."""
+        super().resizeEvent(event)
+        if self._is_filled:
+            self.hardware.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Save preferences and workbench and end the server; runs continue."""
         self.preferences.geometry = self.saveGeometry()
+        if not self._is_filled:
+            super().closeEvent(event)
+            return
         self.bench.save()
         self._runs_poller.stop()
+        self.hardware.monitor.stop()
         self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
@@ -223,10 +328,14 @@ class Window(QMainWindow):
         super().closeEvent(event)
 
     def _import_pages(self) -> None:
-        """Import all pages in a thread, so that the first visit of each is quick."""
-        for entry in PAGES:
-            import_module(entry.module)
+        """Import engine client, workbench and all pages in a thread, the first page first."""
+        first = next(entry for entry in PAGES if entry.key == self._first_key())
+        for module in (*_CORE, first.module):
+            import_module(module)
         with suppress(RuntimeError):  # the window is gone already
+            self._core_imported.emit()
+            for entry in PAGES:
+                import_module(entry.module)
             self._imported.emit()
 
     def _prepare_one(self) -> None:
@@ -242,7 +351,7 @@ class Window(QMainWindow):
             self.grown.emit()
 
     def _make_shortcuts(self) -> None:
-        for number, entry in enumerate(PAGES[:-1], 1):
+        for number, entry in enumerate(PAGES[:-1]):
             QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
@@ -254,18 +363,26 @@ class Window(QMainWindow):
             button.click()
 
     def _browse(self) -> None:
-        dialog = QFileDialog(self, "Add data", "", DATA_FILTER)
+        dialog = QFileDialog(self, tr("Add data"), "", DATA_FILTER)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.filesSelected.connect(self.take)
         dialog.open()
 
+    def _show_activity(self, page: str, folder: str) -> None:
+        self.bench.set_run(folder)
+        self.visit(page)
+
     def _engine_state(self, state: str) -> None:
         self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
-        alive = any(run.standing in ACTIVE for run in runs)
-        self.sidebar.set_run_note(_GOES_ON if alive else "")
+        self.hardware.runs_changed(runs)
+        activities = activities_of(runs)
+        self.sidebar.show_activities(activities)
+        self.sidebar.set_run_note(_GOES_ON if activities else "")
         self.sidebar.set_engine_note("")
+        shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
+        self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)
         for page in self._pages.values():
             page.runs_changed(runs)

@@ -38,7 +38,7 @@ LAUNCH_WORDS = {"device", "device_type", "grid", "stream", "warmup"}
 """Names that a kernel's argument must not have: Triton keeps them for the launch itself, where arguments are passed by
 keyword. Its interpreter accepts them, so only a launch on a GPU would fail."""
 
-_ALIGNED = [["tt.divisibility", 16]]  # what a launch tells the compiler of arguments that 16 divides
+_ALIGNED = [["tt.divisibility", 16]]  # hint that a launch gives the compiler for arguments that 16 divides
 
 
 @dataclass(frozen=True)

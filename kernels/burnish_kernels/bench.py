@@ -27,7 +27,7 @@ _WORTH_CHANGING = 0.98  # a candidate must beat the default by more than repeate
 
 
 @dataclass(frozen=True)
-class Peaks:
+class PeakRates:
     """The highest rates that this GPU reaches.
 
     Attributes:
@@ -93,7 +93,7 @@ class Tuned:
     failed: int
 
 
-def measure_peaks(timer: Timer, device: str = "cuda") -> Peaks:
+def measure_peaks(timer: Timer, device: str = "cuda") -> PeakRates:
     """Measure how fast the device copies and multiplies."""
     import torch
 
@@ -111,10 +111,10 @@ def measure_peaks(timer: Timer, device: str = "cuda") -> Peaks:
     left, right = (torch.randn(edge, edge, device=device, dtype=torch.bfloat16) for _ in range(2))
     product = torch.empty_like(left)
     matmul_ms = timer(lambda: torch.mm(left, right, out=product))
-    return Peaks(name, 2 * size / copy_ms * 1e-6, 2 * edge**3 / matmul_ms * 1e-9)
+    return PeakRates(name, 2 * size / copy_ms * 1e-6, 2 * edge**3 / matmul_ms * 1e-9)
 
 
-def measure(names: Sequence[str], timer: Timer, peaks: Peaks, device: str = "cuda") -> Iterator[BenchmarkRow]:
+def measure(names: Sequence[str], timer: Timer, peaks: PeakRates, device: str = "cuda") -> Iterator[BenchmarkRow]:
     """Time the benchmarks of some operations, one row after the other."""
     import torch
 
@@ -134,7 +134,7 @@ def measure(names: Sequence[str], timer: Timer, peaks: Peaks, device: str = "cud
             del benchmark  # before the generator makes the next one's tensors
 
 
-def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: Peaks) -> BenchmarkRow:
+def _row(op: str, benchmark: Benchmark, timer: Timer, peaks: PeakRates) -> BenchmarkRow:
     import torch
 
     captured, problem = True, ""
@@ -207,7 +207,7 @@ def _time_candidate(one: tuning.Tuning, candidate: Any, timer: Timer) -> float |
         return None
 
 
-def header(peaks: Peaks) -> str:
+def header(peaks: PeakRates) -> str:
     """Format the yardsticks as a line."""
     return (
         f"{peaks.device}: copies at {peaks.copy_gb_per_s:,.0f} GB/s (read + written), "
@@ -237,7 +237,7 @@ def tuned_line(tuned: Tuned) -> str:
     return f"{tuned.op:<14} {tuned.key:<40} {tuned.ms:9.4f} ms ({before}{failed})  {tuned.choice}"
 
 
-def document(peaks: Peaks, rows: Sequence[BenchmarkRow]) -> str:
+def document(peaks: PeakRates, rows: Sequence[BenchmarkRow]) -> str:
     """Return everything as one JSON document."""
     import torch
     import triton

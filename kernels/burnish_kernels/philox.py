@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 _LOW = 0xFFFFFFFF
 _ROUND = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))  # multipliers of Philox4x32
-_WEYL = (0x9E3779B9, 0xBB67AE85)  # what the key grows by each round
+_WEYL = (0x9E3779B9, 0xBB67AE85)  # constants that each round adds to the key
 
 
 def philox(seed: int, counter: Sequence[ArrayLike]) -> list[NDArray[np.uint32]]:

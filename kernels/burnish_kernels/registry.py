@@ -7,7 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-OPS = ("rms_norm", "rope", "swiglu", "cross_entropy", "adamw", "magma", "nf4", "lora_linear", "attention", "gather")
+OPS = (
+    "rms_norm",
+    "rope",
+    "swiglu",
+    "cross_entropy",
+    "adamw",
+    "magma",
+    "nf4",
+    "lora_linear",
+    "attention",
+    "gather",
+    "short_conv",
+)
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 
 CAPABILITIES = (80, 86, 89, 90, 120)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 BLOCK_ELEMENTS = 2**18
-"""Of one block and thread: a few copies of that many numbers in single precision stay in a processor's cache."""
+"""Numbers of one block for each thread: a few copies of that many in single precision stay in a processor's cache."""
 
 
 def row_blocks(tensor: torch.Tensor) -> list[slice]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-_BUDGET_MS = 300.0  # of GPU time a measurement
+_BUDGET_MS = 300.0  # GPU time of a measurement
 _FEWEST, _MOST = 7, 101  # repetitions of which the median is taken
 _GRAPH_MS, _MOST_REPEATS = 2.0, 10  # runs in one graph: about so long, at most so many
 

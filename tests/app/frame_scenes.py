@@ -22,7 +22,7 @@ def _train(window, name):
     page.runs_changed([run])
     page.shown()
     if run.standing == "running":
-        window.sidebar.set_run_note("A run is going on. It continues when this window closes.")
+        window._runs_updated([run])
 
 
 for _name in TRAIN_SCENES:
@@ -34,6 +34,16 @@ def train_empty(window):
     window.page("train").runs_changed([])
 
 
+@scene("start-first")
+def start_first(window):
+    window.page("start").runs_changed([])
+
+
+@scene("start-recent")
+def start_recent(window):
+    window.page("start").runs_changed(RUNS)
+
+
 @scene("runs-empty")
 def runs_empty(window):
     window.page("runs").runs_changed([])
@@ -41,7 +51,16 @@ def runs_empty(window):
 
 @scene("runs-done")
 def runs_done(window):
-    window.page("runs").runs_changed(RUNS)
+    runs = []
+    for run, shown in zip(RUNS, ("training", "queued", "finished", "interrupted", "failed"), strict=True):
+        folder = user_data_dir() / "runs" / Path(run.folder).name
+        runs.append(write_run(folder, run, TRAIN_SCENES[shown][1]))
+    page = window.page("runs")
+    page.runs_changed(runs)
+    deadline = time.monotonic() + 5
+    while not page._outlines.of(runs[-1].folder) and time.monotonic() < deadline:
+        settle()
+    page.table.selectRow(2)
 
 
 @scene("runs-asking")

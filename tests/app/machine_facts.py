@@ -12,6 +12,7 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
+from burnish_engine.hardware.gpu.topology import with_edges
 
 GIB = 2**30
 
@@ -65,7 +66,26 @@ def pair():
         measured=LinkMeasurement(copy_gb_s=13.4, peer_access=False),
     )
     second = gpu(1, vram_free_bytes=int(23.5 * GIB), users=[], temperature_c=88)
-    return machine(gpu(), second, links=[link], all_reduce_gb_s=6.1)
+    return with_edges(machine(gpu(), second, links=[link], all_reduce_gb_s=6.1))
+
+
+def eight():
+    """Eight cards behind switches, measured."""
+    pcie = PcieFacts(
+        generation=5, width=16, best_generation=5, best_width=16, under_load=True, to_gpu_gb_s=54.0, from_gpu_gb_s=52.0
+    )
+    fields = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "pcie": pcie, "users": []}
+    memory = {"vram_total_bytes": 80 * GIB, "vram_free_bytes": 79 * GIB, "power_limit_w": 700.0}
+    links = [
+        LinkFacts(
+            first=first, second=second, nvlinks=18, nvlink_gb_s=450.0, p2p_read=True, p2p_write=True,
+            measured=LinkMeasurement(copy_gb_s=366.0 - (first * second) % 5, peer_access=True),
+        )
+        for first in range(8)
+        for second in range(first + 1, 8)
+    ]  # fmt: skip
+    gpus = [gpu(index, **fields, **memory) for index in range(8)]
+    return with_edges(machine(*gpus, links=links, all_reduce_gb_s=210.0))
 
 
 def checkup(facts, *, ready=True, problems=(), notes=()):

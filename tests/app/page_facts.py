@@ -279,6 +279,14 @@ def file_columns(**changes):
         "needs": {"messages": ["conversation"], "alpaca": ["instruction", "output"],
                   "prompt_completion": ["prompt", "completion"], "text": ["text"]},
         "may_have": ["input", "history", "prompt", "system", "tools", "reasoning"],
+        "rows": [
+            {
+                "messages": "user: My parcel has not moved for six days. What can I do?  |  assistant: Cause: It waits "
+                "at the depot for a customs paper. Fix: Send the invoice to the carrier and ask for a trace.",
+                "system_prompt": "You answer for a parcel service.",
+            }
+        ]
+        * 20,
     }  # fmt: skip
     return FileColumns(**{**fields, **changes})
 

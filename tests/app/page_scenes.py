@@ -12,6 +12,8 @@ from PySide6.QtWidgets import QScrollArea
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.serve.protocol import Failure, Progress, Reply, Result
 
+from support.hardware import made_up
+
 
 def result(**fields):
     return Result(id="x", **fields)
@@ -48,6 +50,34 @@ def hardware_done(window):
 @scene("hardware-pair")
 def hardware_pair(window):
     _hardware(window, machines.checkup(machines.pair()))
+
+
+@scene("hardware-eight")
+def hardware_eight(window):
+    _hardware(window, machines.checkup(machines.eight()))
+    _live(window, made_up(8, name="NVIDIA H100 80GB HBM3", total=80 * machines.GIB))
+
+
+@scene("hardware-live")
+def hardware_live(window):
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())))
+    _live(window, made_up())
+    window.sidebar.hardware.click()
+
+
+@scene("hardware-alarm")
+def hardware_alarm(window):
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())))
+    run = summary("running")
+    run = run.model_copy(update={"state": run.state.model_copy(update={"device": "cuda-0"})})
+    window.hardware.runs_changed([run])
+    _live(window, made_up(filled=40))
+    window.sidebar.hardware.click()
+
+
+def _live(window, lines):
+    for line in lines:
+        window.hardware.monitor._received(line)
 
 
 @scene("hardware-cpu")
@@ -140,6 +170,8 @@ def data_busy(window):
 def data_done(window):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
     page = window.page("data")
+    page._table_of = window.bench.data_files
+    page._table_found(page._table_of, result(columns=facts.file_columns(file="support.jsonl")))
     page._inspection._on_result(
         page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset())
     )

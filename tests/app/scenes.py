@@ -72,7 +72,7 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
 
 def numbered(lines):
     """Return the events with sequence numbers and times, as a file holds them."""
-    return [event.model_copy(update={"seq": n, "t": 1000.0 + n}) for n, event in enumerate(lines)]
+    return [event.model_copy(update={"seq": n, "t": NOW - len(lines) + n}) for n, event in enumerate(lines)]
 
 
 def a_step(step, total, chance):
@@ -160,6 +160,9 @@ def write_run(folder, run, lines):
     folder.mkdir(parents=True, exist_ok=True)
     paths.events.write_text("".join(event.model_dump_json() + "\n" for event in lines), encoding="utf-8")
     paths.state.write_text(run.state.model_dump_json(), encoding="utf-8")
+    if run.standing == "finished":
+        paths.adapter.mkdir(exist_ok=True)
+        (paths.adapter / "adapter_model.safetensors").write_bytes(b"")
     return run.model_copy(update={"folder": str(folder)})
 
 

@@ -1,4 +1,4 @@
-"""Draws every page in every state, light and dark, in three window sizes, into a folder.
+"""Draws every page in every state, light and dark, in four window sizes, into a folder.
 
     python tests/app/screenshots.py OUT [--only train] [--width 744]
 
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PySide6.QtWidgets import QApplication
 
-SIZES = ((744, 900), (1280, 800), (1920, 1080))
+SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
 SCENE_MODULES = ("app.frame_scenes", "app.page_scenes")
@@ -78,6 +78,7 @@ def draw(scene_name, size, theme, file):
 def main():
     """Draw all scenes whose name holds the given text."""
     from burnish_app.garbage import GarbageCollector
+    from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
 
     parser = argparse.ArgumentParser()
@@ -90,6 +91,7 @@ def main():
     app = QApplication([])
     GarbageCollector(app).start()
     theme = Theme(app)
+    set_motion("reduced")
     load_scenes()
     for mode in ("light", "dark"):
         theme.set_mode(mode)

@@ -1,5 +1,7 @@
 """A narrow window: rows of figures wrap, texts wrap, and nothing needs more width than there is."""
 
+from itertools import pairwise
+
 import pytest
 from app import machine_facts as machines
 from app import page_facts as facts
@@ -12,6 +14,8 @@ from burnish_app.widgets.basic.text import Value
 from burnish_app.widgets.data.columns_editor import ColumnsEditor
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
+from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.model.catalog_view import CatalogView
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
@@ -20,7 +24,10 @@ from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.window import PAGES
 from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.paths import user_data_dir
-from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.run.fold import EvaluationHistory, RunState, fold_all
+from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
+
+from support.hardware import recorded
 
 pytestmark = pytest.mark.gui
 
@@ -75,6 +82,23 @@ def test_charts_gpus_and_what_fits_find_room(show):
     assert not any(card.table.isColumnHidden(column) for column in range(8))
 
 
+@pytest.mark.parametrize("facts", [machines.pair(), machines.eight()], ids=["two", "eight"])
+def test_the_graph_of_several_gpus_finds_room(show, facts):
+    card = show(InterconnectCard(facts, machines.checkup(facts).settings))
+    assert card.minimumSizeHint().width() <= CARD_PX
+    places = [card.graph._place(number).toRect() for number in range(len(facts.gpus))]
+    assert all(card.graph.rect().contains(place) for place in places)
+    assert not any(one.intersects(other) for one, other in pairwise(places))
+
+
+def test_what_a_run_took_finds_room(show):
+    card = RunHardware()
+    card.set_price(0.3)
+    card.show_run(fold_lines(HardwareHistory(), recorded()), EvaluationHistory())
+    show(card)
+    assert card.minimumSizeHint().width() <= CARD_PX
+
+
 def test_saying_what_columns_mean_finds_room(show):
     editor = ColumnsEditor()
     wide = {name * 12: LONG for name in ("question", "answer")}
@@ -92,8 +116,9 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(qtbot, show):
     show(form)
     assert form.minimumSizeHint().width() <= CARD_PX
     row = form.row("train.epochs")
+    form.resize(320, 800)
     qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() == 0)  # its label stands above it
-    assert row._beside.geometry().right() < CARD_PX
+    assert row._beside.geometry().right() < 320
     form.resize(1000, 800)
     qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() > 0)
 
@@ -166,7 +191,14 @@ def fill_settings(qtbot, answers, window):
     window.go_to("settings")
 
 
+def fill_start(qtbot, answers, window):
+    answers.result("runs", runs=RUNS)
+    window.go_to("start")
+    qtbot.waitUntil(window.page("start").recent.isVisible)
+
+
 FILL = {
+    "start": fill_start,
     "hardware": fill_hardware,
     "model": fill_model,
     "data": fill_data,

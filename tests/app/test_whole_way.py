@@ -58,7 +58,7 @@ def studio(qtbot, qapp, theme, collector, burnish_home):
 
 def test_from_drop_to_export(studio, tiny):
     window = studio.open()
-    assert window.shown_key == "hardware"
+    assert window.shown_key == "start"
     look_at_the_hardware(studio, window)
     pick_the_model(studio, window, tiny / "model")
     drop_the_data(studio, window, tiny / "data.jsonl")
@@ -74,7 +74,7 @@ def test_from_drop_to_export(studio, tiny):
 
 
 def look_at_the_hardware(studio, window):
-    page = window.page("hardware")
+    page = studio.visit(window, "hardware")
     studio.wait(lambda: page.status == "done")
     assert page.shown_banner is None
 
@@ -122,12 +122,12 @@ def train(studio, window):
     studio.wait(lambda: window.shown_key == "train")
     page = window.page("train")
     studio.wait(lambda: page.figures.headline.text() == "Training")
-    studio.wait(lambda: page.charts.isVisible() and points(page.charts.loss, "raw") > 0)
-    few = points(page.charts.loss, "raw")
-    studio.wait(lambda: points(page.charts.loss, "raw") > few)
+    studio.wait(lambda: page.charts.isVisible() and points(page.charts.loss, "loss") > 0)
+    few = points(page.charts.loss, "loss")
+    studio.wait(lambda: points(page.charts.loss, "loss") > few)
     studio.wait(lambda: page.figures.headline.text() == "Finished")
     assert page.events.step == STEPS
-    studio.wait(lambda: points(page.charts.loss, "raw") == STEPS)
+    studio.wait(lambda: points(page.charts.loss, "loss") == STEPS)
     assert points(page.charts.loss, "held_out") >= 2, "before and after training"
     assert page.events.plan is not None
     return window.bench.run
@@ -135,7 +135,7 @@ def train(studio, window):
 
 def points(chart, line):
     """How many points a chart was given."""
-    return len(chart._data[line][0]) if line in chart._data else 0
+    return len(chart.content.curve(line))
 
 
 def compare(studio, window):
@@ -279,7 +279,7 @@ def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
 
 def test_a_killed_server_is_started_again_and_answers(studio):
     window = studio.open()
-    page = window.page("hardware")
+    page = studio.visit(window, "hardware")
     studio.wait(lambda: page.status == "done")
     before = window.client.pid
     lost = []

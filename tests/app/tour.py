@@ -83,6 +83,7 @@ class Tour:
     def go(self, steps):
         """Go from the machine to a proven file, with a run of `steps` steps."""
         studio, window, wait = self.studio, self.window, self.studio.wait
+        studio.visit(window, "hardware")
         wait(lambda: window.page("hardware").status in {"done", "attention"})
         self.picture("hardware")
         studio.visit(window, "model")

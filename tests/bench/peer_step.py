@@ -1,6 +1,6 @@
 """One peer's LoRA training speed and memory, in a process that `peers.py` starts. Prints RESULT and a JSON row.
 
-Rank 16, alpha 16 on all seven projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Only
+Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Only
 whole steps are timed (not the loading of batches or logging between them), which favors the peers.
 """
 
@@ -18,8 +18,16 @@ import numpy as np
 import psutil
 from documents import COUNT, LONGEST, documents
 
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+USUAL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+TARGETS = {"lfm2": ["q_proj", "k_proj", "v_proj", "out_proj", "in_proj", "w1", "w2", "w3"]}
+"""All projections of the decoder layers by model_type, where they have other names."""
 RANK = 16
+
+
+def targets(options: argparse.Namespace) -> list[str]:
+    """The model's projections."""
+    config = json.loads((Path(options.model) / "config.json").read_text(encoding="utf-8"))
+    return TARGETS.get(config["model_type"], USUAL)
 
 
 def load_unsloth(options: argparse.Namespace) -> Any:
@@ -39,7 +47,7 @@ def load_unsloth(options: argparse.Namespace) -> Any:
         r=RANK,
         lora_alpha=RANK,
         lora_dropout=0,
-        target_modules=TARGETS,
+        target_modules=targets(options),
         bias="none",
         use_gradient_checkpointing="unsloth" if options.checkpointing == "offload" else False,
         random_state=0,
@@ -83,7 +91,9 @@ def make_trainer(options: argparse.Namespace) -> Any:
         model = load_unsloth(options)
     else:
         model = load_transformers(options)
-        adapter = LoraConfig(r=RANK, lora_alpha=RANK, lora_dropout=0, target_modules=TARGETS, task_type="CAUSAL_LM")
+        adapter = LoraConfig(
+            r=RANK, lora_alpha=RANK, lora_dropout=0, target_modules=targets(options), task_type="CAUSAL_LM"
+        )
     ids = [document.tolist() for document in documents(options.documents)]
     return SFTTrainer(
         model=model,

@@ -23,6 +23,12 @@ SHAPES = {
     "llama-3.2-1b": {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
                      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
                      "max_position_embeddings": 131072, "tie_word_embeddings": True} | SPECIAL,
+    "lfm2.5-1.2b": {"model_type": "lfm2", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 8192,
+                    "block_auto_adjust_ff_dim": False, "num_hidden_layers": 16, "num_attention_heads": 32,
+                    "num_key_value_heads": 8, "conv_L_cache": 3, "conv_bias": False, "norm_eps": 1e-5,
+                    "max_position_embeddings": 128000, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
+                    "layer_types": ["full_attention" if i in {2, 5, 8, 10, 12, 14} else "conv" for i in range(16)],
+                    "tie_word_embeddings": True} | SPECIAL,
     # From scratch: 55 million weights with the embedded model's tokenizer.
     "llama-55m": {"model_type": "llama", "vocab_size": 49152, "hidden_size": 512, "intermediate_size": 1408,
                   "num_hidden_layers": 10, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,

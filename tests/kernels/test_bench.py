@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from burnish_kernels import bench, tuning
-from burnish_kernels.bench import BenchmarkRow, Peaks, header, line, measure, measure_peaks, tune, tuned_line
+from burnish_kernels.bench import BenchmarkRow, PeakRates, header, line, measure, measure_peaks, tune, tuned_line
 from burnish_kernels.registry import Benchmark
 from burnish_kernels.timer import NotCapturedError, why_not
 from burnish_kernels.tuning import Tuning
 
-PEAKS = Peaks("Card", copy_gb_per_s=1000.0, matmul_tflops=100.0)
+PEAKS = PeakRates("Card", copy_gb_per_s=1000.0, matmul_tflops=100.0)
 
 
 def clock(run, *, captured=True):

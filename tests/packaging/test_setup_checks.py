@@ -8,7 +8,7 @@ from setup_checks import (
     GIB,
     NO_SPACE,
     SPACE_NEEDED,
-    Place,
+    DiskNeed,
     SetupProblem,
     check_space,
     compiler_problem,
@@ -20,10 +20,10 @@ LOG = Path("setup.log")
 GOOD = {"torch": "2.13.0", "cuda": "13.0", "gpu_works": True, "llama_cpp": "0.3.36"}
 
 
-def _places(free_packages: float, free_downloads: float, *, one_disk: bool) -> list[Place]:
+def _needs(free_packages: float, free_downloads: float, *, one_disk: bool) -> list[DiskNeed]:
     return [
-        Place("packages", Path("p"), 1, int(free_packages * GIB), 7 * GIB),
-        Place("downloads", Path("d"), 1 if one_disk else 2, int(free_downloads * GIB), 3 * GIB),
+        DiskNeed("packages", Path("p"), 1, int(free_packages * GIB), 7 * GIB),
+        DiskNeed("downloads", Path("d"), 1 if one_disk else 2, int(free_downloads * GIB), 3 * GIB),
     ]
 
 
@@ -38,12 +38,12 @@ def _places(free_packages: float, free_downloads: float, *, one_disk: bool) -> l
     ],
 )
 def test_space(packages: float, downloads: float, one_disk: bool, words: list[str] | None) -> None:
-    places = _places(packages, downloads, one_disk=one_disk)
+    needs = _needs(packages, downloads, one_disk=one_disk)
     if words is None:
-        check_space(places)
+        check_space(needs)
         return
     with pytest.raises(SetupProblem) as problem:
-        check_space(places)
+        check_space(needs)
     assert problem.value.exit_code == NO_SPACE
     assert [word for word in words if word not in str(problem.value)] == []
 

@@ -1,6 +1,5 @@
-"""The commands: usage, an old Python, errors as paragraphs, the order of linters and tests."""
+"""The commands: usage, an old Python, errors as paragraphs."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -61,62 +60,6 @@ def test_an_error_of_the_choice_stops_before_anything_is_written(
     with pytest.raises(SetupProblem, match=r"Update the driver\."):
         setup_commands.prepare(dev=False)
     assert not (tmp_path / ".venv").exists()
-
-
-class Runs:
-    """Records the commands instead of running them; the one whose name is `failing` fails."""
-
-    def __init__(self, failing: str = "") -> None:
-        self.failing, self.commands, self.envs = failing, [], []
-
-    def __call__(self, command: list[str], env: dict[str, str], cwd: Path | None = None) -> int:
-        self.commands.append(command[2:])
-        self.envs.append(env)
-        return 4 if self.failing and self.failing in command else 0
-
-
-def test_linters_come_first_and_pytest_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = Runs()
-    monkeypatch.setattr(setup_commands, "run_attached", runs)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
-    assert setup_commands.test([]) == 0
-    assert [command[0] for command in runs.commands] == ["ruff", "ruff", "mypy", "mypy"] + ["pytest"] * 3
-    parts, envs = [command[1:] for command in runs.commands[-3:]], runs.envs[-3:]
-    chosen = "not gpu and not long"
-    assert [part[:2] for part in parts] == [["-m", chosen]] * 3
-    cores = os.cpu_count() or 1
-    assert [int(part[part.index("-n") + 1]) for part in parts] == [min(cores + more, 4) for more in (1, 0, 1)]
-    assert all(1 <= int(env["OMP_NUM_THREADS"]) <= cores for env in envs)
-    app, kernels, rest = (part[part.index("--durations=20") + 1 :] for part in parts)
-    assert app == ["tests/app"]
-    assert "tests/kernels" in kernels
-    assert sorted(rest) == sorted(f"--ignore={path}" for path in app + kernels), "nothing is run twice or left out"
-    assert ["TRITON_INTERPRET" in env for env in envs] == [False, True, False]
-    assert runs.envs[-1]["HF_HUB_OFFLINE"] == "1"
-    assert runs.envs[-1]["QT_QPA_PLATFORM"] == "xcb", "the caller's own value wins"
-
-
-def test_the_first_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = Runs(failing="mypy")
-    monkeypatch.setattr(setup_commands, "run_attached", runs)
-    assert setup_commands.test([]) == 4
-    assert len(runs.commands) == 3
-
-
-def test_arguments_go_to_pytest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = Runs()
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(setup_commands, "run_attached", runs)
-    assert setup_commands.test(["-m", "gpu"]) == 0
-    assert setup_commands.test(["tests/kernels/rope", "-q"]) == 0
-    assert setup_commands.test(["-m", "gpu", "tests/kernels"]) == 0
-    assert [command[1:] for command in runs.commands] == [
-        ["-m", "gpu"],
-        ["tests/kernels/rope", "-q"],
-        ["-m", "gpu", "tests/kernels"],
-    ]
-    assert ["TRITON_INTERPRET" in env for env in runs.envs] == [False, True, False]
 
 
 def test_run_hands_over_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from support.tiny import make_tokenizer
 
 _SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "first", "gemma3": "gemma"}
 """Beginning of a shape's name to the kind of its tokenizer (`support.sentencepiece`); all others are byte-level BPE."""
+_FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+"""Value of each code of MXFP4."""
 _LAYER_TYPES = {"attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv"}
 _SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "wrapper"}
 _VISION = {
@@ -58,7 +60,10 @@ def small_checkpoint(entry, folder):
     end = 2 if kind else tokens - 1
     ids = {"bos_token_id": 1, "eos_token_id": end, "pad_token_id": 0}
     text = {**config, "vocab_size": tokens + 3}
-    return save_wrapped(folder, wrapper, text | ids) if wrapper else save_plain(folder, text | ids)
+    if wrapper:
+        return save_wrapped(folder, wrapper, text | ids)
+    save_plain(folder, text | ids)
+    return pack_mxfp4(folder) if config["model_type"] == "gpt_oss" else folder
 
 
 def save_plain(folder, config):
@@ -94,6 +99,32 @@ def save_wrapped(folder, wrapper, text):
     saved |= {key: value for key, value in text.items() if key.endswith("_token_id")}
     (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")
     return folder
+
+
+def pack_mxfp4(folder):
+    """Store a model's experts as gpt-oss's files have them: 4 bits a weight and a power of two for each 32."""
+    from safetensors.torch import load_file, save_file
+
+    packed = {}
+    for name, value in load_file(folder / "model.safetensors").items():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            packed[f"{name}_blocks"], packed[f"{name}_scales"] = _mxfp4(value.float().transpose(1, 2))
+        else:
+            packed[name] = value
+    save_file(packed, folder / "model.safetensors", metadata={"format": "pt"})
+    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    apart = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    saved["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": apart}
+    (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")
+    return folder
+
+
+def _mxfp4(rows):
+    """Codes, two a byte, and biased exponents of rows of weights."""
+    groups = rows.unflatten(-1, (-1, 32))
+    exponents = (groups.abs().amax(-1) / _FP4[7]).clamp(min=2.0**-126).log2().ceil()
+    codes = (groups / exponents.exp2()[..., None]).unsqueeze(-1).sub(_FP4).abs().argmin(-1).to(torch.uint8)
+    return codes[..., 0::2] | codes[..., 1::2] << 4, (exponents + 127).to(torch.uint8)
 
 
 def _save(folder, auto, config, text_type):

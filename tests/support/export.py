@@ -8,8 +8,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.export.base.losses import token_kl
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
-from burnish_engine.export.verify.fidelity import kl_divergence, probe_texts
+from burnish_engine.export.verify.fidelity import log_softmax, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
@@ -84,6 +85,11 @@ def write_16_bit(source, adapter, folder, name="tiny", kind="F16", change=lambda
     write_gguf(plan, path, kind)
     weights.check_all_used()
     return path
+
+
+def kl_divergence(log_probs, logits):
+    """KL(p || q) of each row, nats, from log p and unnormalized log q, both [T, V]."""
+    return token_kl(log_probs, log_softmax(logits))
 
 
 def gguf_kl(path, model, ids):

@@ -17,7 +17,6 @@ import burnish_kernels
 from burnish_engine.bench.shapes import shape
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.families import family
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.offloader import Offloader
@@ -131,9 +130,8 @@ def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, 
         loaded.decoder.chunk_feed_forward(mlp_rows)
         layout = BucketLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)
         inputs = torch.zeros(layout.size, dtype=torch.int32, device=META)
-        keep = [SAVE_LEVELS[level] for level in layers]
         program = MicroBatchStep(
-            model, layout, inputs, keep, torch.zeros(1, device=META), offloader=NowhereOffloader(rows)
+            model, layout, inputs, layers, torch.zeros(1, device=META), offloader=NowhereOffloader(rows)
         )
         for watch.counts in (False, True):
             program._forward()

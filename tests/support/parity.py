@@ -12,7 +12,6 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, load_decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, read_plan
-from burnish_engine.models.decoder.save_policy import SAVE_PRODUCTS
 from burnish_engine.models.families import family
 from burnish_engine.train.fast.fast_model import TrainableDecoder, make_trainable
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
@@ -99,7 +98,7 @@ class Fast:
         return decoder.logits(done.hidden_TH)[: batch.tokens]
 
     @torch.no_grad()
-    def gradients(self, batch, keep=SAVE_PRODUCTS, **options):
+    def gradients(self, batch, keep="products", **options):
         """Mean loss and the gradient of every adapter matrix by its name."""
         layout, buffer, counts = self.upload(batch, **options)
         optimizer, loss = self.model.optimizer, torch.zeros(1, device=buffer.device)

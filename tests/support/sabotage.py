@@ -129,7 +129,7 @@ def detached_stack(patch, engine):
 
     def make_trainable(loaded, *rest):
         made = make(loaded, *rest)
-        loaded.decoder.layers[1].weights.o.accumulate = lambda *_args, **_settings: None
+        loaded.decoder.layers[1].weights.mixer_out.accumulate = lambda *_args, **_settings: None
         return made
 
     def attach_adapter(*args):

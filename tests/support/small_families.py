@@ -94,13 +94,14 @@ def shrink(config):
     return small
 
 
-def make_small(name, folder, *, tokenizer=make_tokenizer):
+def make_small(name, folder, *, tokenizer=make_tokenizer, **changes):
     """A model of a published configuration in small: random bf16 weights, norms and biases that matter.
 
     Args:
         name: Of `PUBLISHED`.
         folder: Where.
         tokenizer: Makes and saves a tokenizer in a folder.
+        changes: More keys of the configuration.
 
     Returns:
         The opened source.
@@ -110,7 +111,7 @@ def make_small(name, folder, *, tokenizer=make_tokenizer):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     made = tokenizer(folder)
-    config = {**shrink(PUBLISHED[name]), "vocab_size": len(made) + 5}
+    config = {**shrink(PUBLISHED[name]), "vocab_size": len(made) + 5, **changes}
     config |= {"bos_token_id": made.bos_token_id, "eos_token_id": made.eos_token_id, "pad_token_id": None}
     (folder / "config.json").write_text(json.dumps(config))
     torch.manual_seed(11)

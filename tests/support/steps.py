@@ -5,7 +5,6 @@ from itertools import cycle, islice
 import pytest
 
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.models.decoder.save_policy import SAVE_PRODUCTS
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_engine.train.fast.prefetch import Prefetcher
@@ -17,7 +16,7 @@ SECTION = TrainSection(learning_rate=5e-3, weight_decay=0.01)
 PASSES = [parity.micro_batch(lengths, seed=seed) for seed, lengths in enumerate([(30, 20), (61,), (9, 40, 70), (128,)])]
 
 
-def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep=SAVE_PRODUCTS, head_rows=32, **options):
+def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep="products", head_rows=32, **options):
     """A trainer of a tiny model with buckets of these rows."""
     made = {key: options.pop(key) for key in ("dtype", "device", "quantize", "masking") if key in options}
     model = parity.fast(base, adapter, section=section, **made).model

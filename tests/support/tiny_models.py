@@ -82,6 +82,38 @@ SHAPES = {
             "rope_parameters": _longrope(12, partial_rotary_factor=0.75),
         },
     ),
+    "lfm2": (
+        "lfm2",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": ["conv", "conv", "full_attention", "conv"],
+            "block_auto_adjust_ff_dim": False,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "lfm2-bias": (
+        "lfm2",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "conv", "full_attention"],
+            "block_multiple_of": 16,
+            "conv_L_cache": 7,
+            "conv_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "lfm3": (
+        "lfm3",
+        {
+            "num_hidden_layers": 5,
+            "num_attention_heads": 8,
+            "head_dim": 16,
+            "sliding_window": WINDOW,
+            "conv_L_cache": 7,
+            "layer_types": ["conv", "conv", "full_attention", "conv", "sliding_attention"],
+            "tie_word_embeddings": True,
+        },
+    ),
 }
 """Name to model_type and what differs from the common sizes."""
 

@@ -19,14 +19,17 @@ import shiboken6
 from pydantic import ValidationError
 from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
+from burnish_app.look.language import tr
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.serve.protocol import (
     PROTOCOL_VERSION,
     Canceled,
     CancelRequest,
     Failure,
+    HardwareReading,
     Hello,
     Message,
     Piece,
@@ -41,7 +44,7 @@ _RESTART_AFTER_MS = (200, 1000, 3000)  # the last one from then on
 _STEADY_S = 10.0  # a server that lived this long is not counted as failing to start
 _DOWN_AFTER = 3
 _END_WAIT_MS = 1500
-_LOST = "The engine stopped unexpectedly"
+_LOST = tr("The engine stopped unexpectedly")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class _Open:
     on_progress: Callable[[Progress], object] | None
     on_piece: Callable[[str], object] | None
     on_canceled: Callable[[], object] | None
+    on_hardware: Callable[[HardwareLine], object] | None
 
 
 class EngineClient(QObject):
@@ -101,6 +105,11 @@ class EngineClient(QObject):
         """The process id of the server; None while there is none."""
         return self._process.processId() or None if self._process is not None else None
 
+    @property
+    def generation(self) -> int:
+        """The number of the server's start; what a former server was told, this one does not know."""
+        return self._generation
+
     def start(self) -> None:
         """Start the server. Requests may be sent before it is ready; they wait."""
         if self._closing or self._process is not None:
@@ -130,6 +139,7 @@ class EngineClient(QObject):
         on_progress: Callable[[Progress], object] | None = None,
         on_piece: Callable[[str], object] | None = None,
         on_canceled: Callable[[], object] | None = None,
+        on_hardware: Callable[[HardwareLine], object] | None = None,
         owner: QObject | None = None,
         **fields: Any,
     ) -> str:
@@ -142,6 +152,7 @@ class EngineClient(QObject):
             on_progress: callback that gets each progress message.
             on_piece: callback that gets each piece of a streamed reply.
             on_canceled: callback for a canceled request; it ends the request.
+            on_hardware: callback that gets each line of the live recording of the hardware.
             owner: object that the callbacks belong to; None: they always run.
             **fields: fields of the request, without its id.
 
@@ -150,7 +161,7 @@ class EngineClient(QObject):
         """
         name = f"r{next(self._ids)}"
         line = request(id=name, **fields).model_dump_json().encode() + b"\n"
-        self._open[name] = _Open(owner, on_result, on_failure, on_progress, on_piece, on_canceled)
+        self._open[name] = _Open(owner, on_result, on_failure, on_progress, on_piece, on_canceled, on_hardware)
         self._write(name, line)
         return name
 
@@ -220,7 +231,7 @@ class EngineClient(QObject):
         if isinstance(message, Hello):
             self._greeted(message)
         elif message.id in self._open:
-            if isinstance(message, Progress | Piece):
+            if isinstance(message, Progress | Piece | HardwareReading):
                 self._pass_on(self._open[message.id], message)
             else:
                 self._finish(message.id, message)
@@ -249,6 +260,8 @@ class EngineClient(QObject):
             request.on_progress(message)
         elif isinstance(message, Piece) and request.on_piece:
             request.on_piece(message.text)
+        elif isinstance(message, HardwareReading) and request.on_hardware:
+            request.on_hardware(message.line)
         elif isinstance(message, Canceled) and request.on_canceled:
             request.on_canceled()
 
@@ -274,8 +287,8 @@ class EngineClient(QObject):
     def _lost(self, name: str) -> Failure:
         return Failure(
             id=name,
-            what=f"{_LOST} and is being started again.",
-            remedy=f"Try again. What it last said is in {self._log_file()}.",
+            what=tr("{lost} and is being started again.").format(lost=_LOST),
+            remedy=tr("Try again. What it last said is in {log_file}.").format(log_file=self._log_file()),
             exit_code=ExitCode.BUG,
         )
 

@@ -6,7 +6,6 @@ cheap, because states share their columns.
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +17,11 @@ from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
 from burnish_engine.contract.run.fold import RunState, fold
+from burnish_engine.contract.run.growing_file import GrowingFile
+from burnish_engine.contract.run.hardware_log import HardwareReader
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2
-_CHUNK_BYTES = 2**20
 
 
 @dataclass
@@ -37,8 +37,9 @@ class EventsReader:
     path: Path
     state: RunState = field(default_factory=RunState)
     skipped: int = 0
-    _offset: int = 0
-    _rest: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._file = GrowingFile(self.path)
 
     def read(self) -> bool:
         """Read and fold the next piece of the file.
@@ -46,23 +47,15 @@ class EventsReader:
         Returns:
             Whether anything new was read.
         """
-        try:
-            with self.path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # another run took the folder's place
-                    self.state, self._offset, self._rest = RunState(), 0, b""
-                file.seek(self._offset)
-                piece = file.read(_CHUNK_BYTES)
-        except OSError:
-            return False  # not there yet, gone, or held for a moment
-        self._offset += len(piece)
-        lines = (self._rest + piece).split(b"\n")
-        self._rest = lines.pop()
-        for line in lines:
+        lines = self._file.read()
+        if self._file.began_anew:
+            self.state = RunState()
+        for line in lines or ():
             try:
                 self.state = fold(self.state, parse_event(line))
             except ValidationError:
                 self.skipped += 1
-        return bool(piece)
+        return lines is not None
 
 
 class RunFollower(QObject):
@@ -71,11 +64,13 @@ class RunFollower(QObject):
     Attributes:
         advanced: signal with (folder, `RunState`) when events came.
         state_file: signal with (folder, `RunStateFile`) when the run's state file changed.
+        hardware: signal with (folder, `HardwareHistory`) when samples of the hardware came.
         gone: signal with the folder when it no longer exists.
     """
 
     advanced = Signal(str, object)
     state_file = Signal(str, object)
+    hardware = Signal(str, object)
     gone = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -106,7 +101,7 @@ class RunFollower(QObject):
 
     def _work(self, folder: str, stop: threading.Event) -> None:
         paths = RunPaths(Path(folder))
-        reader = EventsReader(paths.events)
+        reader, samples = EventsReader(paths.events), HardwareReader(paths.hardware)
         last_summary: RunStateFile | None = None
         try:
             while not stop.is_set():
@@ -118,6 +113,8 @@ class RunFollower(QObject):
                     advanced = True
                 if advanced:
                     self.advanced.emit(folder, reader.state)
+                if _read_all(samples, stop):
+                    self.hardware.emit(folder, samples.history)
                 summary = _read_summary(paths.state)
                 if summary is not None and summary != last_summary:
                     last_summary = summary
@@ -125,6 +122,14 @@ class RunFollower(QObject):
                 stop.wait(POLL_S)
         except RuntimeError:
             return  # the window is gone
+
+
+def _read_all(samples: HardwareReader, stop: threading.Event) -> bool:
+    """Read everything new in a recording; return whether there was anything."""
+    found = False
+    while samples.read() and not stop.is_set():
+        found = True
+    return found
 
 
 def _read_summary(path: Path) -> RunStateFile | None:

@@ -6,22 +6,23 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.capacity import LIMIT_TEXT, METHOD_TEXT, LargestPass, ModelCapacity
 from burnish_engine.contract.units import memory_size
 
 Index = QModelIndex | QPersistentModelIndex
 
-_SHORT_LIMITS = {"context": "context", "system memory": "RAM", "search": "no limit"}
+_SHORT_LIMITS = {"context": "context", "system memory": "RAM", "search": tr("no limit")}
 _HEADINGS = (
-    "Model",
-    "Trained as",
-    "Longest row\ntokens",
+    tr("Model"),
+    tr("Trained as"),
+    tr("Longest row\ntokens"),
     "\ntokens/s",
-    "\npeak and limit",
-    "Micro-batch\ntokens",
+    tr("\npeak and limit"),
+    tr("Micro-batch\ntokens"),
     "\ntokens/s",
-    "\npeak and limit",
+    tr("\npeak and limit"),
 )
 _LONGEST, _BIGGEST = range(2, 5), range(5, 8)
 _NUMBERS = (2, 3, 5, 6)
@@ -88,11 +89,13 @@ class CapacityTableModel(QAbstractTableModel):
 
     def _hint(self, section: int) -> str:
         if section == 1:
-            return "LoRA: the model's weights stay in 16 bits. QLoRA: in 4 bits, which cost some accuracy."
+            return tr("LoRA: the model's weights stay in 16 bits. QLoRA: in 4 bits, which cost some accuracy.")
         if section in _LONGEST:
-            return "The longest row that can be trained, alone in its micro-batch"
+            return tr("The longest row that can be trained, alone in its micro-batch")
         if section in _BIGGEST:
-            return f"The largest micro-batch (pass) of rows of {self._row_tokens:,} tokens"
+            return tr("The largest micro-batch (pass) of rows of {row_tokens:,} tokens").format(
+                row_tokens=self._row_tokens
+            )
         return ""
 
     def _in_full(self, one: ModelCapacity, column: int) -> str:
@@ -100,10 +103,12 @@ class CapacityTableModel(QAbstractTableModel):
         if column in _LONGEST and one.longest:
             return _sentences(one, one.longest)
         if column in _BIGGEST and one.biggest:
-            rows = f"{plural(one.biggest.rows, 'row')} of {self._row_tokens:,} tokens. "
+            rows = tr("{rows} of {row_tokens:,} tokens. ").format(
+                rows=plural(one.biggest.rows, "row"), row_tokens=self._row_tokens
+            )
             return rows + _sentences(one, one.biggest)
         if column in _BIGGEST:
-            return f"Not even one row of {self._row_tokens:,} tokens fits."
+            return tr("Not even one row of {row_tokens:,} tokens fits.").format(row_tokens=self._row_tokens)
         return ""
 
 
@@ -126,11 +131,17 @@ def speed_number(largest_pass: LargestPass) -> str:
 
 
 def _sentences(one: ModelCapacity, largest_pass: LargestPass) -> str:
-    peak = f"Predicted peak {memory_size(largest_pass.memory_bytes)}"
-    host = f", beside {memory_size(largest_pass.host_bytes)} of system memory. " if largest_pass.host_bytes else ". "
-    limit = f"Limited by {LIMIT_TEXT[largest_pass.limited_by]}."
+    peak = tr("Predicted peak {memory_bytes}").format(memory_bytes=memory_size(largest_pass.memory_bytes))
+    host = (
+        tr(", beside {host_bytes} of system memory. ").format(host_bytes=memory_size(largest_pass.host_bytes))
+        if largest_pass.host_bytes
+        else ". "
+    )
+    limit = tr("Limited by {limit_text}.").format(limit_text=LIMIT_TEXT[largest_pass.limited_by])
     if largest_pass.limited_by == "context":
-        limit = f"Limited by the model's context: it was made for {one.max_context:,} tokens."
+        limit = tr("Limited by the model's context: it was made for {max_context:,} tokens.").format(
+            max_context=one.max_context
+        )
     elif largest_pass.limited_by == "search":
-        limit = "Larger micro-batches were not tried: they bring no speed."
+        limit = tr("Larger micro-batches were not tried: they bring no speed.")
     return f"{peak}{host}{limit}"

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.units import file_size
@@ -14,11 +15,11 @@ Index = QModelIndex | QPersistentModelIndex
 RankVerdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
 
 RANK_VERDICT_TEXT: dict[RankVerdict, str] = {
-    "good": "Good fit",
-    "tight": "Tight",
-    "small": "Small",
-    "too_big_to_train": "Too big to train",
-    "too_big_for_target": "Too big for it",
+    "good": tr("Good fit"),
+    "tight": tr("Tight"),
+    "small": tr("Small"),
+    "too_big_to_train": tr("Too big to train"),
+    "too_big_for_target": tr("Too big for it"),
 }
 _LOOKS: dict[RankVerdict, str] = {
     "good": "success",
@@ -27,14 +28,14 @@ _LOOKS: dict[RankVerdict, str] = {
     "too_big_to_train": "muted",
     "too_big_for_target": "muted",
 }
-_HEADINGS = ("Model", "Size", "Verdict", "File", "License", "")
+_HEADINGS = (tr("Model"), tr("Size"), tr("Verdict"), tr("File"), tr("License"), tr("Where"))
 _HINTS = (
     "",
-    "Weights: B is a billion, M a million",
-    "For training here and running on the target",
-    "Size of the finished file on the target",
-    "What the license asks is shown below when you choose a model",
-    "here: its files are on this machine. sign-in: its page asks to accept terms before the download",
+    tr("Weights: B is a billion, M a million"),
+    tr("For training here and running on the target"),
+    tr("Size of the finished file on the target"),
+    tr("What the license asks is shown below when you choose a model"),
+    tr("here: its files are on this machine. sign-in: its page asks to accept terms before the download"),
 )
 _NUMBERS = (1, 3)
 VERDICT_COLUMN = 2

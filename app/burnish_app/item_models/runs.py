@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
 from burnish_engine.contract.serve.protocol import RunSummary
@@ -47,36 +48,39 @@ def moment_text(t: float, now: float) -> str:
     return f"{moment:%a %H:%M}" if 0 < days < 7 else f"{moment:%Y-%m-%d}"
 
 
-def _loss(value: float | None) -> str:
+def loss_cell_text(value: float | None) -> str:
+    """Format a loss for a cell; empty if there is none yet."""
     return "" if value is None else f"{value:.3f}"
 
 
 def _hint(run: RunSummary) -> str:
     if run.standing == "queued" and run.waits_for:
-        return f"Waits for {Path(run.waits_for).name}"
+        return tr("Waits for {name}").format(name=Path(run.waits_for).name)
     return run.state.message or run.folder
 
 
-def _took(run: RunSummary) -> str:
+def took_text(run: RunSummary) -> str:
     """Return the time from the run's creation to its last heartbeat, waiting and pauses included."""
     seconds = run.state.heartbeat - run.state.created
     return duration_text(seconds) if run.state.heartbeat and seconds > 0 else ""
 
 
-def _steps(run: RunSummary) -> str:
+def steps_text(run: RunSummary) -> str:
+    """Format the steps made and planned; empty while they are unknown."""
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
 
-_STATUS = _ColumnSpec("Status", False, lambda run: RUN_STATUS_TEXT[run.standing])
+_STATUS = _ColumnSpec(tr("Status"), False, lambda run: RUN_STATUS_TEXT[run.standing])
 COLUMNS = (
-    _ColumnSpec("Run", False, lambda run: run.state.name or run.state.run),
+    _ColumnSpec(tr("Run"), False, lambda run: run.state.name or run.state.run),
     _STATUS,
-    _ColumnSpec("Model", False, lambda run: run.model),
-    _ColumnSpec("Step", True, _steps),
-    _ColumnSpec("Loss", True, lambda run: _loss(run.state.loss)),
-    _ColumnSpec("Held out", True, lambda run: _loss(run.state.evaluation_loss)),
-    _ColumnSpec("Took", True, _took),
-    _ColumnSpec("Started", True, lambda run: moment_text(run.state.created, time.time())),
+    _ColumnSpec(tr("Model"), False, lambda run: run.model),
+    _ColumnSpec(tr("Step"), True, steps_text),
+    _ColumnSpec(tr("Curve"), False, lambda _run: ""),
+    _ColumnSpec(tr("Loss"), True, lambda run: loss_cell_text(run.state.loss)),
+    _ColumnSpec(tr("Held out"), True, lambda run: loss_cell_text(run.state.evaluation_loss)),
+    _ColumnSpec(tr("Took"), True, took_text),
+    _ColumnSpec(tr("Started"), True, lambda run: moment_text(run.state.created, time.time())),
 )
 
 

@@ -1,27 +1,35 @@
-"""The base class of the pages: a headline, a column of content, banners, and one primary action."""
+"""The base class of the pages: name and state, question, banners, a column of content, and one primary action."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.look.theme import SCROLL_BAR_PX, UNIT, Theme
+from burnish_app.look.language import tr
+from burnish_app.look.motion import unfold
+from burnish_app.look.theme import Theme
+from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import Banner, BannerAction, BannerKind
-from burnish_app.widgets.basic.buttons import Slot, primary, secondary
-from burnish_app.widgets.basic.text import body, caption, title
+from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, secondary
+from burnish_app.widgets.basic.card import CardGround
+from burnish_app.widgets.basic.pill import Pill, PillTone
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.serve.protocol import Failure, RunSummary
 
-COLUMN_PX = 1400
-"""Maximum width of the content column, the same on all pages, so that the headline stays in its place."""
+COLUMN_PX = 1720
+"""Maximum width of the content column, the same on all pages, so that the title stays in its place."""
+_PASSING_MS = 12_000
 _ALL = 1000  # stretch of the column against that of the margins beside it
+_ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
 
 
 class Page(QWidget):
@@ -34,10 +42,12 @@ class Page(QWidget):
     Attributes:
         key: key of the page in `window.PAGES`.
         title: name of the page in the sidebar.
-        question: question that the page answers, its headline.
+        question: question that the page answers.
+        has_aside: whether something stands beside the column on wide pages and is always in view.
         fills: whether the content takes all of the height instead of as much as it needs.
         wants_runs: whether the window polls runs more often while the page is shown.
         column: layout for the content, inside a scroll area of at most `COLUMN_PX`.
+        aside: layout beside the column; on narrow pages it is at the column's top.
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
@@ -48,6 +58,7 @@ class Page(QWidget):
     title: ClassVar[str] = ""
     question: ClassVar[str] = ""
 
+    has_aside: ClassVar[bool] = False
     fills: ClassVar[bool] = False
     wants_runs: ClassVar[bool] = False
 
@@ -61,22 +72,40 @@ class Page(QWidget):
         self.bench = bench
         self._status: StepStatus = "empty"
         self._banner: Banner | None = None
-        self.primary: QPushButton | None = None
+        self._passing = QTimer(self, singleShot=True, interval=_PASSING_MS)
+        self._passing.timeout.connect(self.clear_banner)
+        self.primary: ActionButton | None = None
         self._foot_note = caption("")
         self._foot_others, self._foot_actions = FlowLayout(to_right=True), QHBoxLayout()
         self.setAccessibleName(self.title)
-        self._headline = title(self.question)
+        self._name = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
+        self._pill = Pill()
         self._subtitle = body("", "muted")
         self._subtitle.hide()
         self._notices = QVBoxLayout()
-        self.column = QVBoxLayout()
-        self.column.setSpacing(2 * UNIT)
+        self.column, self.aside = QVBoxLayout(), QVBoxLayout()
+        for layout in (self.column, self.aside):
+            layout.setSpacing(GAP_PX)
+        self._aside = CardGround()
+        ground = QVBoxLayout(self._aside)
+        self._aside_ground = ground
+        ground.addLayout(self.aside)
+        ground.addStretch(1)
+        self._aside_on_top = QVBoxLayout()
+        self._aside_scroll = self._make_aside_scroll()
+        self._aside_is_beside: bool | None = None
+        self._scroll = self._make_scroll()
+        middle = QHBoxLayout()
+        middle.setSpacing(0)
+        middle.addWidget(self._scroll, 1)
+        middle.addWidget(self._aside_scroll)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
-        outer.addWidget(self._make_scroll(), 1)
+        outer.addLayout(middle, 1)
         self._foot = self._make_foot()
         outer.addWidget(self._foot)
+        self._place_aside()
 
     @property
     def status(self) -> StepStatus:
@@ -94,6 +123,13 @@ class Page(QWidget):
 
     def hidden(self) -> None:
         """Handle that the page is no longer shown. Pages override it to stop timers."""
+
+    def leave(self) -> None:
+        """Leave the page: a banner that is not about its work goes."""
+        if self._passing.isActive():
+            self._passing.stop()
+            self.clear_banner()
+        self.hidden()
 
     def closing(self) -> None:
         """Handle that the window closes. Pages with threads override it."""
@@ -115,10 +151,40 @@ class Page(QWidget):
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
         """Take the window's preferences and theme, once. Pages that use them override it."""
 
+    def set_name(self, name: str) -> None:
+        """Set what the page is about, such as a run's name, in place of the page's own; empty: the page's own."""
+        self._name.setText(name or self.title)
+
+    def set_state(self, text: str, tone: PillTone = "plain") -> None:
+        """Set the state of what the page is about, beside its name; empty: none."""
+        self._pill.set(text, tone)
+
     def set_subtitle(self, text: str) -> None:
-        """Set the line under the headline; empty: none."""
+        """Set the line behind the question; empty: none."""
         self._subtitle.setText(text)
         self._subtitle.setVisible(bool(text))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Scroll by the keys that nothing with the focus wants."""
+        bar = self._scroll.verticalScrollBar()
+        steps = {
+            Qt.Key.Key_PageDown: bar.pageStep(),
+            Qt.Key.Key_PageUp: -bar.pageStep(),
+            Qt.Key.Key_Down: 5 * UNIT,
+            Qt.Key.Key_Up: -5 * UNIT,
+            Qt.Key.Key_Home: -bar.maximum(),
+            Qt.Key.Key_End: bar.maximum(),
+        }
+        step = steps.get(Qt.Key(event.key()))
+        if step is None:
+            super().keyPressEvent(event)
+        else:
+            bar.setValue(bar.value() + step)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put what stands beside the column where there is room for it."""
+        super().resizeEvent(event)
+        self._place_aside()
 
     def banner(
         self,
@@ -127,14 +193,29 @@ class Page(QWidget):
         remedy: str = "",
         actions: Sequence[BannerAction] = (),
         *,
-        close_text: str = "Dismiss",
+        close_text: str = tr("Dismiss"),
+        passing: bool = False,
     ) -> Banner:
-        """Show a banner in place of the one shown before. The parameters are those of `Banner`."""
+        """Show a banner in place of the one shown before.
+
+        Args:
+            kind: kind of message.
+            what: sentence that says what happened.
+            remedy: advice on what to do about it; may be empty.
+            actions: (text, slot) of each button.
+            close_text: text of the button that closes the banner.
+            passing: whether the banner goes by itself, after a while or when the page is left, because it is not about
+                the page's work.
+        """
         self.clear_banner()
         banner = Banner(kind, what, remedy, actions, close_text=close_text)
         banner.closed.connect(self._forget_banner)
         self._banner = banner
         self._notices.addWidget(banner)
+        unfold(banner, show=True)
+        self._passing.stop()
+        if passing:
+            self._passing.start()
         return banner
 
     def failed(self, failure: Failure) -> None:
@@ -151,18 +232,18 @@ class Page(QWidget):
         """The banner that is shown; None: there is none."""
         return self._banner
 
-    def set_primary(self, text: str, slot: Slot) -> QPushButton:
+    def set_primary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
         """Set the page's primary action, which Ctrl+Return triggers; it replaces the one before."""
         if self.primary is not None:
             self.primary.deleteLater()
-        self.primary = primary(text, slot)
+        self.primary = primary(text, slot, icon_name)
         self._foot_actions.addWidget(self.primary)
         self._foot.show()
         return self.primary
 
-    def add_secondary(self, text: str, slot: Slot) -> QPushButton:
+    def add_secondary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
         """Add a secondary action to the foot, left of the primary one."""
-        button = secondary(text, slot)
+        button = secondary(text, slot, icon_name)
         self._foot_others.addWidget(button)
         self._foot.show()
         return button
@@ -182,18 +263,59 @@ class Page(QWidget):
     def _forget_banner(self) -> None:
         self._banner = None
 
-    def _make_scroll(self) -> QScrollArea:
-        inner = QWidget()
-        inner.setMaximumWidth(COLUMN_PX)
-        content = QVBoxLayout(inner)
-        content.setContentsMargins(4 * UNIT, 4 * UNIT, 4 * UNIT, 4 * UNIT)
-        content.setSpacing(2 * UNIT)
+    def _place_aside(self) -> None:
+        beside = self.has_aside and self.width() >= _ASIDE_FROM_PX
+        if not self.has_aside or self._aside_is_beside == beside:
+            return
+        self._aside_is_beside = beside
+        if beside:
+            self._aside_on_top.removeWidget(self._aside)
+            self._aside_scroll.setWidget(self._aside)
+        else:
+            self._aside_scroll.takeWidget()
+            self._aside_on_top.addWidget(self._aside)
+        margin = MARGIN_PX if beside else 0
+        self._aside_ground.setContentsMargins(UNIT if beside else 0, margin, margin, margin)
+        self._aside_scroll.setVisible(beside)
+        self._aside.show()
+
+    def _make_aside_scroll(self) -> QScrollArea:
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFixedWidth(_ASIDE_PX)
+        scroll.hide()
+        return scroll
+
+    def _make_head(self) -> QVBoxLayout:
+        name = QHBoxLayout()
+        name.setSpacing(UNIT + 4)
+        name.addWidget(self._name)
+        name.addWidget(self._pill)
+        name.addStretch()
+        asked = FlowLayout(UNIT, 2)
+        question = body(self.question)
+        question.setWordWrap(False)
+        self._subtitle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        asked.addWidget(question)
+        asked.addWidget(self._subtitle)
         head = QVBoxLayout()
         head.setSpacing(4)
-        head.addWidget(self._headline)
-        head.addWidget(self._subtitle)
-        content.addLayout(head)
+        head.addLayout(name)
+        head.addLayout(asked)
+        return head
+
+    def _make_scroll(self) -> QScrollArea:
+        inner = CardGround()
+        inner.setMaximumWidth(COLUMN_PX)
+        content = QVBoxLayout(inner)
+        content.setContentsMargins(MARGIN_PX, 3 * UNIT, MARGIN_PX, 3 * UNIT)
+        content.setSpacing(2 * UNIT)
+        content.addLayout(self._make_head())
         content.addLayout(self._notices)
+        content.addLayout(self._aside_on_top)
         content.addLayout(self.column, _ALL if self.fills else 0)
         content.addStretch(0 if self.fills else _ALL)
         holder = QWidget()
@@ -207,6 +329,7 @@ class Page(QWidget):
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         scroll.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # content keeps its place
         scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the page scrolls it by its keys
         bar = scroll.verticalScrollBar()
         bar.setEnabled(False)  # the style sheet draws no handle then
         bar.rangeChanged.connect(lambda _low, high: bar.setEnabled(high > 0))
@@ -219,8 +342,8 @@ class Page(QWidget):
         inner = QWidget()
         inner.setMaximumWidth(COLUMN_PX)
         line = QHBoxLayout(inner)
-        line.setContentsMargins(4 * UNIT, UNIT + 4, 4 * UNIT, UNIT + 4)
-        inner.setMinimumHeight(8 * UNIT)  # with and without the primary button, which is taller
+        line.setContentsMargins(MARGIN_PX, UNIT + 2, MARGIN_PX, UNIT + 2)
+        inner.setMinimumHeight(7 * UNIT)  # with and without the primary button, which is taller
         line.setSpacing(0)
         line.addWidget(self._foot_note, 1)
         buttons = QHBoxLayout()

@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
-from burnish_app.look.theme import UNIT
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
@@ -26,9 +27,10 @@ from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
 from burnish_app.widgets.data.files_card import FilesCard
 from burnish_app.widgets.data.findings_card import FindingsCard
 from burnish_app.widgets.data.row_browser import RowBrowser
+from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
-from burnish_app.wording.numbers import percent
+from burnish_app.wording.numbers import percent, plural
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
@@ -40,7 +42,7 @@ _SAMPLE = ("bench-notes.train.jsonl", "bench-notes.heldout.jsonl")
 class DataPage(Page):
     """Lets the person choose data files and shows what the model will learn from them."""
 
-    key, title, question = "data", "Data", "What is in it?"
+    key, title, question = "data", tr("Data"), tr("What is in it?")
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -58,23 +60,28 @@ class DataPage(Page):
         self.lengths.cut_chosen.connect(lambda tokens: self._change(max_length=tokens))
         self.findings.changed.connect(lambda field, value: self._change(**{field: value}))
         self.rows = RowBrowser(client, bench)
+        self.table = RowsCard()
+        self._table_of: list[str] = []
         self._empty_card = Card()
         self._empty_card.body.addWidget(
             EmptyState(
                 "drop",
-                "Drop your dataset anywhere on this window.",
-                "Try it with the sample",
+                tr("Drop your dataset anywhere on this window."),
+                tr("Try it with the sample"),
                 self._take_sample,
-                detail=f"{DATA_FORMATS_TEXT}: conversations, instructions, prompt and completion, or plain text.",
+                detail=tr(
+                    "{data_formats_text}: conversations, instructions, prompt and completion, or plain text."
+                ).format(data_formats_text=DATA_FORMATS_TEXT),
             )
         )
         self.column.addWidget(self._empty_card)
         pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
-            self.column.addLayout(columns_layout(pair, 2 * UNIT, even=True, fill=True))
+            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
+        self.column.addWidget(self.table)
         self.column.addWidget(self.findings)
         self.column.addWidget(self.rows, 1)
-        self.set_primary("Next: the recipe", lambda: self.go_to.emit("recipe"))
+        self.set_primary(tr("Next: the recipe"), lambda: self.go_to.emit("recipe"), "next")
         bench.changed.connect(self._bench_changed)
         self._inspection.started.connect(self._show)
         self._inspection.ended.connect(self._show)
@@ -92,31 +99,49 @@ class DataPage(Page):
         self._show()
 
     def take_drop(self, paths: list[str]) -> None:
-        """Add dropped data files to the chosen ones."""
+        """Add dropped data files to the chosen ones, and offer to take them in place of those."""
         known = self.bench.data_files
-        self._use([*known, *(path for path in paths if path not in known)])
+        new = [path for path in paths if path not in known]
+        self._use([*known, *new])
+        if known and new:
+            self.banner(
+                "info",
+                tr("{new} was added to {known}.").format(new=self._named(new), known=self._named(known)),
+                "",
+                [
+                    (tr("Use only {new}").format(new=self._named(new)), lambda: self._use(new)),
+                    (tr("Take it back"), lambda: self._use(known)),
+                ],
+                close_text=tr("Keep all"),
+            )
+
+    @staticmethod
+    def _named(files: list[str]) -> str:
+        return Path(files[0]).name if len(files) == 1 else plural(len(files), "file")
 
     def _make_files(self) -> FilesCard:
         card = FilesCard()
         card.entered.connect(self._take_path)
-        card.browse.connect(lambda: self._ask_files("Add data", self.take_drop))
+        card.browse.connect(lambda: self._ask_files(tr("Add data"), self.take_drop))
         card.removed.connect(lambda path: self._use([known for known in self.bench.data_files if known != path]))
         card.weighed.connect(lambda weights: self._change(weights=weights))
         card.busy.cancel.connect(self._inspection.cancel)
         return card
 
     def _make_held_out(self) -> Card:
-        card = Card("Held out", "Rows the model never learns from, to see whether it really gets better.")
+        card = Card(
+            tr("Held out"), tr("Rows it never learns from, to see whether it really gets better."), icon_name="scale"
+        )
         self._held_out_text = body("")
-        self._held_out_text.setToolTip("The recipe can change the share.")
+        self._held_out_text.setToolTip(tr("The recipe can change the share."))
         self._held_out_files = QVBoxLayout()
         self._held_out_files.setSpacing(UNIT // 2)
         card.body.addWidget(self._held_out_text)
         card.body.addLayout(self._held_out_files)
         own_file = secondary(
-            "Use a file of its own ...", lambda: self._ask_files("Held-out data", self._use_validation)
+            tr("Use a file of its own ..."), lambda: self._ask_files(tr("Held-out data"), self._use_validation)
         )
-        self._share = quiet("Take a share of the rows instead", lambda: self._use_validation([]))
+        self._share = quiet(tr("Take a share of the rows instead"), lambda: self._use_validation([]))
         card.body.addWidget(row(own_file, self._share, None))
         card.body.addStretch(1)
         return card
@@ -143,9 +168,13 @@ class DataPage(Page):
             self.files.path.clear()
             self.take_drop([path])
         elif not Path(path).exists():
-            self.banner("error", f"There is no file {path}.", "Check the path, or use Browse.")
+            self.banner("error", tr("There is no file {path}.").format(path=path), tr("Check the path, or use Browse."))
         else:
-            self.banner("warning", drop.what or f"{path} is no data file.", drop.remedy or f"Use {DATA_FORMATS_TEXT}.")
+            self.banner(
+                "warning",
+                drop.what or tr("{path} is no data file.").format(path=path),
+                drop.remedy or tr("Use {data_formats_text}.").format(data_formats_text=DATA_FORMATS_TEXT),
+            )
 
     def _take_sample(self) -> None:
         folder = assets_dir() / "samples"
@@ -158,7 +187,10 @@ class DataPage(Page):
 
     def _browse_template(self) -> None:
         self._ask_files(
-            "Chat template", lambda files: self._change(template=files[0]), "Chat templates (*.jinja)", several=False
+            tr("Chat template"),
+            lambda files: self._change(template=files[0]),
+            tr("Chat templates (*.jinja)"),
+            several=False,
         )
 
     def _ask_files(
@@ -188,7 +220,11 @@ class DataPage(Page):
         self.columns.show()
         if self._failed and result.columns.question:
             name = Path(result.columns.file).name
-            self.banner("warning", f"It is not clear what the columns of {name} mean.", "Please say it below.")
+            self.banner(
+                "warning",
+                tr("It is not clear what the columns of {name} mean.").format(name=name),
+                tr("Please say it below."),
+            )
 
     def _inspect_failed(self, failure: Failure) -> None:
         self._failed = True
@@ -197,6 +233,16 @@ class DataPage(Page):
             (action_text(one), partial(self._change, **{one.key.rpartition(".")[2]: one.value}))
             for one in named_settings(failure.remedy)
         ]
+        files = self.bench.data_files
+        if len(files) > 1:
+            actions += [
+                (
+                    tr("Leave out {name}").format(name=Path(file).name),
+                    partial(self._use, [known for known in files if known != file]),
+                )
+                for file in files
+                if Path(file).name in failure.what
+            ][:1]
         self.banner("error", failure.what, failure.remedy, actions)
         if failure.exit_code in (ExitCode.DATA, ExitCode.USAGE):
             self._ask_columns(quietly=True)
@@ -230,14 +276,22 @@ class DataPage(Page):
         self._held_out.setVisible(has_files)
         if dataset is not None:
             self.set_subtitle(kept_rows_text(dataset))
-            self._left = [self._show_facts, self._show_how_it_is_read, self._show_findings, self._show_rows]
+            self._left = [
+                self._show_facts,
+                self._show_how_it_is_read,
+                self._show_table,
+                self._show_findings,
+                self._show_rows,
+            ]
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:
-            self.set_subtitle("" if has_files else "The conversations or texts your model shall learn from.")
+            self.set_subtitle("" if has_files else tr("The conversations or texts your model shall learn from."))
             self._left = []
-            for card in (self.facts, self.lengths, self.template, self.findings, self.rows):
+            for card in (self.facts, self.lengths, self.template, self.findings, self.rows, self.table):
                 card.hide()
+            self._table_of = []
             self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
+            self._empty_card.setVisible(not has_files or (self._failed and self.columns.isHidden()))
         if dataset is None or busy:
             self._show_status()
 
@@ -263,6 +317,22 @@ class DataPage(Page):
         self.columns.show()
         self.template.show()
 
+    def _show_table(self, _dataset: DatasetFacts) -> None:
+        """Ask for the first rows of the files, unless they are shown."""
+        files = self.bench.data_files
+        if files != self._table_of:
+            self._table_of = files
+            self.client.send(
+                ColumnsRequest,
+                recipe=self.bench.recipe_toml,
+                owner=self,
+                on_result=lambda result: self._table_found(files, result),
+            )
+
+    def _table_found(self, files: list[str], result: Result) -> None:
+        if files == self._table_of and result.columns is not None:
+            self.table.show_rows(result.columns)
+
     def _show_findings(self, dataset: DatasetFacts) -> None:
         self.findings.show_facts(dataset, self.bench.recipe.data)
         self.findings.show()
@@ -275,6 +345,7 @@ class DataPage(Page):
         dataset, has_files = self.bench.dataset, bool(self.bench.data_files)
         if self.primary is not None:
             self.primary.setEnabled(has_files and not self._failed)
+            self.primary.setText(tr("Next: the recipe") if has_files else tr("Add data first"))
         if self._inspection.busy:
             self.set_status("busy")
         elif self._failed:
@@ -288,7 +359,7 @@ class DataPage(Page):
         files = self.bench.validation_files
         self._share.setVisible(bool(files))
         share = percent(self.bench.recipe.data.validation_share)
-        self._held_out_text.setText(f"{share} of the rows, chosen at random.")
+        self._held_out_text.setText(tr("{share} of the rows, chosen at random.").format(share=share))
         self._held_out_text.setVisible(not files)
         clear(self._held_out_files)
         for path in files:

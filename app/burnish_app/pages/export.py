@@ -9,11 +9,13 @@ from PySide6.QtCore import QTimer
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.export_follower import ExportFollower
+from burnish_app.look.language import tr
 from burnish_app.pages.base import Page
 from burnish_app.recipe.suggested import suggested_recipe
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
 from burnish_app.widgets.export.exported_files import ExportedFiles
@@ -41,7 +43,7 @@ _FORECAST_AFTER_MS = 500
 class ExportPage(Page):
     """Starts an export in a process of its own and shows its progress and report."""
 
-    key, title, question = "export", "Export", "Is it safe to ship?"
+    key, title, question = "export", tr("Export"), tr("Is it safe to ship?")
     wants_runs = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
@@ -55,10 +57,10 @@ class ExportPage(Page):
         self._empty.body.addWidget(
             EmptyState(
                 "export",
-                "There is nothing trained to export yet.",
-                "Go to training",
+                tr("There is nothing trained to export yet."),
+                tr("Go to training"),
                 lambda: self.go_to.emit("train"),
-                detail="Files can be made from any run with a checkpoint. Runs lists them all.",
+                detail=tr("Files can be made from any run with a checkpoint. Runs lists them all."),
             )
         )
         self.progress = ExportProgress()
@@ -72,7 +74,7 @@ class ExportPage(Page):
         self._forecast_timer.timeout.connect(self._ask_forecast)
         for widget in (self._empty, self.progress, self.fidelity, self.files, self.choices):
             self.column.addWidget(widget)
-        self.set_primary("Export", self.start)
+        self.set_primary(tr("Export"), self.start, "export")
         bench.changed.connect(self._bench_changed)
         self._follower = ExportFollower(self)
         self._follower.advanced.connect(self._advanced)
@@ -114,7 +116,7 @@ class ExportPage(Page):
         section = frozen_section(self.bench.run, "export") if self.bench.run else {}
         try:
             asked = ExportSection.model_validate(section) if section else self.bench.recipe.export
-        except ValidationError:  # of another version of Burnish
+        except ValidationError:  # another version of Burnish wrote it
             asked = self.bench.recipe.export
         model = frozen_section(self.bench.run, "model") if self.bench.run else {}
         self.choices.show_run(asked, quantized=model.get("quantize", "none") != "none")
@@ -135,7 +137,7 @@ class ExportPage(Page):
         if asked == self._forecast_of:
             return
         self._forecast_of = asked
-        choices.show_forecast(None, "Finding out what that will take ...")
+        choices.show_forecast(None, tr("Finding out what that will take ..."))
         self._forecast_request = name = self.client.send(
             ForecastRequest,
             run=self.bench.run,
@@ -153,7 +155,7 @@ class ExportPage(Page):
     def _forecast_failed(self, name: str, failure: Failure) -> None:
         if name == self._forecast_request:
             self._forecast_of = ""
-            self.choices.show_forecast(None, f"What it will take is not known. {failure.what}")
+            self.choices.show_forecast(None, tr("What it will take is not known. {what}").format(what=failure.what))
 
     def _started(self, _result: Result) -> None:
         self.refresh_runs.emit()
@@ -227,10 +229,10 @@ class ExportPage(Page):
             if was_running:
                 return  # nothing else moves
         elif job is not None and job.status == "failed" and not (job.report and job.report.files):
-            log = "What it last said is in export/job.log in the run's folder."
-            self.banner("error", job.message or "The export failed.", log)
+            log = tr("What it last said is in export/job.log in the run's folder.")
+            self.banner("error", job.message or tr("The export failed."), log)
         elif job is not None and job.status == "canceled" and was_running:
-            self.banner("info", "The export was stopped.", "Nothing unfinished was left behind.")
+            self.banner("info", tr("The export was stopped."), tr("Nothing unfinished was left behind."))
         elif job is not None and job.status == "finished" and was_running:
             self.clear_banner()
         self._show_run()
@@ -257,7 +259,8 @@ class ExportPage(Page):
         ready = self._folder.trained
         running = self._job is not None and self._job.status == "running"
         report = self._job.report if self._job else None
-        self.set_subtitle(f"From the run {self._folder.name}." if ready else "")
+        self.set_name(self._folder.title if ready else "")
+        self.set_subtitle(tr("Files for other programs, each proven against the trained model.") if ready else "")
         self._empty.setVisible(not ready)
         self.choices.setVisible(ready and not running)
         self.progress.setVisible(running)
@@ -273,6 +276,16 @@ class ExportPage(Page):
         if ready and not running:
             self._forecast_timer.start()
 
+    def _state_of(self) -> tuple[str, PillTone]:
+        job = self._job
+        if job is None:
+            return "", "plain"
+        if job.status == "running":
+            return tr("Exporting"), "live"
+        if job.report is not None and job.report.files:
+            return (tr("Safe to ship"), "success") if job.report.passed else (tr("Not all safe"), "error")
+        return "", "plain"
+
     def _has_files(self) -> bool:
         found = self._folder
         return bool(found.exported or found.adapters or found.ollama or found.lm_studio)
@@ -283,7 +296,8 @@ class ExportPage(Page):
         if self.primary is not None:
             ready = self._folder.trained and self.choices.is_complete
             self.primary.setEnabled(ready and not running and not starting)
-            self.primary.setText("Exporting ..." if running or starting else "Export")
+            self.primary.setText(tr("Exporting ...") if running or starting else tr("Export"))
+        self.set_state(*self._state_of())
         if running or starting:
             self.set_status("busy")
         elif self._job is not None and self._job.status == "failed":

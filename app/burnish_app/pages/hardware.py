@@ -10,18 +10,20 @@ from pydantic import ValidationError
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.look.theme import UNIT
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import studio_dir
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
-from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
-from burnish_app.wording.machine_text import link_text, sleep_text, training_device_text
+from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.wording.machine_text import sleep_text, training_device_text
 from burnish_app.wording.numbers import as_sentence, plural
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
@@ -31,7 +33,7 @@ from burnish_engine.contract.units import file_size, memory_size
 
 _LOG = logging.getLogger(__name__)
 _GPU_CARD_PX = 320  # with less room for each, cards of two GPUs stand one below the other
-_ON_THE_CPU = (
+_ON_THE_CPU = tr(
     "Training works here, slowly: a small model such as the embedded one takes minutes, a model of a billion weights "
     "days. An NVIDIA GPU with 6 GiB or more makes it 20 to 100 times faster."
 )
@@ -40,7 +42,7 @@ _ON_THE_CPU = (
 class HardwarePage(Page):
     """Shows GPUs, links, processor, memory and disk, the result of the check-up, and what fits."""
 
-    key, title, question = "hardware", "Hardware", "What have I got?"
+    key, title, question = "hardware", tr("Hardware"), tr("What have I got?")
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -50,14 +52,14 @@ class HardwarePage(Page):
         self._machine_request = ""
         self._doctor_request = ""
         self._fits_request = ""
-        self._busy = BusyLine("Inspecting this machine ...", can_cancel=False)
-        self._checking = BusyLine("Checking that training works here ...", can_cancel=True)
+        self._busy = BusyLine(tr("Inspecting this machine ..."), can_cancel=False)
+        self._checking = BusyLine(tr("Checking that training works here ..."), can_cancel=True)
         self._checking.cancel.connect(lambda: self.client.cancel(self._doctor_request))
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
         self._fits = CapacityCard()  # stays while what is around it is shown anew
         self._fits.hide()
         for layout in (self._content, self._rest):
-            layout.setSpacing(2 * UNIT)
+            layout.setSpacing(GAP_PX)
         self.column.addWidget(self._busy)
         self.column.addWidget(self._checking)
         self.column.addLayout(self._content)
@@ -65,9 +67,9 @@ class HardwarePage(Page):
         self.column.addLayout(self._rest)
         self._busy.hide()
         self._checking.hide()
-        self.add_secondary("Refresh", self._inspect_machine)
-        self._check_button = self.add_secondary("Check again", self.check)
-        self.set_primary("Next: choose a model", lambda: self.go_to.emit("model"))
+        self.add_secondary(tr("Refresh"), self._inspect_machine, "refresh")
+        self._check_button = self.add_secondary(tr("Check again"), self.check, "pulse")
+        self.set_primary(tr("Next: choose a model"), lambda: self.go_to.emit("model"), "next")
         self._restore()
 
     @property
@@ -177,27 +179,27 @@ class HardwarePage(Page):
             return
         self._busy.hide()
         self.set_subtitle(training_device_text(machine))
+        first: list[QWidget] = []
         if self._checkup is not None:
-            self._content.addWidget(_verdict_card(self._checkup, self._checked_at))
-        if machine.gpu_problem:
-            card = Card("The GPU does not answer")
-            card.body.addWidget(body(machine.gpu_problem, "error"))
-            self._content.addWidget(card)
-        for first in range(0, len(machine.gpus), 2):
-            cards = [GpuCard(gpu, machine) for gpu in machine.gpus[first : first + 2]]
-            for card in cards:
-                card.setMinimumWidth(_GPU_CARD_PX)
-            self._content.addLayout(columns_layout(cards, 2 * UNIT, even=True))
+            first.append(_verdict_card(self._checkup, self._checked_at))
+            self.set_state(*((tr("Ready"), "success") if self._checkup.ready else (tr("Not ready"), "error")))
+        first += [_problem_card(machine.gpu_problem)] if machine.gpu_problem else []
+        first += [GpuCard(gpu, machine) for gpu in machine.gpus]
         if not machine.gpus and not machine.gpu_problem:
-            card = Card()
-            card.body.addWidget(EmptyState("hardware", "No NVIDIA GPU was found.", detail=_ON_THE_CPU))
-            self._content.addWidget(card)
+            first.append(_no_gpu_card())
+        for card in first:
+            card.setMinimumWidth(_GPU_CARD_PX)
+        for start in range(0, len(first), 2):
+            pair = first[start : start + 2]
+            self._content.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, line_px=GAP_PX))
         self._rest.addWidget(_host_card(machine))
-        if machine.links:
-            self._rest.addWidget(_links_card(machine))
-        if self._checkup is not None and self._checkup.settings is not None and machine.gpus:
-            card = Card("How a run would use it")
-            for reason in self._checkup.settings.reasons:
+        settings = self._checkup.settings if self._checkup else None
+        measured = self._checkup.machine if self._checkup and self._checkup.machine.edges else machine
+        if len(measured.gpus) > 1 and measured.edges:
+            self._rest.addWidget(InterconnectCard(measured, settings))
+        elif settings is not None and machine.gpus:
+            card = Card(tr("How a run would use it"))
+            for reason in settings.reasons:
                 card.body.addWidget(body(reason))
             self._rest.addWidget(card)
 
@@ -218,6 +220,20 @@ class HardwarePage(Page):
         self._show()
 
 
+def _problem_card(problem: str) -> QWidget:
+    card = Card(tr("The GPU does not answer"), icon_name="warning")
+    card.body.addWidget(body(problem, "error"))
+    card.body.addStretch(1)
+    return card
+
+
+def _no_gpu_card() -> QWidget:
+    card = Card(tr("No NVIDIA GPU was found"), icon_name="hardware")
+    card.body.addWidget(body(_ON_THE_CPU))
+    card.body.addStretch(1)
+    return card
+
+
 def _hardware(machine: MachineFacts) -> tuple[object, ...]:
     """Return the hardware that a check-up is valid for: processor, driver and GPUs, without free memory."""
     return machine.cpu, machine.driver, [(gpu.name, gpu.vram_total_bytes) for gpu in machine.gpus]
@@ -226,11 +242,11 @@ def _hardware(machine: MachineFacts) -> tuple[object, ...]:
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     """Make the card of the check-up: whether training is ready, problems, kernels that passed, and notes."""
     failed = [check for check in checkup.kernels if not check.passed]
-    card = Card("Check-up")
-    when = caption(f"checked {time.strftime('%d %b, %H:%M', time.localtime(checked_at))}")
+    card = Card("Check-up", icon_name="pulse")
+    when = caption(tr("checked {strftime}").format(strftime=time.strftime("%d %b, %H:%M", time.localtime(checked_at))))
     when.setWordWrap(False)
     card.corner.addWidget(when)
-    verdict = title("Ready to train." if checkup.ready else "Not ready to train.")
+    verdict = headline(tr("Ready to train.") if checkup.ready else tr("Not ready to train."))
     set_tone(verdict, "" if checkup.ready else "error")
     card.body.addWidget(verdict)
     if checkup.summary:
@@ -238,45 +254,45 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     for problem in checkup.problems:
         card.body.addWidget(body(f"✕  {problem}", "error"))
     for check in failed:
-        card.body.addWidget(body(f"✕  {check.name} failed. {check.detail}", "error"))
+        card.body.addWidget(
+            body(tr("✕  {name} failed. {detail}").format(name=check.name, detail=check.detail), "error")
+        )
     passed = [check.name for check in checkup.kernels if check.passed]
     if passed:
-        label = caption(f"{plural(len(passed), 'kernel')} ran and gave the right numbers")
+        label = caption(tr("{plural} ran and gave the right numbers").format(plural=plural(len(passed), "kernel")))
         label.setToolTip("\n".join(passed))
         card.body.addWidget(label)
     for note in [*checkup.notes, sleep_text(checkup.machine)]:
         if note and note not in checkup.problems:
             card.body.addWidget(body(f"!  {note}", "warning"))
+    card.body.addStretch(1)
     return card
 
 
 def _host_card(machine: MachineFacts) -> QWidget:
-    card = Card("The rest of the machine")
+    card = Card(tr("The rest of the machine"), icon_name="memory")
     figures = []
     for label, amount, hint in (
-        ("Memory free", memory_size(machine.ram_free_bytes), f"of {memory_size(machine.ram_total_bytes)}"),
-        ("Disk free", file_size(machine.disk_free_bytes), "where runs and models are kept"),
+        (
+            tr("Memory free"),
+            memory_size(machine.ram_free_bytes),
+            tr("of {ram_total_bytes}").format(ram_total_bytes=memory_size(machine.ram_total_bytes)),
+        ),
+        (tr("Disk free"), file_size(machine.disk_free_bytes), tr("where runs and models are kept")),
     ):
         value = Value(label, hint, large=False)
         value.set(amount)
         figures.append(value)
-    cores = Value("Processor cores", "physical", large=False)
+    cores = Value(tr("Processor cores"), "physical", large=False)
     cores.set(str(machine.cpu_cores))
     figures.append(cores)
     card.body.addLayout(columns_layout(figures, 5 * UNIT))
-    bf16 = ", bf16" if machine.bf16_cpu else ""
-    card.body.addWidget(fact_line("Processor", f"{machine.cpu} ({machine.architecture}{bf16})"))
-    card.body.addWidget(fact_line("System", f"{machine.os}{', in a container or WSL' if machine.container else ''}"))
+    bf16 = tr(", bf16") if machine.bf16_cpu else ""
+    card.body.addWidget(fact_line(tr("Processor"), f"{machine.cpu} ({machine.architecture}{bf16})"))
+    card.body.addWidget(
+        fact_line(tr("System"), f"{machine.os}{tr(', in a container or WSL') if machine.container else ''}")
+    )
     if machine.driver:
-        cuda = f", CUDA up to {machine.driver_cuda}" if machine.driver_cuda else ""
-        card.body.addWidget(fact_line("NVIDIA driver", f"{machine.driver}{cuda}"))
-    return card
-
-
-def _links_card(machine: MachineFacts) -> QWidget:
-    card = Card("Between the GPUs")
-    for link in machine.links:
-        card.body.addWidget(fact_line(f"GPU {link.first} and {link.second}", link_text(link)))
-    if machine.all_reduce_gb_s:
-        card.body.addWidget(fact_line("All together", f"measured all-reduce {machine.all_reduce_gb_s:.0f} GB/s"))
+        cuda = tr(", CUDA up to {driver_cuda}").format(driver_cuda=machine.driver_cuda) if machine.driver_cuda else ""
+        card.body.addWidget(fact_line(tr("NVIDIA driver"), f"{machine.driver}{cuda}"))
     return card

@@ -8,7 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy, QVBoxLayout
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.look.theme import UNIT
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
@@ -18,7 +19,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
-from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
+from burnish_app.widgets.basic.wrapping import ColumnsLayout, FlowLayout, columns_layout
 from burnish_app.widgets.model.catalog_view import CatalogView
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
@@ -26,14 +27,15 @@ from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.serve.protocol import Failure, ModelRequest, Result
 from burnish_engine.contract.units import file_size
 
+_PATH_PX = 200  # width from which a path can be read
 _EMBEDDED = "embedded"
-_EMBEDDED_TEXT = "The one that comes with Burnish"
+_EMBEDDED_TEXT = tr("The one that comes with Burnish")
 
 
 class ModelPage(Page):
     """Offers three sources of a base model and shows the facts about the chosen one."""
 
-    key, title, question = "model", "Model", "What do I start from?"
+    key, title, question = "model", tr("Model"), tr("What do I start from?")
     fills = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
@@ -41,9 +43,9 @@ class ModelPage(Page):
         self._preferences = Preferences()
         self._request = ""
         self._asked_for = ""
-        self.set_subtitle("The model that will learn from your data. Smaller ones train faster and run anywhere.")
-        self._chosen = Card("Chosen model")
-        self._busy = BusyLine("Reading the model ...")
+        self.set_subtitle(tr("The model that will learn from your data. Smaller ones train faster and run anywhere."))
+        self._chosen = Card(tr("Chosen model"), icon_name="model")
+        self._busy = BusyLine(tr("Reading the model ..."))
         self._busy.hide()
         self._facts = QVBoxLayout()
         self._facts.setSpacing(UNIT)
@@ -57,7 +59,7 @@ class ModelPage(Page):
         self.catalog.failed.connect(self.failed)
         self.folder = QComboBox()
         self.column.addLayout(self._make_ways(), 1)
-        self.set_primary("Next: add data", lambda: self.go_to.emit("data"))
+        self.set_primary(tr("Next: add data"), lambda: self.go_to.emit("data"), "next")
         bench.changed.connect(self._bench_changed)
         self._show_choice()
 
@@ -83,34 +85,42 @@ class ModelPage(Page):
         self._inspect_model()
 
     def _make_ways(self) -> QVBoxLayout:
-        embedded = Card("Comes with Burnish", "SmolLM2 135M. Works now, without a network.")
-        use_embedded = secondary("Use it", lambda: self.choose(_EMBEDDED))
-        promise = caption("Learns your data on any computer in minutes.")
+        embedded = Card(tr("Comes with Burnish"), tr("SmolLM2 135M. Works now, without a network."), icon_name="box")
+        use_embedded = secondary(tr("Use it"), lambda: self.choose(_EMBEDDED))
+        promise = caption(tr("Learns your data on any computer in minutes."))
         promise.setWordWrap(False)
         embedded.body.addWidget(row(use_embedded, promise, None))
-        folder = Card("A folder on this machine", "Any drive. It holds config.json, safetensors and a tokenizer.")
+        folder = Card(
+            tr("A folder on this machine"),
+            tr("Any drive. It holds config.json, safetensors and a tokenizer."),
+            icon_name="folder",
+        )
         self.folder.setEditable(True)
         self.folder.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.folder.setAccessibleName("Folder of a model")
+        self.folder.setAccessibleName(tr("Folder of a model"))
         self.folder.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.folder.addItems(self._preferences.recent("model"))
         self.folder.setCurrentIndex(-1)
         edit = self.folder.lineEdit()
         assert edit is not None  # the box is editable
-        edit.setPlaceholderText("Paste or drop a folder")
+        edit.setPlaceholderText(tr("Paste or drop a folder"))
         edit.returnPressed.connect(self._use_folder)
         self.folder.activated.connect(lambda _index: self._use_folder())
         self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        use, browse = secondary("Use it", self._use_folder), secondary("Browse ...", self._browse)
-        folder.body.addWidget(row(self.folder, use, browse))
-        catalog = Card("From the catalog, ranked for training here")
+        use, browse = secondary(tr("Use it"), self._use_folder), secondary(tr("Browse ..."), self._browse, "folder")
+        self.folder.setMinimumWidth(_PATH_PX)
+        line = FlowLayout()
+        for widget in (self.folder, row(use, browse)):
+            line.addWidget(widget)
+        folder.body.addLayout(line)
+        catalog = Card(tr("From the catalog, ranked for training here"), icon_name="layers")
         catalog.corner.addWidget(self.target)
         catalog.body.addWidget(self.catalog)
         for card in (embedded, folder):
             card.body.addStretch(1)
         ways = QVBoxLayout()
-        ways.setSpacing(2 * UNIT)
-        ways.addLayout(columns_layout((embedded, folder), 2 * UNIT, even=True, fill=True))
+        ways.setSpacing(GAP_PX)
+        ways.addLayout(columns_layout((embedded, folder), GAP_PX, even=True, fill=True))
         ways.addWidget(catalog, 1)
         return ways
 
@@ -120,7 +130,7 @@ class ModelPage(Page):
             self.choose(path)
 
     def _browse(self) -> None:
-        dialog = QFileDialog(self, "Choose a model's folder")
+        dialog = QFileDialog(self, tr("Choose a model's folder"))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(self.choose)
@@ -167,7 +177,11 @@ class ModelPage(Page):
         self._busy.hide()
         self._asked_for = ""
         self.set_status("attention")
-        self.banner("error", failure.what, failure.remedy, [("Use the embedded model", lambda: self.choose(_EMBEDDED))])
+        if self.primary is not None:
+            self.primary.setText(tr("Choose a model first"))
+        self.banner(
+            "error", failure.what, failure.remedy, [(tr("Use the embedded model"), lambda: self.choose(_EMBEDDED))]
+        )
 
     def _bench_changed(self, name: str) -> None:
         if name == "model_path":
@@ -187,8 +201,9 @@ class ModelPage(Page):
         clear(self._facts)
         if self.primary is not None:
             self.primary.setEnabled(facts is not None)
+            self.primary.setText(tr("Next: add data") if facts is not None else tr("Reading the model ..."))
         if facts is None:
-            self._chosen.set_heading("Chosen model")
+            self._chosen.set_heading(tr("Chosen model"))
             path = self.bench.model_path
             self._facts.addWidget(ElidedLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
             self.set_status("empty")
@@ -208,12 +223,17 @@ class ModelPage(Page):
 def _figures(facts: ModelFacts) -> ColumnsLayout:
     weights = count_text(facts.parameters) if facts.parameters else "unknown"
     figures = [
-        ("Weights", weights, "", "Numbers it is made of."),
-        ("On disk", file_size(facts.bytes), "", ""),
-        ("Reads up to", f"{facts.max_context:,}" if facts.max_context else "unknown", "tokens", "Its context length."),
-        ("Made for", "chat" if facts.chat else "plain text", "", "Whether it has a chat template."),
-        ("Family", facts.family, "", ""),
-        ("License", facts.license or "not stated", "", ""),
+        (tr("Weights"), weights, "", tr("Numbers it is made of.")),
+        (tr("On disk"), file_size(facts.bytes), "", ""),
+        (
+            tr("Reads up to"),
+            f"{facts.max_context:,}" if facts.max_context else "unknown",
+            "tokens",
+            tr("Its context length."),
+        ),
+        (tr("Made for"), "chat" if facts.chat else tr("plain text"), "", tr("Whether it has a chat template.")),
+        (tr("Family"), facts.family, "", ""),
+        (tr("License"), facts.license or tr("not stated"), "", ""),
     ]
     values = []
     for label, figure, unit, hint in figures:

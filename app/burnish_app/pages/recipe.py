@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFileDialog, QPlainTextEdit
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, font
 from burnish_app.pages.base import Page
 from burnish_app.recipe.suggested import suggested_recipe, with_suggestion
@@ -16,9 +17,13 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction, BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.recipe.fit_card import FitCard, plan_line
+from burnish_app.widgets.basic.pill import PillTone
+from burnish_app.widgets.recipe.fit_card import FITS, FitCard, fit_verdict, plan_line
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
@@ -31,7 +36,8 @@ _INSPECT_AFTER_MS = 900
 class RecipePage(Page):
     """Requests a suggestion when model, data or target changed, and a plan with every edit."""
 
-    key, title, question = "recipe", "Recipe", "Will it fit?"
+    key, title, question = "recipe", tr("Recipe"), tr("Will it fit?")
+    has_aside = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -39,36 +45,40 @@ class RecipePage(Page):
         self._inputs: tuple[object, ...] = ()
         self._suggest_request = self._estimate_request = self._start_request = ""
         self._writing = False
+        self._told_facts = (0, 0)
         self._inspection = DatasetInspection(client, bench, self)
         self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
         self._estimate_timer.timeout.connect(self._estimate)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
         self.fit = FitCard()
-        self._busy = BusyLine("Choosing a recipe for this machine and data ...", can_cancel=True)
+        self._busy = BusyLine(tr("Choosing a recipe for this machine and data ..."), can_cancel=True)
         self._busy.cancel.connect(lambda: self.client.cancel(self._suggest_request))
         self._busy.hide()
         self.form = RecipeForm()
         self.form.edited.connect(self._edited)
         self._card = Card(
-            "Recipe", "Suggested for this machine, your data and the target. Hover over a name to read more."
+            tr("Settings"),
+            tr("Suggested for this machine, your data and the target. Hover over a name to read more."),
+            icon_name="recipe",
         )
-        self._card.corner.addWidget(quiet("Take all suggestions", self._take_all))
-        self._card.corner.addWidget(quiet("Import ...", self._import))
-        self._card.corner.addWidget(quiet("Export ...", self._export))
-        self._toml_button = quiet("View as TOML", self._toggle_toml)
-        self._card.corner.addWidget(self._toml_button)
+        self._card.corner.addWidget(quiet(tr("Take all suggestions"), self._take_all, "undo"))
+        self.add_secondary(tr("Import ..."), self._import, "import")
+        self.add_secondary(tr("Export ..."), self._export, "export")
+        self._toml_button = self.add_secondary(tr("View as TOML"), self._toggle_toml, "code")
         self._toml = QPlainTextEdit()
         self._toml.setReadOnly(True)
         self._toml.setFont(font(SMALL_PX, mono=True))
         self._toml.setMinimumHeight(420)
-        self._toml.setAccessibleName("The recipe as TOML")
+        self._toml.setAccessibleName(tr("The recipe as TOML"))
         self._toml.hide()
         for widget in (self._busy, self._toml, self.form):
             self._card.body.addWidget(widget)
-        self.column.addWidget(self.fit)
+        self.preview = RunPreview()
+        self.aside.addWidget(self.fit)
+        self.aside.addWidget(self.preview)
         self.column.addWidget(self._card)
-        self.set_primary("Start training", self.start)
+        self.set_primary(tr("Start training"), self._press_primary, "rocket")
         if bench.suggestion is not None:
             self._suggested = suggested_recipe(bench.suggestion)
             self._inputs = self._wanted_inputs()
@@ -82,14 +92,21 @@ class RecipePage(Page):
         if not self.bench.data_files:
             self.banner(
                 "info",
-                "There is no data to learn from yet.",
-                "The recipe is suggested once there is.",
-                [("Add data", lambda: self.go_to.emit("data"))],
+                tr("There is no data to learn from yet."),
+                tr("The recipe is suggested once there is."),
+                [(tr("Add data"), lambda: self.go_to.emit("data"))],
             )
         elif self._inputs != self._wanted_inputs():
             self._suggest()
         self._inspect_timer.start()
         self._estimate()
+
+    def _press_primary(self) -> None:
+        """Start the run, or lead to what is missing for it."""
+        if not self.bench.data_files:
+            self.go_to.emit("data")
+        else:
+            self.start()
 
     def start(self, *, anyway: bool = False) -> None:
         """Start a run of the recipe, in a process of its own.
@@ -117,7 +134,7 @@ class RecipePage(Page):
     def _suggest(self) -> None:
         self.client.cancel(self._suggest_request)
         self._inputs = self._wanted_inputs()
-        self._busy.set_progress("Choosing a recipe for this machine and data ...")
+        self._busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
         self._busy.show()
         bench = self.bench
         self._suggest_request = name = self.client.send(
@@ -158,7 +175,7 @@ class RecipePage(Page):
             return
         self._suggest_over(name)
         self._inputs = ()
-        self.banner("error", failure.what, failure.remedy, [("Try again", self._suggest)])
+        self.banner("error", failure.what, failure.remedy, [(tr("Try again"), self._suggest)])
 
     def _suggest_over(self, name: str) -> None:
         if name == self._suggest_request:
@@ -170,6 +187,13 @@ class RecipePage(Page):
         recipe = self.form.recipe()
         if recipe is not None:
             self._write(recipe)
+            self._estimate_timer.start()  # the value may be the one from before the invalid one
+        else:
+            self._estimate_timer.stop()
+            self.client.cancel(self._estimate_request)
+            self._estimate_request = ""
+            self.bench.set_plan(None)
+            self.fit.show_invalid()
         self._show_state()
 
     def _write(self, recipe: Recipe) -> None:
@@ -214,10 +238,20 @@ class RecipePage(Page):
         self._estimate_request = name = self.client.send(
             EstimateRequest,
             recipe=self.bench.recipe_toml,
+            dataset=self._untold_facts(),
             owner=self,
             on_result=lambda result: self._planned(name, result),
             on_failure=lambda failure: self._plan_failed(name, failure),
         )
+
+    def _untold_facts(self) -> DatasetFacts | None:
+        """Return the facts on the data if this server did not get or find them yet, as after a restart."""
+        facts = self.bench.dataset
+        now = (self.client.generation, id(facts))
+        if facts is None or now == self._told_facts or self.bench.data_was_replaced:
+            return None
+        self._told_facts = now
+        return facts
 
     def _planned(self, name: str, result: Result) -> None:
         if name == self._estimate_request and result.plan is not None:
@@ -240,18 +274,30 @@ class RecipePage(Page):
     def _start_failed(self, failure: Failure) -> None:
         actions: list[BannerAction] = []
         if failure.exit_code in (ExitCode.DOES_NOT_FIT, ExitCode.NO_SPACE):
-            actions = [("Start anyway", lambda: self.start(anyway=True))]
+            actions = [(tr("Start anyway"), lambda: self.start(anyway=True))]
         self.banner("error", failure.what, failure.remedy, actions)
         self._show_state()
 
     def _show_state(self) -> None:
         recipe, plan = self.form.recipe(), self.bench.plan
         starting, suggesting = self.client.is_open(self._start_request), self.client.is_open(self._suggest_request)
+        has_data = bool(self.bench.data_files)
         if self.primary is not None:
-            self.primary.setEnabled(recipe is not None and bool(self.bench.data_files) and not starting)
-            self.primary.setText("Starting ..." if starting else "Start training")
+            self.primary.setEnabled((recipe is not None or not has_data) and not starting)
+            self.primary.setText(
+                tr("Starting ...")
+                if starting
+                else tr("Add data first")
+                if not has_data
+                else tr("Mend the value in red")
+                if recipe is None
+                else tr("Start training")
+            )
+            self.primary.set_icon("rocket" if has_data else "next")
+        self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
+        self.set_state(*self._state_of(plan if recipe is not None else None))
         if recipe is None:
-            self.set_foot_note("Something in the recipe needs attention.")
+            self.set_foot_note(tr("Something in the recipe needs attention."))
         elif plan is not None:
             self.set_foot_note(plan_line(plan))
         elif not (self._estimate_timer.isActive() or self.client.is_open(self._estimate_request)):
@@ -265,26 +311,34 @@ class RecipePage(Page):
         else:
             self.set_status("ready" if self.bench.data_files else "empty")
 
+    def _state_of(self, plan: RunPlan | None) -> tuple[str, PillTone]:
+        if plan is None:
+            return "", "plain"
+        if not plan.fits:
+            return tr("Does not fit"), "error"
+        barely = fit_verdict(plan) != FITS
+        return (tr("Fits, barely"), "warning") if barely else (tr("Fits"), "success")
+
     def _toggle_toml(self) -> None:
         show = self._toml.isHidden()
         if show:
             self._toml.setPlainText(self.bench.recipe_toml)
         self._toml.setVisible(show)
         self.form.setVisible(not show)
-        self._toml_button.setText("View as form" if show else "View as TOML")
+        self._toml_button.setText(tr("View as form") if show else tr("View as TOML"))
 
     def _import(self) -> None:
-        dialog = self._file_dialog("Import a recipe", QFileDialog.AcceptMode.AcceptOpen)
+        dialog = self._file_dialog(tr("Import a recipe"), QFileDialog.AcceptMode.AcceptOpen)
         dialog.fileSelected.connect(lambda path: self.import_file(Path(path)))
         dialog.open()
 
     def _export(self) -> None:
-        dialog = self._file_dialog("Export the recipe", QFileDialog.AcceptMode.AcceptSave)
+        dialog = self._file_dialog(tr("Export the recipe"), QFileDialog.AcceptMode.AcceptSave)
         dialog.fileSelected.connect(lambda path: self.export_file(Path(path)))
         dialog.open()
 
     def _file_dialog(self, title: str, mode: QFileDialog.AcceptMode) -> QFileDialog:
-        dialog = QFileDialog(self, title, "", "Recipes (*.toml)")
+        dialog = QFileDialog(self, title, "", tr("Recipes (*.toml)"))
         dialog.setAcceptMode(mode)
         dialog.setDefaultSuffix("toml")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -308,4 +362,4 @@ class RecipePage(Page):
         except BurnishError as error:
             self.banner("error", error.what, error.remedy)
             return
-        self.banner("success", f"Written to {path}.", "`burnish train` takes it as it is.")
+        self.banner("success", tr("Written to {path}.").format(path=path), tr("`burnish train` takes it as it is."))

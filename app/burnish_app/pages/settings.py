@@ -1,60 +1,164 @@
-"""The page Settings: theme, data folder and version."""
+"""The page Settings: appearance, keys, price of electricity, data folder, and version."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QComboBox
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
+from burnish_app.look.motion import MotionMode, set_motion
 from burnish_app.look.theme import Theme, ThemeMode
+from burnish_app.look.tokens import GAP_PX, MAX_TEXT_SHARE, MIN_TEXT_SHARE, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption
+from burnish_app.widgets.basic.pill import Segmented
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, mono, pad_spin
+from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
-_MODE_TEXT: dict[ThemeMode, str] = {"system": "As the system", "light": "Light", "dark": "Dark"}
+_PRICE_PX = 96
+_MODE_TEXT: dict[ThemeMode, str] = {"system": tr("As the system"), "light": tr("Light"), "dark": tr("Dark")}
+_MOTION_TEXT: dict[MotionMode, str] = {"system": tr("As the system"), "full": tr("Full"), "reduced": tr("Reduced")}
+_TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
+_KEYS = (
+    (tr("Ctrl+0 to Ctrl+8"), tr("Go to a page")),
+    ("Ctrl+Return", tr("Press the main button of the page")),
+    ("Ctrl+O", tr("Add data files")),
+    (tr("Tab, Shift+Tab"), tr("Go through what can be pressed, as it is seen")),
+    (tr("Arrow keys"), tr("Move among steps, rows and choices")),
+    (tr("Page Up, Page Down"), tr("Scroll the page")),
+)
 
 
 class SettingsPage(Page):
-    """Lets the person choose the theme and open the data folder."""
+    """Lets the person choose theme, text size and motion, set the price of electricity, and open the data folder."""
 
-    key, title, question = "settings", "Settings", "Settings"
+    key, title, question = "settings", tr("Settings"), tr("How shall the window look?")
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.mode = QComboBox()
-        self.mode.setAccessibleName("Light or dark")
-        for mode in get_args(ThemeMode):
-            self.mode.addItem(_MODE_TEXT[mode], mode)
-        appearance = Card("Appearance")
-        appearance.body.addWidget(row(body("Light or dark"), None, self.mode))
-        folder = Card("Data folder", "Runs, fetched models and the studio's own files.")
-        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary("Open", self._open_folder)))
-        folder.body.addWidget(caption(f"The environment variable {HOME_VARIABLE} moves it, for all of Burnish."))
-        about = Card("About")
-        about.body.addWidget(body(f"Burnish {burnish_version()}. Licensed under Apache-2.0."))
-        for card in (appearance, folder, about):
-            self.column.addWidget(card)
+        self.mode = Segmented(tr("Light or dark"), [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
+        self.text = QComboBox()
+        self.text.setAccessibleName(tr("Text size"))
+        for percent in _TEXT_PERCENTS:
+            self.text.addItem(f"{percent} %", percent)
+        self.motion = Segmented(tr("Motion"), [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
+        appearance = Card(tr("Appearance"), tr("Changes show at once."), icon_name="settings")
+        for name, hint, control in (
+            (tr("Light or dark"), "", self.mode),
+            (tr("Text size"), tr("Beside the size that the system asks for."), self.text),
+            (tr("Motion"), tr("Bars that wander, parts that unfold."), self.motion),
+        ):
+            appearance.body.addLayout(_line(name, hint, control))
+        folder = Card(tr("Data folder"), tr("Runs, fetched models and the studio's own files."), icon_name="folder")
+        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary(tr("Open"), self._open_folder, "open")))
+        folder.body.addWidget(
+            caption(
+                tr("The environment variable {home_variable} moves it, for all of Burnish.").format(
+                    home_variable=HOME_VARIABLE
+                )
+            )
+        )
+        folder.body.addStretch(1)
+        about = Card(tr("About"), icon_name="info")
+        about.body.addWidget(
+            body(tr("Burnish {burnish_version}. Licensed under Apache-2.0.").format(burnish_version=burnish_version()))
+        )
+        about.body.addWidget(
+            caption(
+                tr("Set in Inter and JetBrains Mono, under the SIL Open Font License. Drawn with Qt, under LGPL-3.0.")
+            )
+        )
+        about.body.addStretch(1)
+        self.price = QDoubleSpinBox()
+        self.price.setAccessibleName(tr("Price of a kilowatt hour"))
+        self.price.setRange(0.0, 1000.0)
+        self.price.setDecimals(4)
+        self.price.setSpecialValueText(tr("not set"))
+        self.price.setMinimumWidth(_PRICE_PX)
+        pad_spin(self.price)
+        energy = Card(
+            tr("Energy"),
+            tr("Runs on a GPU then also say what they cost, in the same currency."),
+            icon_name="energy",
+        )
+        energy.body.addWidget(row(body(tr("Price of a kilowatt hour")), None, self.price))
+        energy.body.addStretch(1)
+        for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
+            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
         """Show the preferences and write changes to them."""
-        self.mode.setCurrentIndex(self.mode.findData(theme.mode))
+        self.mode.choose(theme.mode)
+        self.motion.choose(preferences.motion)
+        self.text.setCurrentIndex(max(self.text.findData(theme.text_percent), 0))
 
-        def choose() -> None:
-            preferences.theme = self.mode.currentData()
-            theme.set_mode(preferences.theme)
+        def choose_mode(mode: ThemeMode) -> None:
+            preferences.theme = mode
+            theme.set_mode(mode)
 
-        self.mode.currentIndexChanged.connect(choose)
+        def choose_text() -> None:
+            preferences.text_percent = self.text.currentData()
+            theme.set_text_percent(self.text.currentData())
+
+        def choose_motion(mode: MotionMode) -> None:
+            preferences.motion = mode
+            set_motion(mode)
+
+        def set_price(price: float) -> None:
+            preferences.price_per_kwh = price
+
+        self.mode.chosen.connect(choose_mode)
+        self.text.activated.connect(lambda _index: choose_text())
+        self.motion.chosen.connect(choose_motion)
+        self.price.setValue(preferences.price_per_kwh)
+        self.price.valueChanged.connect(set_price)
 
     @staticmethod
     def _open_folder() -> None:
         make_private(user_data_dir())
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(user_data_dir())))
+
+
+def _line(name: str, hint: str, control: QWidget) -> FlowLayout:
+    words = QWidget()
+    inner = QGridLayout(words)
+    inner.setContentsMargins(0, 0, 0, 0)
+    inner.setVerticalSpacing(0)
+    inner.addWidget(body(name), 0, 0)
+    if hint:
+        inner.addWidget(caption(hint), 1, 0)
+    inner.setColumnStretch(0, 1)
+    words.setMinimumWidth(18 * UNIT)
+    policy = words.sizePolicy()
+    policy.setHorizontalPolicy(policy.Policy.Expanding)
+    words.setSizePolicy(policy)
+    line = FlowLayout(2 * UNIT, UNIT // 2)
+    line.addWidget(words)
+    line.addWidget(control)
+    return line
+
+
+def _keys_card() -> Card:
+    card = Card(tr("Keys"), tr("All of the window can be used without a mouse."), icon_name="text")
+    grid = QGridLayout()
+    grid.setHorizontalSpacing(3 * UNIT)
+    grid.setVerticalSpacing(UNIT // 2)
+    grid.setColumnStretch(1, 1)
+    for number, (keys, does) in enumerate(_KEYS):
+        label = mono(keys)
+        label.setWordWrap(False)
+        grid.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop)
+        grid.addWidget(body(does, "muted"), number, 1)
+    card.body.addLayout(grid)
+    card.body.addStretch(1)
+    return card

@@ -2,82 +2,128 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
+from burnish_app.look.language import tr
+from burnish_app.look.theme import Theme
+from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
+from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
 from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
+from burnish_app.wording.run_stages import run_stages
 from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.run.state import RunStateFile, observed_status
 from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
 
 _DRAW_MS = 200
 _ACTION_TEXTS: dict[RunAction, str] = {
-    "pause": "Pause",
-    "resume": "Resume",
-    "checkpoint": "Checkpoint now",
-    "suspend": "Suspend",
-    "stop": "Stop and save",
-    "stop_now": "End the process",
+    "pause": tr("Pause"),
+    "resume": tr("Resume"),
+    "checkpoint": tr("Checkpoint now"),
+    "suspend": tr("Suspend"),
+    "stop": tr("Stop and save"),
+    "stop_now": tr("End the process"),
 }
 _ACTION_HINTS: dict[RunAction, str] = {
-    "pause": "Hold after this step, keeping memory.",
-    "resume": "Go on where it was.",
-    "checkpoint": "Save after this step and go on.",
-    "suspend": "Save, end the process and free all memory. Resume starts it again.",
-    "stop": "Save after this step and end.",
-    "stop_now": "End without saving. What was saved before stays.",
+    "pause": tr("Save and hold after this step, keeping memory: Resume goes on at once."),
+    "resume": tr("Go on where it was."),
+    "checkpoint": tr("Save after this step and go on."),
+    "suspend": tr("Save after this step, end the process and free all memory: Resume starts it again."),
+    "stop": tr("Save after this step and end."),
+    "stop_now": tr("End without saving. What was saved before stays."),
 }
-_ASKED = "Asked. The run answers after the step it is at."
+_ACTION_ICONS: dict[RunAction, str] = {
+    "pause": "pause",
+    "resume": "play",
+    "checkpoint": "save",
+    "suspend": "suspend",
+    "stop": "stop",
+    "stop_now": "close",
+}
+_CURES: dict[int, tuple[str, str]] = {
+    ExitCode.DOES_NOT_FIT: (tr("Change the recipe"), "recipe"),
+    ExitCode.DATA: (tr("Look at the data"), "data"),
+    ExitCode.ENVIRONMENT: (tr("Choose the model again"), "model"),
+    ExitCode.DIVERGED: (tr("Change the recipe"), "recipe"),
+}
+"""Button and page of what has to change first, by the exit code of a failed run: unchanged it would fail again."""
+_BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
+_ABOVE_PX = 296  # title, figures before the first step, foot and margins
+_ON_ONES_OWN = (tr("Train on my data"), "data")
+"""Button and page after the example, which has nothing trained to talk to or to export."""
+_BEGINNING = ("created", "running")
+_ASKED = tr("Asked. The run answers after the step it is at.")
 
 
 class TrainPage(Page):
     """Shows the workbench's run: status, figures, charts, guard verdict and log."""
 
-    key, title, question = "train", "Train", "Is it learning?"
+    key, title, question = "train", tr("Train"), tr("Is it learning?")
     wants_runs = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._summary: RunSummary | None = None
         self._events = RunState()
+        self._samples = HardwareHistory()
+        self._preferences: Preferences | None = None
         self._dirty = False
         self._asked_at: str | None = None
         self.nothing = Card()
         self.nothing.body.addWidget(
             EmptyState(
                 "train",
-                "Nothing is being trained.",
-                "Go to the recipe",
+                tr("Nothing is being trained."),
+                tr("Go to the recipe"),
                 lambda: self.go_to.emit("recipe"),
-                detail="Start a run from the recipe, or open an earlier one in Runs.",
+                detail=tr("Start a run from the recipe, or open an earlier one in Runs."),
             )
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
+        self.figures.next_page.connect(self.go_to)
+        self.charts.failed.connect(lambda problem: self.banner("error", problem))
         self.verdict = RunVerdict()
+        self.figures.body.addWidget(self.verdict)
+        self.stages, self._to_come = RunStages(), ChartsToCome()
+        self._beginning = QWidget()
+        self._beginning_line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._beginning)
+        self._beginning_line.setContentsMargins(0, 0, 0, 0)
+        self._beginning_line.setSpacing(GAP_PX)
+        self._beginning_line.addWidget(self.stages, 2)
+        self._beginning_line.addWidget(self._to_come, 3)
         self._stopping = EarlyStoppingSettings()
-        for widget in (self.nothing, self.figures, self.verdict, self.charts, self.log):
+        self.hardware = RunHardware()
+        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.hardware, self.log):
             self.column.addWidget(widget)
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
-        self.set_primary("Resume", self._press_primary)
+        self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
         self._follower.advanced.connect(self._advanced)
         self._follower.state_file.connect(self._state_file)
         self._follower.gone.connect(self._gone)
+        self._follower.hardware.connect(self._hardware_came)
         self._timer = QTimer(self, interval=_DRAW_MS)
         self._timer.setObjectName("draw")
         self._timer.timeout.connect(self._draw)
@@ -98,16 +144,25 @@ class TrainPage(Page):
         """Fit the charts to the new height."""
         super().resizeEvent(event)
         self.charts.fit_height(self.height())
+        self._beginning.setMinimumHeight(max(self.height() - _ABOVE_PX, 0))
+        wide = self.width() >= _BESIDE_PX
+        directions = QBoxLayout.Direction
+        self._beginning_line.setDirection(directions.LeftToRight if wide else directions.TopToBottom)
 
     def shown(self) -> None:
         """Start drawing."""
         self.refresh_runs.emit()
+        self.hardware.set_price(self._preferences.price_per_kwh if self._preferences else 0.0)
         self._timer.start()
         self._draw()
 
     def hidden(self) -> None:
         """Stop drawing while the page is hidden."""
         self._timer.stop()
+
+    def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
+        """Take the price of electricity, whenever the page is shown: it may change in Settings."""
+        self._preferences = preferences
 
     def closing(self) -> None:
         """Stop following the run, which continues."""
@@ -130,12 +185,14 @@ class TrainPage(Page):
 
     def _follow(self) -> None:
         self._summary, self._events, self._asked_at = None, RunState(), None
+        self._samples = HardwareHistory()
         self.clear_banner()
         self.set_foot_note("")
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
-        self.charts.draw(self._events)
+        self.charts.draw(self._events, self._samples)
+        self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
         if self.bench.run:
             self.refresh_runs.emit()
@@ -144,7 +201,14 @@ class TrainPage(Page):
         if folder != self.bench.run:
             return
         if events.refused is not None and events.refused != self._events.refused:
-            self.banner("warning", f"The run refused to {events.refused.name}: {events.refused.detail}")
+            self.banner(
+                "warning",
+                tr("The run refused to {name}: {detail}").format(
+                    name=events.refused.name, detail=events.refused.detail
+                ),
+            )
+        if len(events.warnings) > len(self._events.warnings):
+            self._offer_less_memory(events.warnings.items()[-1])
         moved = (events.phase, events.ended, events.saved_step) != (
             self._events.phase,
             self._events.ended,
@@ -156,6 +220,28 @@ class TrainPage(Page):
             self.refresh_runs.emit()
             self._show_status()
 
+    def _offer_less_memory(self, warning: Warned) -> None:
+        """Offer a smaller plan where the run itself found that its memory spilled, as where nothing counts it."""
+        alive = self._summary is not None and self._summary.standing in ("running", "paused")
+        if warning.code != "spill" or not alive:
+            return
+        what, remedy = first_sentence(warning.message)
+        self.banner("warning", what, remedy, [(tr("Use less memory from the next step"), self._use_less_memory)])
+
+    def _use_less_memory(self) -> None:
+        """Ask the run to go on with the next smaller memory plan."""
+        if self._summary is None:
+            return
+        self.clear_banner()
+        self.set_foot_note(_ASKED)
+        run = self._summary.folder
+        self.client.send(CommandRequest, run=run, command="smaller_plan", on_failure=self._refused, owner=self)
+
+    def _hardware_came(self, folder: str, history: HardwareHistory) -> None:
+        if folder == self.bench.run:
+            self._samples = history
+            self._dirty = True
+
     def _state_file(self, folder: str, state: RunStateFile) -> None:
         """Show the run's own state file until the engine's summary comes."""
         if folder != self.bench.run or self._summary is not None:
@@ -166,7 +252,7 @@ class TrainPage(Page):
     def _gone(self, folder: str) -> None:
         if folder == self.bench.run:
             self.bench.set_run("")
-            self.banner("info", "That run was deleted.")
+            self.banner("info", tr("That run was deleted."))
 
     def _show_summary(self, summary: RunSummary) -> None:
         before, self._summary = self._summary, summary
@@ -182,22 +268,28 @@ class TrainPage(Page):
         self.nothing.setVisible(summary is None)
         for widget in (self.figures, self.log):
             widget.setVisible(summary is not None)
-        self.charts.setVisible(summary is not None and len(self._events.steps) > 0)
+        has_steps = summary is not None and len(self._events.steps) > 0
+        self.charts.setVisible(has_steps)
+        self._beginning.setVisible(not has_steps and summary is not None and summary.standing in _BEGINNING)
         if summary is None:
             self.set_status("empty")
+            self.set_name("")
+            self.set_state("")
             self.set_subtitle("")
             self._offer((), "")
             return
         description = describe_run(summary, self._events)
-        self.figures.show_status(description)
+        self.figures.show_status(description, can_go_on=self._cure() is None)
         self.set_status(description.status)
+        self.set_name(summary.state.name or summary.state.run)
+        self.set_state(description.headline, description.tone)
         self.set_subtitle(self._run_line(summary))
         self._offer(description.actions, summary.standing)
         self._show_failure(description, summary)
 
     def _run_line(self, summary: RunSummary) -> str:
         started = self._events.started
-        parts = [summary.state.name or summary.state.run, summary.model]
+        parts = [summary.model]
         if started is not None:
             parts += [started.device, started.precision]
         return "  ·  ".join(part for part in parts if part)
@@ -207,7 +299,7 @@ class TrainPage(Page):
         if summary.standing == "failed":
             what, remedy = first_sentence(description.problem)
             if banner is None or banner.what != what:
-                self.banner("error", what, remedy, [("Change the recipe", lambda: self.go_to.emit("recipe"))])
+                self.banner("error", what, remedy, [(tr("Change the recipe"), lambda: self.go_to.emit("recipe"))])
         elif banner is not None and banner.kind == "error":
             self.clear_banner()
 
@@ -217,20 +309,35 @@ class TrainPage(Page):
         for action, button in self._buttons.items():
             button.setVisible(action in actions and (going or action != "resume"))
             button.setEnabled(self._asked_at is None)
+        cure = self._cure()
         if self.primary is not None:
             resumes = "resume" in actions and not going
             self.primary.setVisible(resumes or status == "finished")
-            self.primary.setText("Resume" if resumes else "Try it")
+            self.primary.setText(cure[0] if cure else tr("Resume") if resumes else tr("Try it"))
+            self.primary.set_icon("next" if cure else "play" if resumes else "chat")
             self.primary.setEnabled(self._asked_at is None)
+        self._buttons["resume"].setVisible("resume" in actions and (going or cure is not None))
         self.fit_foot()
 
+    def _cure(self) -> tuple[str, str] | None:
+        """Return what has to come before anything else can be done with the run, as (text, key of the page)."""
+        ended = self._events.ended
+        if self._summary is None or ended is None:
+            return None
+        if self._summary.standing == "finished" and not read_run_folder(self._summary.folder).trained:
+            return _ON_ONES_OWN
+        return _CURES.get(ended.exit_code) if self._summary.standing == "failed" else None
+
     def _action_button(self, action: RunAction) -> QPushButton:
-        button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action))
+        button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action), _ACTION_ICONS[action])
         button.setToolTip(_ACTION_HINTS[action])
         return button
 
     def _press_primary(self) -> None:
-        if self._summary is not None and self._summary.standing == "finished":
+        cure = self._cure()
+        if cure is not None:
+            self.go_to.emit(cure[1])
+        elif self._summary is not None and self._summary.standing == "finished":
             self.go_to.emit("try_out")
         else:
             self._act("resume")
@@ -248,6 +355,9 @@ class TrainPage(Page):
 
         if action == "resume":
             self.client.send(ResumeRequest, run=run, on_result=done, on_failure=refused, owner=self)
+        elif action == "pause":  # a pause may last, and a process that holds its memory may be killed meanwhile
+            self.client.send(CommandRequest, run=run, command="checkpoint", on_failure=refused, owner=self)
+            self.client.send(CommandRequest, run=run, command="pause", on_result=done, on_failure=refused, owner=self)
         else:
             self.client.send(CommandRequest, run=run, command=action, on_result=done, on_failure=refused, owner=self)
         self.set_foot_note(_ASKED)
@@ -265,12 +375,23 @@ class TrainPage(Page):
         self.failed(failure)
 
     def _draw(self) -> None:
+        if self._summary is not None and self._beginning.isVisible():
+            self.stages.show_stages(run_stages(self._events, time.time()))
         if not self._dirty or self._summary is None:
             return
         self._dirty = False
         self.figures.draw(self._events, self._summary)
-        self.charts.setVisible(len(self._events.steps) > 0)
-        self.charts.draw(self._events)
+        has_steps = len(self._events.steps) > 0
+        self.charts.setVisible(has_steps)
+        if has_steps:
+            self._beginning.hide()
+        self.charts.draw(self._events, self._samples)
+        self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
-        self.verdict.draw(self._events, self._stopping, self._summary.state.message if failed else "")
+        self.verdict.draw(
+            self._events,
+            self._stopping,
+            self._summary.state.message if failed else "",
+            over=self._summary.standing in ("interrupted", "stopped", "suspended", "failed"),
+        )
         self.log.draw(self._events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QPlainTextEdit, QSpinBox
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.pages.base import Page
 from burnish_app.state.run_folder import RunFolder, read_run_folder
@@ -25,22 +26,26 @@ from burnish_engine.contract.serve.protocol import (
     RunSummary,
 )
 
-_ANSWERERS = (("Before training (base)", "base"), ("After training (tuned)", "tuned"), ("Exported file", "exported"))
+_ANSWERERS = (
+    (tr("Before training (base)"), "base"),
+    (tr("After training (tuned)"), "tuned"),
+    (tr("Exported file"), "exported"),
+)
 _DEFAULTS = ChatOptions()
 
 
 class TryOutPage(Page):
     """Sends one message to two models, one after the other, and streams both replies."""
 
-    key, title, question = "try_out", "Try it", "Is it good?"
+    key, title, question = "try_out", tr("Try it"), tr("Is it good?")
     fills = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._open: dict[str, ChatPane] = {}
         self._folder = RunFolder()
-        self.left = ChatPane("First model", _ANSWERERS)
-        self.right = ChatPane("Second model", _ANSWERERS)
+        self.left = ChatPane(tr("First model"), _ANSWERERS)
+        self.right = ChatPane(tr("Second model"), _ANSWERERS)
         self.right.choose("tuned")
         sides = QHBoxLayout()
         sides.setSpacing(2 * UNIT)
@@ -50,11 +55,11 @@ class TryOutPage(Page):
         self.prompt = PromptBox()
         self.column.addWidget(self.prompt)
         self._how = self._make_options()
-        self._how_button = quiet("▸  Sampling (how they answer)", self._toggle_options)
-        self.column.addWidget(row(self._how_button, None, quiet("New conversation", self._begin_anew)))
+        self._how_button = quiet(tr("▸  Sampling (how they answer)"), self._toggle_options)
+        self.column.addWidget(row(self._how_button, None, quiet(tr("New conversation"), self._begin_anew, "add")))
         self.column.addWidget(self._how)
-        self.add_secondary("Unload the models", self._free)
-        self.set_primary("Send", self.send)
+        self.add_secondary(tr("Unload the models"), self._free, "unload")
+        self.set_primary(tr("Send"), self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
 
@@ -80,7 +85,7 @@ class TryOutPage(Page):
         self.clear_banner()
         able = [pane for pane in (self.left, self.right) if self._can_answer(pane.variant)]
         if not able:
-            self.banner("info", "Neither of the two can answer yet.", "Let one be the model before training.")
+            self.banner("info", tr("Neither of the two can answer yet."), tr("Let one be the model before training."))
             return
         self.prompt.clear()
         for pane in able:
@@ -143,24 +148,24 @@ class TryOutPage(Page):
         self.system = QPlainTextEdit()
         self.system.setFixedHeight(8 * UNIT)
         self.system.setTabChangesFocus(True)
-        self.system.setPlaceholderText("System prompt: who the model is and how it shall answer. May stay empty.")
-        self.system.setAccessibleName("System prompt")
+        self.system.setPlaceholderText(tr("System prompt: who the model is and how it shall answer. May stay empty."))
+        self.system.setAccessibleName(tr("System prompt"))
         self.temperature = QDoubleSpinBox()
         self.temperature.setRange(0.0, 2.0)
         self.temperature.setSingleStep(0.1)
         self.temperature.setValue(_DEFAULTS.temperature)
-        self.temperature.setAccessibleName("Temperature")
-        self.temperature.setToolTip("0 always takes the most likely word; higher values vary more.")
+        self.temperature.setAccessibleName(tr("Temperature"))
+        self.temperature.setToolTip(tr("0 always takes the most likely word; higher values vary more."))
         self.longest = QSpinBox()
         self.longest.setRange(1, 32768)
         self.longest.setValue(_DEFAULTS.max_tokens)
-        self.longest.setAccessibleName("Longest reply, tokens")
+        self.longest.setAccessibleName(tr("Longest reply, tokens"))
         card.body.addWidget(self.system)
         for box in (self.temperature, self.longest):
             box.lineEdit().setTextMargins(UNIT, 0, UNIT, 0)  # the style sheet's padding does not reach it
         choices = FlowLayout(3 * UNIT)
-        choices.addWidget(row(_word("Temperature (variety)"), self.temperature))
-        choices.addWidget(row(_word("Longest reply"), self.longest, caption("tokens")))
+        choices.addWidget(row(_word(tr("Temperature (variety)")), self.temperature))
+        choices.addWidget(row(_word(tr("Longest reply")), self.longest, caption("tokens")))
         card.body.addLayout(choices)
         card.hide()
         return card
@@ -168,7 +173,7 @@ class TryOutPage(Page):
     def _toggle_options(self) -> None:
         show = self._how.isHidden()
         self._how.setVisible(show)
-        self._how_button.setText(f"{'▾' if show else '▸'}  Sampling (how they answer)")
+        self._how_button.setText(tr("{value}  Sampling (how they answer)").format(value="▾" if show else "▸"))
 
     def _begin_anew(self) -> None:
         for request in list(self._open):
@@ -182,7 +187,7 @@ class TryOutPage(Page):
         self.client.send(
             FreeRequest,
             owner=self,
-            on_result=lambda _result: self.set_foot_note("The models' memory is free."),
+            on_result=lambda _result: self.set_foot_note(tr("The models' memory is free.")),
             on_failure=self.failed,
         )
 
@@ -194,11 +199,12 @@ class TryOutPage(Page):
     def _show_run(self) -> None:
         self._folder = read_run_folder(self.bench.run)
         if not self.bench.run:
-            words = "There is no run yet, so only the model before training answers."
+            words = tr("There is no run yet, so only the model before training answers.")
         elif not self._folder.trained:
-            words = "This run has nothing trained to talk to yet: that is there once it is saved."
+            words = tr("This run has nothing trained to talk to yet: that is there once it is saved.")
         else:
-            words = f"The run {self._folder.name}: before and after training, the same question to both."
+            words = tr("The same question to both, answered one after the other.")
+        self.set_name(self._folder.title if self._folder.trained else "")
         self.set_subtitle(words)
         for pane in (self.left, self.right):
             pane.offer(self._can_answer)
@@ -207,7 +213,8 @@ class TryOutPage(Page):
     def _show_state(self) -> None:
         busy = bool(self._open)
         if self.primary is not None:
-            self.primary.setText("Stop" if busy else "Send")
+            self.primary.setText(tr("Stop") if busy else tr("Send"))
+            self.primary.set_icon("stop" if busy else "send")
         self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")

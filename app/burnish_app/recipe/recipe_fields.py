@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from burnish_app.look.language import tr
 from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES
 from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
@@ -24,6 +25,7 @@ ListItemKind = Literal["text", "whole"]
 BASIC = (
     "name",
     "train.epochs",
+    "train.max_steps",
     "train.learning_rate",
     "adapter.rank",
     "data.max_length",
@@ -172,7 +174,7 @@ def _field(key: str, info: FieldInfo) -> RecipeField:
         kind=_KINDS.get(key, kind),
         choices=choices,
         unit=field_unit(info),
-        help=f"{info.description}\n\nIn the recipe: {key}",
+        help=tr("{description}\n\nIn the recipe: {key}").format(description=info.description, key=key),
         item=item,
     )
 
@@ -194,7 +196,9 @@ def _kind(annotation: Any) -> tuple[EditorKind, tuple[str, ...], ListItemKind]:
         choices = tuple(get_args(inner)) if get_origin(inner) is Literal else ()
         return "list", choices, "whole" if inner is int else "text"
     if origin in (Union, types.UnionType):
-        return _kind(next(part for part in get_args(annotation) if part is not type(None)))
+        parts = [_kind(part) for part in get_args(annotation) if part is not type(None)]
+        kind, _, item = parts[0]
+        return kind, tuple(choice for _, choices, _ in parts for choice in choices), item
     raise TypeError(f"the form has no editor for {json.dumps(str(annotation))}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from burnish_app.look.language import tr
 from burnish_app.wording.recipe_text import NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
@@ -14,7 +15,7 @@ from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSec
 _ADAPTER_FIELDS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 _OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
 _MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
-_DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # as the schema's help says
+_DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help
 _DEFAULTS: dict[str, Any] = Recipe().model_dump()
 
 Values = dict[str, Any]
@@ -28,7 +29,9 @@ def not_applicable_text(key: str, values: Values) -> str:
         values: recipe as nested tables.
     """
     if key in _ADAPTER_FIELDS and values["adapter"]["method"] == "full":
-        return "Does not apply: every weight is trained, without an adapter."
+        return tr("Does not apply: every weight is trained, without an adapter.")
+    if key == "data.validation_share" and values["data"]["validation_files"]:
+        return tr("Does not apply: a file of its own is held out.")
     return ""
 
 
@@ -43,8 +46,14 @@ def reason_text(key: str, values: Values, suggested: Values, reason: str) -> str
     """
     whole = values["adapter"]["method"] == "full" != suggested["adapter"]["method"]
     if whole and key == "train.learning_rate":
-        return "Suggested for an adapter. To train every weight it should be some ten times lower."
+        return tr("Suggested for an adapter. To train every weight it should be some ten times lower.")
+    if key == "train.epochs" and _stops_earlier(values):
+        return tr("The run ends earlier where it is told to stop after so many steps or tokens.")
     return reason
+
+
+def _stops_earlier(values: Values) -> bool:
+    return bool(values["train"]["max_steps"] or values["train"]["max_tokens"])
 
 
 def is_relevant(key: str, values: Values) -> bool:
@@ -109,7 +118,14 @@ def note_text(key: str, values: Values) -> str:
         and values["train"]["momentum"] == 0
         and values["train"]["optimizer"] in _DEFAULT_MOMENTUM
     ):
-        notes.append(f"0: as usual, {_DEFAULT_MOMENTUM[values['train']['optimizer']]}.")
+        notes.append(
+            tr("0: as usual, {default_momentum}.").format(
+                default_momentum=_DEFAULT_MOMENTUM[values["train"]["optimizer"]]
+            )
+        )
+    stops = values["train"]["max_steps"]
+    if key == "train.checkpoint_every" and isinstance(stops, int) and 0 < stops <= values[section][name]:
+        notes.append(tr("The run stops after {stops:,} steps: nothing is saved before its end.").format(stops=stops))
     if key == "evaluation.patience" and not values["evaluation"]["patience"]:
-        notes.append("0: train all steps, keep the last.")
+        notes.append(tr("0: train all steps, keep the last."))
     return " ".join(note for note in notes if note)

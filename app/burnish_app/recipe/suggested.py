@@ -12,6 +12,9 @@ from burnish_engine.contract.facts.advice import Suggestion
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 
+_SHOWN_BEFORE = "data.validation_share"
+"""Key that the page Data showed with its rows: a suggestion offers another value, and never takes it by itself."""
+
 
 def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, *, take_all: bool = False) -> Recipe:
     """Return the recipe with the suggested value of each field that the person did not change.
@@ -32,6 +35,7 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
     plain = Recipe.model_validate(kept)
     if take_all:
         return plain
+    _set(kept, _SHOWN_BEFORE, _get(values, _SHOWN_BEFORE))
     for field in recipe_fields():
         if field.read(values) != field.read(base):
             field.write(kept, field.read(values))

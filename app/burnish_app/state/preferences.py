@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings
 
+from burnish_app.look.motion import MotionMode
 from burnish_app.look.theme import ThemeMode
 from burnish_engine.contract.paths import user_data_dir
 
@@ -34,6 +36,28 @@ class Preferences:
         self._settings.setValue("theme", mode)
 
     @property
+    def text_percent(self) -> int:
+        """The text size, percent of the system's."""
+        try:
+            return int(str(self._settings.value("text_percent", 100)))
+        except ValueError:
+            return 100
+
+    @text_percent.setter
+    def text_percent(self, percent: int) -> None:
+        self._settings.setValue("text_percent", percent)
+
+    @property
+    def motion(self) -> MotionMode:
+        """The motion mode: full, reduced, or the system's."""
+        value = str(self._settings.value("motion", "system"))
+        return value if value in ("full", "reduced") else "system"  # type: ignore[return-value]
+
+    @motion.setter
+    def motion(self, mode: MotionMode) -> None:
+        self._settings.setValue("motion", mode)
+
+    @property
     def page(self) -> str:
         """The key of the page shown last; empty at the first start."""
         return str(self._settings.value("page", ""))
@@ -41,6 +65,19 @@ class Preferences:
     @page.setter
     def page(self, key: str) -> None:
         self._settings.setValue("page", key)
+
+    @property
+    def price_per_kwh(self) -> float:
+        """The price of a kilowatt hour of electricity, in the person's currency; 0 if it was never set."""
+        try:
+            price = float(str(self._settings.value("price_per_kwh", 0.0)))
+        except ValueError:
+            return 0.0
+        return price if 0 <= price < math.inf else 0.0
+
+    @price_per_kwh.setter
+    def price_per_kwh(self, price: float) -> None:
+        self._settings.setValue("price_per_kwh", price)
 
     @property
     def geometry(self) -> QByteArray | None:

@@ -20,6 +20,7 @@ class RunFolder:
 
     Attributes:
         name: name of the folder; empty: no run.
+        title: name that the person gave the run, or that of the folder.
         trained: whether there is a trained adapter or model to chat with or to export.
         full_fine_tuning: whether the run trained every weight of the model, so that there is no adapter.
         exported: names of finished GGUF files that hold a whole model.
@@ -30,6 +31,7 @@ class RunFolder:
     """
 
     name: str = ""
+    title: str = ""
     trained: bool = False
     full_fine_tuning: bool = False
     exported: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ def read_run_folder(folder: str) -> RunFolder:
     files = sorted(path.name for path in paths.export.glob("*.gguf"))
     return RunFolder(
         name=paths.root.name,
+        title=str(_recipe(folder).get("name") or paths.root.name),
         trained=any(
             file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
@@ -77,9 +80,12 @@ def frozen_section(folder: str, name: str) -> dict[str, Any]:
         folder: path of the run.
         name: name of the section.
     """
+    section = _recipe(folder).get(name, {})
+    return section if isinstance(section, dict) else {}
+
+
+def _recipe(folder: str) -> dict[str, Any]:
     try:
-        recipe = tomllib.loads(RunPaths(Path(folder)).recipe.read_text(encoding="utf-8"))
+        return tomllib.loads(RunPaths(Path(folder)).recipe.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    section = recipe.get(name, {})
-    return section if isinstance(section, dict) else {}

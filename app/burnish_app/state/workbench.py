@@ -33,6 +33,7 @@ class _Saved(BaseModel):
     recipe: str = ""
     model: ModelFacts | None = None
     dataset: DatasetFacts | None = None
+    stamps: tuple[tuple[int, int], ...] = ()
     suggestion: Suggestion | None = None
     run: str = ""
 
@@ -251,6 +252,7 @@ class Workbench(QObject):
             recipe=dump_recipe(self._recipe),
             model=self._model,
             dataset=self._dataset,
+            stamps=self._dataset_from.stamps if self._dataset_from else (),
             suggestion=self._suggestion,
             run=self._run,
         )
@@ -278,4 +280,6 @@ class Workbench(QObject):
             _LOG.warning("The saved workbench %s could not be read and starts empty: %s", self._file, error)
             return
         self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
+        if saved.stamps:
+            self._dataset_from = DatasetInputs((self._recipe.model, self._recipe.data), saved.stamps)
         self._run = saved.run if Path(saved.run).is_dir() else ""

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import as_sentence, percent, plural
 from burnish_engine.contract.facts.data_report import CutLine, RowPlace, Setting, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -15,31 +16,31 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 
 SHAPES = {
     "messages": "conversations",
-    "sharegpt": "conversations (ShareGPT)",
+    "sharegpt": tr("conversations (ShareGPT)"),
     "alpaca": "instructions",
-    "prompt_completion": "prompt and completion",
-    "preference": "pairs of a better and a worse reply",
-    "kto": "replies labeled good or bad",
-    "segments": "text of which parts are learned",
-    "text": "plain text",
+    "prompt_completion": tr("prompt and completion"),
+    "preference": tr("pairs of a better and a worse reply"),
+    "kto": tr("replies labeled good or bad"),
+    "segments": tr("text of which parts are learned"),
+    "text": tr("plain text"),
 }
 MEANINGS = {
-    "conversation": "The conversation",
-    "instruction": "What is asked",
-    "input": "Further input",
-    "context": "What it is asked about",
-    "output": "What is replied",
-    "history": "Earlier turns",
-    "prompt": "What is asked",
-    "completion": "What is replied",
-    "text": "The text",
-    "segments": "The parts of the text",
-    "chosen": "The better reply",
-    "rejected": "The worse reply",
-    "label": "Good or bad",
-    "system": "System message",
-    "tools": "Tools",
-    "reasoning": "Thoughts before the reply",
+    "conversation": tr("The conversation"),
+    "instruction": tr("What is asked"),
+    "input": tr("Further input"),
+    "context": tr("What it is asked about"),
+    "output": tr("What is replied"),
+    "history": tr("Earlier turns"),
+    "prompt": tr("What is asked"),
+    "completion": tr("What is replied"),
+    "text": tr("The text"),
+    "segments": tr("The parts of the text"),
+    "chosen": tr("The better reply"),
+    "rejected": tr("The worse reply"),
+    "label": tr("Good or bad"),
+    "system": tr("System message"),
+    "tools": tr("Tools"),
+    "reasoning": tr("Thoughts before the reply"),
 }
 _MAY_HAVE = {
     "alpaca": ("input", "history", "system", "tools", "reasoning"),
@@ -57,38 +58,38 @@ _BY_LINE = {"jsonl", "csv", "txt", "markdown"}
 _MAX_ROWS_NAMED = 8
 
 ACTIONS = {
-    ("duplicates", "drop"): "Leave out copies",
-    ("duplicates", "drop_near"): "Leave out near copies",
-    ("leaks", "drop"): "Take them out of training",
-    ("degenerate", "drop"): "Leave them out",
-    ("secrets", "drop"): "Leave them out",
-    ("addresses", "drop"): "Leave them out",
-    ("damaged", "drop"): "Leave them out",
-    ("control_tokens", "drop"): "Leave them out",
-    ("tools", "drop"): "Leave them out",
-    ("placeholders", "drop"): "Leave them out",
-    ("overlong", "drop"): "Leave them out",
-    ("overlong", "split"): "Split them",
-    ("overlong", "truncate"): "Cut them",
-    ("broken_rows", "drop"): "Go on without such rows",
-    ("encoding", "cp1252"): "Read as Windows-1252",
+    ("duplicates", "drop"): tr("Leave out copies"),
+    ("duplicates", "drop_near"): tr("Leave out near copies"),
+    ("leaks", "drop"): tr("Take them out of training"),
+    ("degenerate", "drop"): tr("Leave them out"),
+    ("secrets", "drop"): tr("Leave them out"),
+    ("addresses", "drop"): tr("Leave them out"),
+    ("damaged", "drop"): tr("Leave them out"),
+    ("control_tokens", "drop"): tr("Leave them out"),
+    ("tools", "drop"): tr("Leave them out"),
+    ("placeholders", "drop"): tr("Leave them out"),
+    ("overlong", "drop"): tr("Leave them out"),
+    ("overlong", "split"): tr("Split them"),
+    ("overlong", "truncate"): tr("Cut them"),
+    ("broken_rows", "drop"): tr("Go on without such rows"),
+    ("encoding", "cp1252"): tr("Read as Windows-1252"),
 }
 """Button texts, keyed by (field of the recipe's data section, value that the button sets)."""
 DONE = {
-    ("duplicates", "drop"): "Copies of earlier rows are left out.",
-    ("duplicates", "drop_near"): "Copies and near copies of earlier rows are left out.",
-    ("leaks", "drop"): "Training rows that are held out too are left out.",
-    ("degenerate", "drop"): "Rows whose reply repeats itself or says nothing are left out.",
-    ("secrets", "drop"): "Rows with what looks like a key or a password are left out.",
-    ("addresses", "drop"): "Rows with an e-mail address are left out.",
-    ("damaged", "drop"): "Rows whose letters were lost or garbled are left out.",
-    ("control_tokens", "drop"): "Rows that spell out a control token are left out.",
-    ("tools", "drop"): "Rows with tools that the template does not write are left out.",
-    ("placeholders", "drop"): "Rows that learn a placeholder are left out.",
-    ("overlong", "drop"): "Rows that are too long are left out.",
-    ("overlong", "split"): "Rows that are too long are split.",
-    ("overlong", "truncate"): "Rows that are too long are cut.",
-    ("broken_rows", "drop"): "Rows that cannot be read are left out.",
+    ("duplicates", "drop"): tr("Copies of earlier rows are left out."),
+    ("duplicates", "drop_near"): tr("Copies and near copies of earlier rows are left out."),
+    ("leaks", "drop"): tr("Training rows that are held out too are left out."),
+    ("degenerate", "drop"): tr("Rows whose reply repeats itself or says nothing are left out."),
+    ("secrets", "drop"): tr("Rows with what looks like a key or a password are left out."),
+    ("addresses", "drop"): tr("Rows with an e-mail address are left out."),
+    ("damaged", "drop"): tr("Rows whose letters were lost or garbled are left out."),
+    ("control_tokens", "drop"): tr("Rows that spell out a control token are left out."),
+    ("tools", "drop"): tr("Rows with tools that the template does not write are left out."),
+    ("placeholders", "drop"): tr("Rows that learn a placeholder are left out."),
+    ("overlong", "drop"): tr("Rows that are too long are left out."),
+    ("overlong", "split"): tr("Rows that are too long are split."),
+    ("overlong", "truncate"): tr("Rows that are too long are cut."),
+    ("broken_rows", "drop"): tr("Rows that cannot be read are left out."),
 }
 """Sentences for fields that are set, keyed by (field of the data section, value)."""
 CLEANING = (
@@ -131,13 +132,7 @@ def meanings_of(shape: str, needs: Sequence[str]) -> list[str]:
 
 def confidence_text(confidence: float) -> str:
     """Return how sure a reading of the columns is, from its confidence of 0 to 1."""
-    return "sure" if confidence >= SURE else "fairly sure" if confidence >= FAIRLY_SURE else "a guess"
-
-
-def pairs_of(columns: Sequence[str]) -> dict[str, str]:
-    """Parse the recipe's "meaning=column" pairs into meaning to column."""
-    split = (pair.partition("=") for pair in columns)
-    return {meaning.strip(): name.strip() for meaning, _, name in split}
+    return "sure" if confidence >= SURE else tr("fairly sure") if confidence >= FAIRLY_SURE else tr("a guess")
 
 
 def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> str:
@@ -159,9 +154,11 @@ def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> st
     ]
     if len(by_file) == 1:
         name, numbers = by_file[0]
-        where = f"{numbers}{more} of {name}"
+        where = tr("{numbers}{more} of {name}").format(numbers=numbers, more=more, name=name)
     else:
-        where = "; ".join(f"{numbers} of {name}" for name, numbers in by_file) + more
+        where = (
+            "; ".join(tr("{numbers} of {name}").format(numbers=numbers, name=name) for name, numbers in by_file) + more
+        )
     return f"{kind.capitalize()}{'s' if len(shown) > 1 else ''} {where}"
 
 
@@ -184,7 +181,7 @@ def data_changes(data: DataSection) -> list[DataChange]:
     for field in CLEANING:
         value = getattr(data, field)
         if value != getattr(usual, field):
-            says = DONE.get((field, value)) or f"The files are read as {value}."
+            says = DONE.get((field, value)) or tr("The files are read as {value}.").format(value=value)
             found.append(DataChange(field, says, getattr(usual, field)))
     return found
 
@@ -208,29 +205,32 @@ def template_checks(facts: TemplateFacts) -> list[TemplateCheck]:
     end = facts.turn_end or "nothing"
     return [
         TemplateCheck(
-            "Takes a system message" if facts.takes_system else "Takes no system message",
+            tr("Takes a system message") if facts.takes_system else tr("Takes no system message"),
             facts.takes_system,
-            "Without it, system messages in rows are refused or lost.",
+            tr("Without it, system messages in rows are refused or lost."),
         ),
         TemplateCheck(
-            "Allows the same role twice in a row" if facts.takes_two_users else "Roles must alternate",
+            tr("Allows the same role twice in a row") if facts.takes_two_users else tr("Roles must alternate"),
             facts.takes_two_users,
-            "Where roles must alternate, rows with two turns of one role in a row cannot be used.",
+            tr("Where roles must alternate, rows with two turns of one role in a row cannot be used."),
         ),
         TemplateCheck(
-            "Writes what stands before a reply" if facts.has_prompt else "Writes nothing before a reply",
+            tr("Writes what stands before a reply") if facts.has_prompt else tr("Writes nothing before a reply"),
             facts.has_prompt,
-            "The generation prompt: the model is asked with it, so it should be there.",
+            tr("The generation prompt: the model is asked with it, so it should be there."),
         ),
         TemplateCheck(
-            "Replies begin as they are asked for" if facts.prompt_fits else "Replies begin otherwise than asked for",
+            tr("Replies begin as they are asked for")
+            if facts.prompt_fits
+            else tr("Replies begin otherwise than asked for"),
             facts.prompt_fits,
-            "Where they do not, the model is asked otherwise than it was trained.",
+            tr("Where they do not, the model is asked otherwise than it was trained."),
         ),
         TemplateCheck(
-            f"Replies end with {end}" + (", the end-of-sequence token" if facts.ends_with_eos else ""),
+            tr("Replies end with {end}").format(end=end)
+            + (tr(", the end-of-sequence token") if facts.ends_with_eos else ""),
             bool(facts.turn_end),
-            "The model learns to stop by it.",
+            tr("The model learns to stop by it."),
         ),
     ]
 
@@ -240,39 +240,49 @@ def template_extras(facts: TemplateFacts) -> str:
     able = [
         text
         for text, does in (
-            ("calls of tools", facts.writes_calls),
-            ("lists of tools", facts.writes_tools),
+            (tr("calls of tools"), facts.writes_calls),
+            (tr("lists of tools"), facts.writes_tools),
             ("thoughts", facts.writes_thoughts),
         )
         if does
     ]
-    return as_sentence(f"It also writes {' and '.join(able)}") if able else "It writes plain turns only."
+    return (
+        as_sentence(tr("It also writes {able}").format(able=" and ".join(able)))
+        if able
+        else tr("It writes plain turns only.")
+    )
 
 
 def template_name(name: str) -> str:
     """Return a template's name for display."""
     if name == "auto":
-        return "the model's own"
+        return tr("the model's own")
     if name == "plain":
-        return "a plain one, as the model has none"
+        return tr("a plain one, as the model has none")
     return name if name in TEMPLATES else Path(name).name
 
 
 def kept_rows_text(facts: DatasetFacts) -> str:
     """Return a sentence with the numbers of training and held-out rows; they add up to the rows that are used."""
     report = facts.report
-    if report is None or not report.training_rows:  # of an older engine
-        return f"{facts.train_rows:,} rows to learn from, {facts.validation_rows:,} held out."
+    if report is None or not report.training_rows:  # an older engine made the report
+        return tr("{train_rows:,} rows to learn from, {validation_rows:,} held out.").format(
+            train_rows=facts.train_rows, validation_rows=facts.validation_rows
+        )
     documents = facts.train_rows + facts.validation_rows
-    several = f", as {documents:,} documents" if documents != report.used_rows else ""
-    return f"{plural(report.training_rows, 'row')} to learn from, {report.held_out_rows:,} held out{several}."
+    several = tr(", as {documents:,} documents").format(documents=documents) if documents != report.used_rows else ""
+    return tr("{training_rows} to learn from, {held_out_rows:,} held out{several}.").format(
+        training_rows=plural(report.training_rows, "row"), held_out_rows=report.held_out_rows, several=several
+    )
 
 
 def cut_text(cut: CutLine, facts: DatasetFacts) -> str:
     """Return how many rows and tokens a maximum length would cut."""
     if not cut.rows_cut:
-        return "cuts nothing"
+        return tr("cuts nothing")
     used = max(facts.train_rows + facts.validation_rows, 1)
     whole = facts.tokens + (facts.report.tokens_lost if facts.report else 0)
     lost = percent(cut.tokens_lost / max(whole, 1), 1)
-    return f"cuts {plural(cut.rows_cut, 'row')} ({percent(min(cut.rows_cut / used, 1.0), 1)}), {lost} of the tokens"
+    return tr("cuts {rows_cut} ({percent}), {lost} of the tokens").format(
+        rows_cut=plural(cut.rows_cut, "row"), percent=percent(min(cut.rows_cut / used, 1.0), 1), lost=lost
+    )

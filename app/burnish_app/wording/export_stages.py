@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.protocol import ExportJob
@@ -14,7 +15,20 @@ from burnish_engine.contract.units import file_size, memory_size
 StageStatus = Literal["done", "now", "waiting"]
 
 _BASES = ("F16", "BF16")
-_WRITE, _RUN, _WEIGH = "Writing the 16-bit file", "Running the trained model", "Weighing what the training rows use"
+_WRITE, _RUN, _WEIGH, _CHECK = "write", "run", "weigh", "check"
+_SAID = {
+    "Writing": _WRITE,
+    "Running the trained model": _RUN,
+    "Weighing what the training rows use": _WEIGH,
+}
+"""Beginning of what the engine says of a job, and the stage that it is at. The engine speaks English."""
+_TEXTS = {
+    _WRITE: tr("Writing the 16-bit file"),
+    _RUN: tr("Running the trained model"),
+    _WEIGH: tr("Weighing what the training rows use"),
+    _CHECK: tr("Checking the 16-bit file"),
+}
+_MAKING, _CHECKING = "Making ", "Checking "
 _PROVEN = ("gguf", "ollama", "lmstudio")
 _PLAIN = ("F16", "BF16", "Q8_0")
 
@@ -44,22 +58,32 @@ def job_stages(job: ExportJob, *, importance: bool) -> list[JobStage]:
     names = [_WRITE, _RUN]
     if importance and any(quant not in _PLAIN for quant in job.quants):
         names.append(_WEIGH)
-    names.append("Checking the 16-bit file")
+    names.append(_CHECK)
     for quant in job.quants:
         if quant not in _BASES:
-            names += [f"Making {quant}", f"Checking {quant}"]
+            names += [f"{_MAKING}{quant}", f"{_CHECKING}{quant}"]
     now = _stage_index(names, job.what)
     return [
-        JobStage(name, "waiting" if now is None or at > now else "now" if at == now else "done")
+        JobStage(_stage_text(name), "waiting" if now is None or at > now else "now" if at == now else "done")
         for at, name in enumerate(names)
     ]
 
 
+def _stage_text(name: str) -> str:
+    """Return a stage as the window shows it."""
+    if name.startswith(_MAKING):
+        return tr("Making {quant}").format(quant=name.removeprefix(_MAKING))
+    if name.startswith(_CHECKING):
+        return tr("Checking {quant}").format(quant=name.removeprefix(_CHECKING))
+    return _TEXTS[name]
+
+
 def _stage_index(names: Sequence[str], what: str) -> int | None:
     """Return the index of the stage that a job is at; None before the first."""
-    for base in _BASES:
-        what = what.replace(f"Checking {base}", "Checking the 16-bit file")
-    what = _WRITE if what.startswith("Writing") else what.partition(" against ")[0]
+    what = what.partition(" against ")[0]
+    what = next((stage for said, stage in _SAID.items() if what.startswith(said)), what)
+    if what in {f"{_CHECKING}{base}" for base in _BASES}:
+        what = _CHECK
     if what == "Done":
         return len(names)
     return names.index(what) if what in names else None
@@ -67,17 +91,22 @@ def _stage_index(names: Sequence[str], what: str) -> int | None:
 
 def forecast_text(forecast: ExportForecast) -> str:
     """Return a sentence with the disk, memory and time that an export will take."""
-    return (
-        f"Takes {file_size(forecast.disk_bytes)} of disk ({file_size(forecast.disk_free_bytes)} free), "
-        f"{memory_size(forecast.memory_bytes)} of memory ({memory_size(forecast.memory_free_bytes)} free) and "
-        f"about {duration_text(max(forecast.seconds, 5.0))}."
+    return tr(
+        "Takes {disk_bytes} of disk ({disk_free_bytes} free), {memory_bytes} of memory "
+        "({memory_free_bytes} free) and about {duration_text}."
+    ).format(
+        disk_bytes=file_size(forecast.disk_bytes),
+        disk_free_bytes=file_size(forecast.disk_free_bytes),
+        memory_bytes=memory_size(forecast.memory_bytes),
+        memory_free_bytes=memory_size(forecast.memory_free_bytes),
+        duration_text=duration_text(max(forecast.seconds, 5.0)),
     )
 
 
 def forecast_problem(forecast: ExportForecast) -> str:
     """Return why an export cannot succeed; empty if it can."""
     if forecast.disk_bytes > forecast.disk_free_bytes:
-        return "There is too little disk space: choose fewer types, or free some."
+        return tr("There is too little disk space: choose fewer types, or free some.")
     if forecast.memory_bytes > forecast.memory_free_bytes:
-        return "There is too little memory now: close other programs, or stop what is being trained."
+        return tr("There is too little memory now: close other programs, or stop what is being trained.")
     return ""

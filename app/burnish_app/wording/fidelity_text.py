@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import percent, plural, sentence_list
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 from burnish_engine.contract.units import file_size
 
 _CLOSENESS = (
-    (0.002, "practically identical to the trained model"),
-    (0.02, "very close to the trained model"),
-    (0.1, "close to the trained model"),
-    (0.3, "noticeably different from the trained model"),
+    (0.002, tr("practically identical to the trained model")),
+    (0.02, tr("very close to the trained model")),
+    (0.1, tr("close to the trained model")),
+    (0.3, tr("noticeably different from the trained model")),
 )
 """Pairs of (mean KL divergence in nats, text that holds below it).
 
 Measured on SmolLM2: Q8_0 0.001, Q6_K 0.01, Q4_K_M 0.06, Q4_0 0.3."""
-_FAR = "far from the trained model"
+_FAR = tr("far from the trained model")
 
 TYPE_TEXT: dict[GgufType, str] = {
-    "F16": "Full precision, largest; to convert further",
-    "BF16": "Full precision, largest; range of the training format",
-    "Q8_0": "Practically as good as the trained model",
-    "Q6_K": "Very good, often a quarter smaller than Q8_0",
-    "Q5_K_M": "Good, for when Q4_K_M loses too much",
-    "Q5_K_S": "Like Q5_K_M, slightly smaller",
-    "Q5_0": "Older 5-bit type, runs everywhere",
-    "Q4_K_M": "The usual choice for larger models",
-    "Q4_K_S": "Like Q4_K_M, slightly smaller",
-    "Q4_0": "Small, fast on phones",
-    "Q4_1": "Like Q4_0, a little better and larger",
-    "IQ4_NL": "Small, fast on phones, better than Q4_0",
-    "IQ4_XS": "Smallest that keeps most",
-    "Q3_K_M": "Loses much; for large models in little memory",
-    "Q3_K_S": "Loses more than Q3_K_M",
-    "IQ3_M": "Loses much; better than Q3_K_M at its size",
-    "IQ3_XXS": "Loses very much",
-    "Q2_K": "Loses very much; try a smaller model first",
-    "IQ2_M": "Loses very much; smallest",
+    "F16": tr("Full precision, largest; to convert further"),
+    "BF16": tr("Full precision, largest; range of the training format"),
+    "Q8_0": tr("Practically as good as the trained model"),
+    "Q6_K": tr("Very good, often a quarter smaller than Q8_0"),
+    "Q5_K_M": tr("Good, for when Q4_K_M loses too much"),
+    "Q5_K_S": tr("Like Q5_K_M, slightly smaller"),
+    "Q5_0": tr("Older 5-bit type, runs everywhere"),
+    "Q4_K_M": tr("The usual choice for larger models"),
+    "Q4_K_S": tr("Like Q4_K_M, slightly smaller"),
+    "Q4_0": tr("Small, fast on phones"),
+    "Q4_1": tr("Like Q4_0, a little better and larger"),
+    "IQ4_NL": tr("Small, fast on phones, better than Q4_0"),
+    "IQ4_XS": tr("Smallest that keeps most"),
+    "Q3_K_M": tr("Loses much; for large models in little memory"),
+    "Q3_K_S": tr("Loses more than Q3_K_M"),
+    "IQ3_M": tr("Loses much; better than Q3_K_M at its size"),
+    "IQ3_XXS": tr("Loses very much"),
+    "Q2_K": tr("Loses very much; try a smaller model first"),
+    "IQ2_M": tr("Loses very much; smallest"),
 }
 """A plain description of each type."""
 
@@ -76,10 +77,14 @@ def gain_text(file: QuantFidelity) -> str:
         return ""
     size = file_size(file.bytes)
     if file.gain_kept >= 1.0:
-        return f"{file.quant} keeps all of the gain at {size}."
+        return tr("{quant} keeps all of the gain at {size}.").format(quant=file.quant, size=size)
     if file.gain_kept <= 0.0:
-        return f"{file.quant} keeps nothing of the gain at {size}: it is no better than the base model."
-    return f"{file.quant} keeps {percent(file.gain_kept)} of the gain at {size}."
+        return tr("{quant} keeps nothing of the gain at {size}: it is no better than the base model.").format(
+            quant=file.quant, size=size
+        )
+    return tr("{quant} keeps {gain_kept} of the gain at {size}.").format(
+        quant=file.quant, gain_kept=percent(file.gain_kept), size=size
+    )
 
 
 def suggestion_text(suggested: str, why: str) -> str:
@@ -99,22 +104,32 @@ def training_text(report: FidelityReport) -> str:
     if report.base_loss is not None and report.tuned_loss is not None:
         if report.tuned_loss < report.base_loss:
             text.append(
-                f"The gain: training lowered the held-out loss from {report.base_loss:.3f} to {report.tuned_loss:.3f}."
+                tr("The gain: training lowered the held-out loss from {base_loss:.3f} to {tuned_loss:.3f}.").format(
+                    base_loss=report.base_loss, tuned_loss=report.tuned_loss
+                )
             )
         else:
-            text.append("Training gained nothing on held-out rows, so there is no gain to keep.")
+            text.append(tr("Training gained nothing on held-out rows, so there is no gain to keep."))
     if report.importance_tokens:
-        text.append(f"Rounded with an importance matrix of {report.importance_tokens:,} tokens of your rows.")
+        text.append(
+            tr("Rounded with an importance matrix of {importance_tokens:,} tokens of your rows.").format(
+                importance_tokens=report.importance_tokens
+            )
+        )
     return " ".join(text)
 
 
 def file_text(file: QuantFidelity) -> str:
     """Return the outcome of one file as a sentence."""
     if not file.passed:
-        return f"{file.quant} was refused. {' '.join(file.problems) or 'It does not do what the trained model does.'}"
+        return tr("{quant} was refused. {value}").format(
+            quant=file.quant, value=" ".join(file.problems) or tr("It does not do what the trained model does.")
+        )
     agreement = percent(file.top1_agreement, 1)
-    where = f"{agreement} of {file.positions:,} positions"
-    return f"{file.quant} is {closeness(file.mean_kl)}: same most likely token in {where}."
+    where = tr("{agreement} of {positions:,} positions").format(agreement=agreement, positions=file.positions)
+    return tr("{quant} is {mean_kl}: same most likely token in {where}.").format(
+        quant=file.quant, mean_kl=closeness(file.mean_kl), where=where
+    )
 
 
 def report_text(report: FidelityReport) -> str:
@@ -122,12 +137,16 @@ def report_text(report: FidelityReport) -> str:
     good = [file for file in report.files if file.passed]
     refused = [file.quant for file in report.files if not file.passed]
     if report.token_mismatches:
-        return (
-            f"The tokenizer in the file reads {plural(report.token_mismatches, 'string')} of {report.token_strings} "
-            "differently from the trained model. Do not ship these files."
-        )
+        return tr(
+            "The tokenizer in the file reads {token_mismatches} of {token_strings} differently from the "
+            "trained model. Do not ship these files."
+        ).format(token_mismatches=plural(report.token_mismatches, "string"), token_strings=report.token_strings)
     if not good:
-        return "No file passed. Nothing here should be shipped."
-    text = f"{sentence_list([file.quant for file in good])} {'is' if len(good) == 1 else 'are'} proven: "
-    text += f"{report.token_strings} test strings give the same tokens, and the predictions match."
-    return text + (f" {sentence_list(refused)} was refused." if refused else "")
+        return tr("No file passed. Nothing here should be shipped.")
+    text = tr("{sentence_list} {value} proven: ").format(
+        sentence_list=sentence_list([file.quant for file in good]), value="is" if len(good) == 1 else "are"
+    )
+    text += tr("{token_strings} test strings give the same tokens, and the predictions match.").format(
+        token_strings=report.token_strings
+    )
+    return text + (tr(" {refused} was refused.").format(refused=sentence_list(refused)) if refused else "")

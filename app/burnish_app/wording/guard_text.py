@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from burnish_app.look.language import tr
 from burnish_app.state.run_folder import frozen_section
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.events import RolledBack
@@ -14,22 +15,22 @@ from burnish_engine.contract.run.fold import RunState
 VerdictStatus = Literal["success", "warning", "error"]
 
 CHECKS = {
-    "not_finite": "Loss and gradient are finite",
-    "coverage": "The adapter reaches what was planned",
-    "no_targets": "Something is learned from every pass",
-    "padding": "Only real tokens count",
-    "leak": "Documents of a pass do not see each other",
-    "labels": "Every label is the next token",
-    "learning_rate": "The learning rate is above 0",
-    "zero_gradient": "There is a gradient",
-    "detached": "Every adapted layer has a gradient",
-    "unchanged": "Steps change what is trained",
-    "base_changed": "Frozen weights stay as they are",
-    "zero_loss": "The loss is above 0",
-    "constant_loss": "The loss moves",
-    "same_output": "The trained model says something else than its base",
-    "end_token": "The end of a reply is learned",
-    "overfitting": "The held-out loss does not rise while the training loss falls",
+    "not_finite": tr("Loss and gradient are finite"),
+    "coverage": tr("The adapter reaches what was planned"),
+    "no_targets": tr("Something is learned from every pass"),
+    "padding": tr("Only real tokens count"),
+    "leak": tr("Documents of a pass do not see each other"),
+    "labels": tr("Every label is the next token"),
+    "learning_rate": tr("The learning rate is above 0"),
+    "zero_gradient": tr("There is a gradient"),
+    "detached": tr("Every adapted layer has a gradient"),
+    "unchanged": tr("Steps change what is trained"),
+    "base_changed": tr("Frozen weights stay as they are"),
+    "zero_loss": tr("The loss is above 0"),
+    "constant_loss": tr("The loss moves"),
+    "same_output": tr("The trained model says something else than its base"),
+    "end_token": tr("The end of a reply is learned"),
+    "overfitting": tr("The held-out loss does not rise while the training loss falls"),
 }
 """Statement that holds when a check of the guard passes, keyed by the check's name."""
 
@@ -66,8 +67,13 @@ class EarlyStoppingSettings:
     min_improvement: float = 0.0
 
 
-def guard_verdict(state: RunState) -> GuardVerdict | None:
-    """Return the guard's newest verdict; None before the first one and if the guard is off."""
+def guard_verdict(state: RunState, *, over: bool = False) -> GuardVerdict | None:
+    """Return the guard's newest verdict; None before the first one and if the guard is off.
+
+    Args:
+        state: state folded from the run's events so far.
+        over: whether the run's process has ended.
+    """
     guard = state.guard
     if guard is None:
         return None
@@ -77,17 +83,26 @@ def guard_verdict(state: RunState) -> GuardVerdict | None:
     checked = tuple(CHECKS.get(name, name.replace("_", " ")) for name in guard.passed)
     if status != "success":
         return GuardVerdict(status, guard.sentence, guard.cause, guard.remedy, checked)
-    text = {"before": "Nothing speaks against training", "end": "It trained"}.get(guard.when, "It is training")
-    reached = f" The adapter reaches {guard.coverage}." if guard.coverage else ""
-    sentence = f"{text}: {plural(len(checked), 'check')} found nothing wrong.{reached}"
+    going = tr("It was training") if over else tr("It is training")
+    text = {"before": tr("Nothing speaks against training"), "end": tr("It trained")}.get(guard.when, going)
+    reached = tr(" The adapter reaches {coverage}.").format(coverage=guard.coverage) if guard.coverage else ""
+    sentence = tr("{text}: {plural} found nothing wrong.{reached}").format(
+        text=text, plural=plural(len(checked), "check"), reached=reached
+    )
     return GuardVerdict("success", sentence, "", "", checked)
 
 
 def rollback_text(back: RolledBack) -> str:
     """Return where a run rolled back to, and why."""
-    where = f"step {back.to_step:,}" if back.to_step else "the beginning"
-    share = "half the learning rate" if back.factor == 0.5 else f"{back.factor:g} times the learning rate"
-    return f"At step {back.step:,} the run went back to {where} and goes on at {share}. {back.reason}"
+    where = tr("step {to_step:,}").format(to_step=back.to_step) if back.to_step else tr("the beginning")
+    share = (
+        tr("half the learning rate")
+        if back.factor == 0.5
+        else tr("{factor:g} times the learning rate").format(factor=back.factor)
+    )
+    return tr("At step {step:,} the run went back to {where} and goes on at {share}. {reason}").format(
+        step=back.step, where=where, share=share, reason=back.reason
+    )
 
 
 def bad_steps_text(state: RunState) -> str:
@@ -97,8 +112,8 @@ def bad_steps_text(state: RunState) -> str:
         return ""
     shown = ", ".join(f"{step:,}" for step in bad[:5])
     more = " ..." if len(bad) > 5 else ""
-    return (
-        f"{plural(len(bad), 'step')} without a usable gradient (step {shown}{more}); the weights stayed as they were."
+    return tr("{plural} without a usable gradient (step {shown}{more}); the weights stayed as they were.").format(
+        plural=plural(len(bad), "step"), shown=shown, more=more
     )
 
 
@@ -106,22 +121,28 @@ def early_stopping_text(state: RunState, stopping: EarlyStoppingSettings) -> str
     """Return the status or the outcome of early stopping; empty if it is off."""
     best = state.best
     if best is not None:
-        kept = f"The result is that of step {best.step:,}, whose held-out loss was the lowest ({best.loss:.3f})."
+        kept = tr("The result is that of step {step:,}, whose held-out loss was the lowest ({loss:.3f}).").format(
+            step=best.step, loss=best.loss
+        )
         if best.stopped_early:
             if state.ended is not None and state.ended.message:
-                return ""  # it ended with these words
-            return f"It stopped early at step {best.at_step:,}: the held-out loss did not improve any more. {kept}"
+                return ""  # the run's ending already says so
+            return tr(
+                "It stopped early at step {at_step:,}: the held-out loss did not improve any more. {kept}"
+            ).format(at_step=best.at_step, kept=kept)
         return kept
     if not stopping.patience:
         return ""
     step, loss, since = best_so_far(state, stopping)
     limit = plural(stopping.patience, "check")
     if step is None:
-        return f"It stops early once {limit} in a row bring no lower held-out loss."
-    text = f"Best held-out loss so far: {loss:.3f} at step {step:,}."
+        return tr("It stops early once {limit} in a row bring no lower held-out loss.").format(limit=limit)
+    text = tr("Best held-out loss so far: {loss:.3f} at step {step:,}.").format(loss=loss, step=step)
     if not since:
-        return f"{text} It stops early after {limit} without a better one."
-    return f"{text} {since} of {limit} without a better one; then it stops early."
+        return tr("{text} It stops early after {limit} without a better one.").format(text=text, limit=limit)
+    return tr("{text} {since} of {limit} without a better one; then it stops early.").format(
+        text=text, since=since, limit=limit
+    )
 
 
 def best_so_far(state: RunState, stopping: EarlyStoppingSettings) -> tuple[int | None, float, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from burnish_app.look.language import tr
+
 
 def count_text(count: float) -> str:
     """Format a count: large ones as "1.24 B", "135 M" or "71.4 k", small ones as they are.
@@ -27,7 +29,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
         noun: singular noun.
         nouns: plural noun; empty: the singular with an s.
     """
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+    return f"{count:,} {tr(noun if count == 1 else nouns or noun + 's')}"
 
 
 def duration_text(seconds: float) -> str:
@@ -42,12 +44,12 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     if minutes < 90:
-        return f"{minutes} min"
+        return tr("{minutes} min").format(minutes=minutes)
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+        return tr("{hours} h {minutes} min").format(hours=hours, minutes=minutes) if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
-    return f"{days} days {hours} h" if hours else f"{days} days"
+    return tr("{days} days {hours} h").format(days=days, hours=hours) if hours else tr("{days} days").format(days=days)
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -88,4 +90,10 @@ def first_sentence(text: str) -> tuple[str, str]:
 
 def sentence_list(text: list[str]) -> str:
     """Join words as in a sentence: "a, b and c"."""
-    return text[0] if len(text) == 1 else f"{', '.join(text[:-1])} and {text[-1]}" if text else ""
+    return (
+        text[0]
+        if len(text) == 1
+        else tr("{join} and {text}").format(join=", ".join(text[:-1]), text=text[-1])
+        if text
+        else ""
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.run.fold import RunState
@@ -18,27 +19,32 @@ RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_no
 Tone = Literal["plain", "live", "success", "warning", "error"]
 
 _PHASE_TEXT = {
-    "": "Starting",
-    "loading": "Loading the model",
-    "preparing": "Preparing the data",
-    "dry_run": "Trying the longest pass",
-    "training": "Training",
-    "evaluating": "Reading held-out rows",
-    "saving": "Saving",
-    "paused": "Paused",
+    "": tr("Starting"),
+    "loading": tr("Loading the model"),
+    "preparing": tr("Preparing the data"),
+    "checking": tr("Checking that it will learn"),
+    "dry_run": tr("Trying the longest pass"),
+    "training": tr("Training"),
+    "evaluating": tr("Reading held-out rows"),
+    "sampling": tr("Asking the fixed prompts"),
+    "saving": tr("Saving"),
+    "paused": tr("Paused"),
 }
-_NO_WORD = "It ended without a word. Its stderr.log may say more."
+_GONE = tr(
+    "Its process ended without a word: it was killed, mostly because memory ran out, or the machine went down or slept."
+)
+_NO_WORD = tr("It ended without a word. Its stderr.log may say more.")
 RUN_STATUS_TEXT: dict[ObservedStatus, str] = {
-    "created": "Starting",
-    "queued": "Waiting",
-    "running": "Running",
-    "paused": "Paused",
-    "finished": "Finished",
-    "stopped": "Stopped",
-    "suspended": "Suspended",
-    "failed": "Failed",
-    "interrupted": "Interrupted",
-    "not responding": "Not responding",
+    "created": tr("Starting"),
+    "queued": tr("Waiting"),
+    "running": tr("Running"),
+    "paused": tr("Paused"),
+    "finished": tr("Finished"),
+    "stopped": tr("Stopped"),
+    "suspended": tr("Suspended"),
+    "failed": tr("Failed"),
+    "interrupted": tr("Interrupted"),
+    "not responding": tr("Not responding"),
 }
 RUN_TONES: dict[ObservedStatus, Tone] = {
     "running": "live",
@@ -120,22 +126,26 @@ def plan_text(events: RunState) -> str:
     plan = events.plan
     if plan is None:
         return ""
-    memory = f"Memory: predicted {memory_size(plan.memory_bytes)}"
+    memory = tr("Memory: predicted {memory_bytes}").format(memory_bytes=memory_size(plan.memory_bytes))
     if events.peak_bytes:
-        memory += f", measured {memory_size(events.peak_bytes)}"
+        memory += tr(", measured {peak_bytes}").format(peak_bytes=memory_size(events.peak_bytes))
     text = [memory]
     if plan.seconds > 0:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
-        time = f"Time: predicted {duration_text(plan.seconds)}"
-        text.append(f"{time}, took {duration_text(took)}" if took > 0 else time)
+        time = tr("Time of the steps: predicted {seconds}").format(seconds=duration_text(plan.seconds))
+        text.append(tr("{time}, took {took}").format(time=time, took=duration_text(took)) if took > 0 else time)
     return "   ·   ".join(text)
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
     if run_status == "running":
-        return _PHASE_TEXT.get(events.phase or summary.state.phase, "Running")
+        return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running"))
     if run_status == "queued":
-        return f"Waiting for {Path(summary.waits_for).name}" if summary.waits_for else "Waiting for its turn"
+        return (
+            tr("Waiting for {name}").format(name=Path(summary.waits_for).name)
+            if summary.waits_for
+            else tr("Waiting for its turn")
+        )
     return RUN_STATUS_TEXT[run_status]
 
 
@@ -143,24 +153,23 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
     text = ""
     match run_status:
         case "created":
-            text = "The engine is being started."
+            text = tr("The engine is being started.")
         case "queued":
-            text = "The device is busy. This run starts by itself as soon as it is free."
+            text = tr("The device is busy. This run starts by itself as soon as it is free.")
         case "running":
-            text = events.phase_detail or ("" if events.step else "Charts appear with the first step.")
+            text = events.phase_detail or ("" if events.step else tr("Charts appear with the first step."))
         case "paused":
-            text = "It holds its memory and goes on where it is."
+            text = tr("It holds its memory and goes on where it is.")
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
         case "stopped" | "suspended" | "failed":
             text = _saved_step_text(events)
         case "interrupted":
-            text = f"The process is gone. {_saved_step_text(events)}"
+            text = f"{_GONE} {_saved_step_text(events)}"
         case "not responding":
-            text = (
-                "Its process is there but gave no sign of life for half a minute. It may come back by itself. "
-                f"{_saved_step_text(events)}"
-            )
+            text = tr(
+                "Its process is there but gave no sign of life for half a minute. It may come back by itself. {events}"
+            ).format(events=_saved_step_text(events))
     return text
 
 
@@ -170,19 +179,25 @@ def _message(summary: RunSummary, events: RunState) -> str:
 
 def _saved_step_text(events: RunState) -> str:
     if events.saved_step is None:
-        return "No step was saved yet, so it would start from the beginning."
+        return tr("No step was saved yet, so it would start from the beginning.")
     lost = events.step - events.saved_step
-    text = f"Step {events.saved_step:,} is safe."
-    return f"{text} {plural(lost, 'later step')} would be repeated." if lost > 0 else text
+    text = tr("Step {saved_step:,} is safe.").format(saved_step=events.saved_step)
+    return (
+        tr("{text} {lost} would be repeated.").format(text=text, lost=plural(lost, tr("later step")))
+        if lost > 0
+        else text
+    )
 
 
 def _held_out_text(events: RunState) -> str:
     losses = events.evaluations.loss.values()
     if len(losses) < 2 or not (math.isfinite(losses[0]) and math.isfinite(losses[-1])):
-        return "What it learned is saved."
+        return tr("What it learned is saved.")
     if losses[-1] < losses[0]:
-        return f"Held-out loss fell from {losses[0]:.3f} to {losses[-1]:.3f}: it learned what carries over to new rows."
-    return (
-        f"Held-out loss rose from {losses[0]:.3f} to {losses[-1]:.3f}: it got worse on rows it had not seen. "
-        "Fewer epochs or a lower learning rate may help."
-    )
+        return tr(
+            "Held-out loss fell from {first:.3f} to {last:.3f}: it learned what carries over to new rows."
+        ).format(first=losses[0], last=losses[-1])
+    return tr(
+        "Held-out loss rose from {first:.3f} to {last:.3f}: it got worse on rows it had not "
+        "seen. Fewer epochs or a lower learning rate may help."
+    ).format(first=losses[0], last=losses[-1])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from burnish_app.look.language import tr
+
 StepStatus = Literal["empty", "ready", "busy", "done", "attention"]
 STEP_STATUS_TEXT: dict[StepStatus, str] = {
-    "empty": "nothing yet",
-    "ready": "ready for you",
-    "busy": "working",
-    "done": "done",
-    "attention": "needs attention",
+    "empty": tr("nothing yet"),
+    "ready": tr("ready for you"),
+    "busy": tr("working"),
+    "done": tr("done"),
+    "attention": tr("needs attention"),
 }

@@ -69,7 +69,7 @@ def metadata_ablation(options: StepOptions) -> dict[str, Any]:
     buffer, counts = _host_buffer(batch, bench.layout)
     inputs = buffer.to(bench.device)
     program = MicroBatchStep(
-        bench.model, bench.layout, inputs, bench.keep(), torch.zeros(1, dtype=torch.float32, device=bench.device)
+        bench.model, bench.layout, inputs, bench.plan.layers, torch.zeros(1, dtype=torch.float32, device=bench.device)
     )
     once = _timed(program, counts)
     cached = program.metadata

@@ -7,6 +7,7 @@ the time of FlashAttention-2, not a limit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ import torch
 from burnish_engine.bench.documents import packs
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.families import family
+from burnish_engine.models.families.matrices import StackName
 
 _HEAD_ROWS = 4096
 _PACKS = 8  # the cost of attention follows the sum of squared lengths, which varies from pack to pack
@@ -50,13 +53,18 @@ def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # no
         quantized: whether base weights are NF4; dequantization is not part of the floor.
     """
     spec = shape(name)
-    hidden, wide = spec.hidden_size, spec.intermediate_size
-    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    sizes = [(query + 2 * key, hidden), (hidden, query), (2 * wide, hidden), (hidden, wide)]
-    layer = sum(_product_ms(tokens, outputs, inputs) for outputs, inputs in sizes)
+    known = family(spec.family)
+    assert known is not None
+    sizes: Counter[tuple[int, StackName]] = Counter()
+    inputs = {(module.layer, module.stack): module.columns for module in known.modules(spec)}
+    for module in known.modules(spec):
+        sizes[module.layer, module.stack] += module.rows
+    stacks = Counter((rows, inputs[stack]) for stack, rows in sizes.items())
+    projections = sum(count * _product_ms(tokens, *size) for size, count in stacks.items())
     rows = min(_HEAD_ROWS, tokens)
-    head = _product_ms(rows, spec.vocab_size, hidden) * tokens / rows
-    return Floor(layer * spec.num_layers, head, _attention_ms(spec, tokens) * spec.num_layers)
+    head = _product_ms(rows, spec.vocab_size, spec.hidden_size) * tokens / rows
+    attending = sum(layer.kind != "short_convolution" for layer in spec.layers)
+    return Floor(projections, head, _attention_ms(spec, tokens) * attending)
 
 
 def _product_ms(rows: int, outputs: int, inputs: int) -> float:

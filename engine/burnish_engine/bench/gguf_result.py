@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from burnish_engine.contract.errors import UsageError
 
 
-class _Result(BaseModel):
+class _MeasuredRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Speed(_Result):
+class Speed(_MeasuredRecord):
     """Speed with one number of threads."""
 
     threads: int
@@ -28,7 +28,7 @@ class Speed(_Result):
     generated_tokens_per_s: float | None = None
 
 
-class FileBench(_Result):
+class FileBench(_MeasuredRecord):
     """Measurements of one file on one device."""
 
     file: str

@@ -36,6 +36,19 @@ _LLAMA3: dict[str, Any] = {
 }
 
 
+_LFM2: dict[str, Any] = {
+    "model_type": "lfm2",
+    "vocab_size": 65536,
+    "head_dim": 64,
+    "max_position_embeddings": 128_000,
+    "norm_eps": 1e-5,
+    "rope_theta": 1_000_000,
+    "conv_L_cache": 3,
+    "block_auto_adjust_ff_dim": False,
+    "layer_types": ["full_attention" if layer in {2, 5, 8, 10, 12, 14} else "conv" for layer in range(16)],
+}
+
+
 def _sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, *, tied: bool) -> dict[str, Any]:
     return {
         "hidden_size": hidden,
@@ -60,6 +73,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 256, "sliding_window": 512, "sliding_window_pattern": 6,
         **_sizes(1152, 6912, 26, 4, 1, tied=True),
     },
+    "lfm2.5-350m": {**_LFM2, **_sizes(1024, 4608, 16, 16, 8, tied=True)},
+    "lfm2.5-1.2b": {**_LFM2, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
     "qwen3-4b": {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8, tied=True)},
     "llama-3.1-8b": {**_LLAMA3, "head_dim": 128, **_sizes(4096, 14336, 32, 32, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},

@@ -21,7 +21,6 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking,
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS, SavePolicy
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.train.base.engine import StepResult
@@ -34,7 +33,7 @@ from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
-_PROFILED = 3  # steps
+_PROFILED = 3  # number of steps
 
 
 @dataclass(frozen=True)
@@ -125,13 +124,9 @@ class StepBench:
         self.model.optimizer.write_compute_copies()
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows))
-        self.trainer = FastTrainer(self.model, options.section, [self.layout], self.keep(), graphs=options.graphs)
+        self.trainer = FastTrainer(self.model, options.section, [self.layout], self.plan.layers, graphs=options.graphs)
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
-
-    def keep(self) -> list[SavePolicy]:
-        """List the activation policy of each layer."""
-        return [SAVE_LEVELS[level] for level in self.plan.layers]
 
     def _packs(self) -> EpochPlan:
         options = self.options

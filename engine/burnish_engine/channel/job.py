@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 
 from burnish_engine.contract.errors import StoppedError
-from burnish_engine.contract.serve.protocol import Canceled, Failure, Message, Piece, Progress
+from burnish_engine.contract.facts.hardware import HardwareLine
+from burnish_engine.contract.serve.protocol import Canceled, Failure, HardwareReading, Message, Piece, Progress
 
-_PROGRESS_S = 0.1  # as often as an eye can follow
+_PROGRESS_S = 0.1  # no eye can follow more
 
 
 class FailedError(Exception):
@@ -86,6 +87,24 @@ class Job:
         """
         self.check()
         self._send(Piece(id=self.id, text=text))
+
+    def hardware(self, line: HardwareLine) -> None:
+        """Send a line of the recording of the hardware.
+
+        Raises:
+            StoppedError: The request was canceled.
+        """
+        self.check()
+        self._send(HardwareReading(id=self.id, line=line))
+
+    def wait(self, seconds: float) -> None:
+        """Wait, or end at once when the request is canceled.
+
+        Raises:
+            StoppedError: The request was canceled.
+        """
+        self._canceled.wait(seconds)
+        self.check()
 
     def forward(self, message: Message) -> None:
         """Pass on a worker's message about this request."""

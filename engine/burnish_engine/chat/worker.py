@@ -48,7 +48,7 @@ class _ChatRequests:
         messages = [message.model_dump() for message in request.messages]
         began, text = time.perf_counter(), ""
         with closing(backend.stream(messages, sampling)) as stream:
-            job.check()  # loading may have taken long
+            job.check()  # loading may have taken long: the request may have been canceled meanwhile
             for piece in stream:
                 text += piece
                 job.piece(piece)

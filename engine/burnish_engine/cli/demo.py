@@ -30,7 +30,7 @@ def demo(
     began = time.perf_counter()
     folder = out_dir.absolute()
     with RunProgress() as bar:
-        stages = _Stages(bar)
+        stages = _StagePrinter(bar)
         report = run_demo(
             folder,
             tokens=tokens,
@@ -59,7 +59,7 @@ def demo(
     return ExitCode.DONE
 
 
-class _Stages:
+class _StagePrinter:
     """Show the demo's stages: a sentence each, and a bar for those that report their share."""
 
     def __init__(self, bar: RunProgress) -> None:

@@ -94,7 +94,7 @@ def _run(folder: DuelFolder, *, json: bool) -> int:
 
     again = f"Go on with: burnish duel --resume {typed(folder.root)}"
     try:
-        state = run_duel(folder, _Terminal(quiet=json))
+        state = run_duel(folder, _DuelPrinter(quiet=json))
     except KeyboardInterrupt:
         err.print(f"Stopped; what was trained is saved. {again}")
         return ExitCode.STOPPED
@@ -129,7 +129,7 @@ def _options(*, factors: str, **rest: object) -> DuelOptions:
         raise UsageError(f"--{option} = {first['input']}: {message}.", "`burnish duel --help` says more.") from None
 
 
-class _Terminal:
+class _DuelPrinter:
     """Print the progress of a duel: a `DuelListener`."""
 
     def __init__(self, *, quiet: bool) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
-from burnish_engine.cli.export_bar import ProgressBar
+from burnish_engine.cli.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, typed, typed_run
 from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, UsageError
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
@@ -99,7 +99,7 @@ def export(
     for coarse in (one for one in quants if one in COARSE_TYPES and not json):
         out.note(f"{coarse} has less than four bits a weight and loses much; compare its figures.")
     folder = out_dir or paths.export
-    with ExportReporter(paths, to, quants) as reporter, ProgressBar(quiet=json, reporter=reporter) as bar:
+    with ExportReporter(paths, to, quants) as reporter, ExportBar(quiet=json, reporter=reporter) as bar:
         if to in GGUF_KINDS:
             report = _export_files(paths, recipe, folder, name, quants, bar, reporter, importance=weighed)
             written = folder
@@ -143,7 +143,7 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
 
     if is_offline():
         raise UsageError("BURNISH_OFFLINE forbids any connection.", "Set BURNISH_OFFLINE=0 to push.")
-    with ProgressBar(quiet=False) as bar:
+    with ExportBar(quiet=False) as bar:
         url = push(folder, repository, private=private, progress=bar.show, cancelled=bar.cancelled)
     out.print(f"Pushed: {url}")
     return ExitCode.DONE
@@ -161,7 +161,7 @@ def _show_plan(paths: RunPaths, recipe: Recipe, name: str, quants: list[GgufType
     return ExitCode.DONE
 
 
-def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ProgressBar) -> Path:
+def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ExportBar) -> Path:
     """Export the adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
     from burnish_engine.export.weights.folders import export_adapter, export_safetensors
     from burnish_engine.export.weights.nf4_merge import rounded_names
@@ -196,14 +196,14 @@ def _export_files(
     folder: Path,
     name: str,
     quants: list[GgufType],
-    bar: ProgressBar,
+    bar: ExportBar,
     reporter: ExportReporter,
     *,
     importance: bool,
 ) -> FidelityReport:
     from burnish_engine.chat.device import chat_device
-    from burnish_engine.export.card import write_card
     from burnish_engine.export.job import export_gguf
+    from burnish_engine.export.model_card import write_card
     from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
     from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.report import read_report

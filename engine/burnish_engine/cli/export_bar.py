@@ -11,7 +11,7 @@ from burnish_engine.cli.terminal import out
 from burnish_engine.runs.jobs.export_job import ExportReporter
 
 
-class ProgressBar:
+class ExportBar:
     """Show (what, share) on a terminal and to the reporter; Ctrl-C, or the reporter's cancel, asks the work to stop."""
 
     def __init__(self, *, quiet: bool, reporter: ExportReporter | None = None) -> None:
@@ -30,7 +30,7 @@ class ProgressBar:
         self._interrupted = threading.Event()
         self._signals = set_on_stop(self._interrupted)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> ExportBar:
         self._signals.__enter__()
         self._bar.start()
         return self

@@ -13,10 +13,10 @@ from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.export.verify.verdict import verdict_text
 
 if TYPE_CHECKING:
-    from burnish_engine.export.forecast import ExportForecast
+    from burnish_engine.export.forecast import ExportCost
 
 
-def show_forecast(forecast: ExportForecast) -> None:
+def show_forecast(forecast: ExportCost) -> None:
     """Print the forecast of an export."""
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "disk", "memory", "about"):

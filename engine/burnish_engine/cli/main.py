@@ -5,11 +5,14 @@ It imports nothing heavy: the commands, with all they need, are imported after t
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import sys
+from contextlib import suppress
+from types import FrameType
 
-from burnish_engine.cli.stop_signals import stop_signals
-from burnish_engine.contract.errors import ExitCode
+_STOPPED = 20  # `ExitCode.STOPPED`, which is not imported yet
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code (see `contract.errors`); it is also what the process exits with when run as a script.
     """
+    from burnish_engine.cli.stop_signals import stop_signals
+
     with stop_signals() as stop:
         try:
             stop.importing = True
@@ -30,14 +35,29 @@ def main(arguments: list[str] | None = None) -> int:
             return run_command(arguments, stop)
         except KeyboardInterrupt:
             stop.say()
-            return ExitCode.STOPPED
+            return _STOPPED
 
 
 def run() -> None:
     """Run the console script."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _stop_at_once)
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the interpreter ends prints no traceback
+    if code == _STOPPED:
+        # After KeyboardInterrupt in an exec("...") of a library, `python -m` would end with SIGINT instead of 20.
+        atexit._run_exitfuncs()
+        with suppress(AttributeError, OSError, ValueError):  # there is no output, or it is closed
+            sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
+
+
+def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, b"burnish: Stopped.\n")
+    os._exit(_STOPPED)
 
 
 if __name__ == "__main__":

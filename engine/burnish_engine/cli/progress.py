@@ -30,6 +30,7 @@ from burnish_engine.contract.units import memory_size
 _PHASES = {
     "loading": "opening the model",
     "preparing": "reading the data and loading the model",
+    "checking": "checking that it will learn",
     "dry_run": "dry run of the longest pass",
     "training": "training",
     "evaluating": "evaluating",

@@ -22,10 +22,12 @@ from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.events import CommandDone, EvaluationDone, RolledBack, Warned
 from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.contract.units import energy_size
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease
-from burnish_engine.runs.store import RunSummary, list_runs, open_run, summarize
+from burnish_engine.runs.store import StoredRun, list_runs, open_run, summarize
 
 app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
 
@@ -68,11 +70,12 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     events = list(read_events(summary.paths.events))
     now = fold_all(RunState(), events)
     card, problem = _card(summary.paths)
+    joules = read_history(summary.paths.hardware).energy_j
     if json:
         import json as json_module
 
         predicted = now.plan.memory_bytes if now.plan else None
-        memory = {"predicted_bytes": predicted, "measured_bytes": now.peak_bytes or None}
+        memory = {"predicted_bytes": predicted, "measured_bytes": now.peak_bytes or None, "energy_j": joules}
         about = {"card": card.model_dump(mode="json") if card else None, "card_problem": problem or None}
         print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
         return
@@ -91,8 +94,8 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     steps = zip(now.steps.step.values(), now.steps.loss.values(), strict=True)
     for step, loss in islice(steps, 0, None, max(1, len(now.steps) // 10)):
         out.print(f"step {step}: loss {loss:.4f}")
-    if memory_line := memory_text(now):
-        out.print(memory_line)
+    for line in filter(None, (memory_text(now), f"Energy of the GPU: {energy_size(joules)}" if joules else "")):
+        out.print(line)
     if state.verdict and not (card and card.guard):
         out.print(f"Is it training? {state.verdict}")
     for line in card_lines(card) if card else ():
@@ -136,6 +139,12 @@ def checkpoint(run: RunArgument) -> int:
 def sample(run: RunArgument) -> int:
     """Let a run answer its recipe's prompts now."""
     return _command(run, "sample")
+
+
+@app.command("smaller-plan")
+def smaller_plan(run: RunArgument) -> int:
+    """Go on with less memory: the next smaller memory plan, slower, with the same numbers."""
+    return _command(run, "smaller_plan")
 
 
 @app.command()
@@ -215,7 +224,7 @@ def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
         return None, str(error)
 
 
-def _as_dict(summary: RunSummary) -> dict[str, object]:
+def _as_dict(summary: StoredRun) -> dict[str, object]:
     return {
         **summary.state.model_dump(mode="json"),
         "standing": summary.status,

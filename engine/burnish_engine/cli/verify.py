@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.chat.run_model import base_of_whole, trained_model
-from burnish_engine.cli.export_bar import ProgressBar
+from burnish_engine.cli.export_bar import ExportBar
 from burnish_engine.contract.errors import ExitCode, FidelityError
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
@@ -29,7 +29,7 @@ def verify(
     source, adapter = trained_model(paths, recipe)
     rows = export_rows(paths, recipe, source)
     base = None if adapter else base_of_whole(recipe)[0]
-    with ProgressBar(quiet=json) as bar:
+    with ExportBar(quiet=json) as bar:
         report = verify_file(
             file,
             source,

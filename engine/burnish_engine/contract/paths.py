@@ -121,6 +121,11 @@ class RunPaths:
         return self.root / "events.jsonl"
 
     @property
+    def hardware(self) -> Path:
+        """Samples of the hardware, one JSON object a line, appended by the engine; old ones are merged."""
+        return self.root / "hardware.jsonl"
+
+    @property
     def state(self) -> Path:
         """Atomically replaced summary of the run's state."""
         return self.root / "state.json"

@@ -1,4 +1,4 @@
-"""Formats sizes for people: memory in GiB, as GPUs are sold; files and disks in GB, as file managers show them.
+"""Formats sizes for people: memory in GiB, as GPUs are sold; files and disks in GB; energy in watt hours.
 
 Everything from about 10 million bytes on has the same unit, so that the sizes of a list can be compared at a glance.
 """
@@ -6,7 +6,10 @@ Everything from about 10 million bytes on has the same unit, so that the sizes o
 from __future__ import annotations
 
 import math
+from typing import Final
 
+KWH_J: Final = 3.6e6
+"""Joules of a kilowatt hour."""
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 
 
@@ -25,6 +28,18 @@ def memory_size(count: float) -> str:
     return f"{count / _KIB:.0f} KiB" if count >= _KIB else f"{count:.0f} bytes"
 
 
+def memory_of(used: float, total: float) -> str:
+    """Format used memory beside all of it, in one unit where both are large, such as "10.3 / 24.0 GiB".
+
+    Args:
+        used: bytes in use.
+        total: bytes of the whole memory.
+    """
+    if total >= _GIB:
+        return f"{used / _GIB:.1f} / {total / _GIB:.1f} GiB"
+    return f"{memory_size(used)} / {memory_size(total)}"
+
+
 def file_size(count: float) -> str:
     """Format the size of a file, a download or disk space, such as "0.092 GB", "0.40 GB" or "12.50 GB".
 
@@ -36,6 +51,18 @@ def file_size(count: float) -> str:
     if count >= 999_950:
         return f"{count / 1e6:.1f} MB"
     return f"{count / 1e3:.1f} kB" if count >= 1000 else f"{count:.0f} bytes"
+
+
+def energy_size(joules: float) -> str:
+    """Format an energy, such as "0.15 Wh", "12.5 Wh" or "1.34 kWh".
+
+    Args:
+        joules: energy, J.
+    """
+    hours = joules / KWH_J * 1000
+    if hours >= 999.5:
+        return f"{hours / 1000:.2f} kWh"
+    return f"{hours:.0f} Wh" if hours >= 99.95 else f"{hours:.1f} Wh" if hours >= 0.995 else f"{hours:.2f} Wh"
 
 
 def _number(value: float, decimals: int) -> str:

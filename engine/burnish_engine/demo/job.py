@@ -23,7 +23,7 @@ from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, ReplyScores, render
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.generation.sampling import Reply, Sampling
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run, read_recipe
 
@@ -176,7 +176,9 @@ def _held_out_problems() -> list[tuple[dict[str, str], dict[str, str]]]:
     return [(chat[0], chat[1]) for chat in chats]
 
 
-def _torch_replies(source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]) -> dict[str, list[Reply]]:
+def _torch_replies(
+    source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]
+) -> dict[str, list[GeneratedReply]]:
     from burnish_engine.models.device.device import choose_device, choose_precision
     from burnish_engine.models.generation.generate import generate_replies
     from burnish_engine.models.transformers_path import plain
@@ -212,7 +214,7 @@ def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progre
     )
 
 
-def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Progress) -> list[Reply]:
+def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Progress) -> list[GeneratedReply]:
     from burnish_engine.chat.gguf_chat import GgufChat
 
     replies = []
@@ -223,7 +225,7 @@ def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Pro
     return replies
 
 
-def _as_json(replies: dict[str, list[Reply]]) -> dict[str, list[dict[str, object]]]:
+def _as_json(replies: dict[str, list[GeneratedReply]]) -> dict[str, list[dict[str, object]]]:
     return {
         model: [{"reply": reply.text, "stopped": reply.stopped} for reply in given] for model, given in replies.items()
     }
@@ -233,7 +235,7 @@ def _report(
     source: ModelSource,
     run: RunState,
     *,
-    replies: dict[str, list[Reply]],
+    replies: dict[str, list[GeneratedReply]],
     problems: list[str],
     fidelity: FidelityReport,
     seconds: dict[str, float],

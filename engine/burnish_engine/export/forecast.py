@@ -9,6 +9,7 @@ from math import ceil, prod
 from pathlib import Path
 
 from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
+from burnish_engine.contract.facts.export_forecast import ExportStage
 from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
 from burnish_engine.export.quantize.hessian import (
@@ -34,25 +35,8 @@ _RUNTIME_BYTES = 600 * 1024 * 1024  # Python with torch, transformers and llama.
 
 
 @dataclass(frozen=True)
-class ExportStage:
-    """One stage of an export.
-
-    Attributes:
-        what: name of the stage.
-        disk_bytes: disk space that it adds.
-        memory_bytes: peak memory.
-        seconds: rough duration.
-    """
-
-    what: str
-    disk_bytes: int
-    memory_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class ExportForecast:
-    """Prediction for an export.
+class ExportCost:
+    """The cost of an export: size of each file, and what each stage takes.
 
     Attributes:
         sizes: exact size of each requested file, bytes.
@@ -108,7 +92,7 @@ def make_forecast(
     *,
     importance_tokens: int,
     cores: int,
-) -> ExportForecast:
+) -> ExportCost:
     """Predict an export.
 
     Args:
@@ -132,9 +116,17 @@ def make_forecast(
     # Replies are generated one token at a time, and each token reads every weight from memory.
     asked_s = _CHECK_TOKENS * token_s + importance_s + _REPLY_TOKENS * 4 * weights / 10e9
     stages = [
-        ExportStage(f"Writing {base}", sizes[base], _RUNTIME_BYTES + 12 * largest, sizes[base] / _WRITE_BYTES_S),
         ExportStage(
-            "Running the trained model", refining.disk_bytes, kept_bytes + 4 * weights + refining.gather_bytes, asked_s
+            what=f"Writing {base}",
+            disk_bytes=sizes[base],
+            memory_bytes=_RUNTIME_BYTES + 12 * largest,
+            seconds=sizes[base] / _WRITE_BYTES_S,
+        ),
+        ExportStage(
+            what="Running the trained model",
+            disk_bytes=refining.disk_bytes,
+            memory_bytes=kept_bytes + 4 * weights + refining.gather_bytes,
+            seconds=asked_s,
         ),
     ]
     for quant in dict.fromkeys([base, *quants]):
@@ -143,11 +135,23 @@ def make_forecast(
             memory = 8 * largest
             if quant in USE_IMPORTANCE:
                 took, memory = took + refining.seconds, memory + refining.memory_bytes
-            stages.append(ExportStage(f"Making {quant}", sizes[quant], _RUNTIME_BYTES + memory, took + 2))
+            stages.append(
+                ExportStage(
+                    what=f"Making {quant}",
+                    disk_bytes=sizes[quant],
+                    memory_bytes=_RUNTIME_BYTES + memory,
+                    seconds=took + 2,
+                )
+            )
         stages.append(
-            ExportStage(f"Checking {quant}", 0, kept_bytes + sizes[quant], _CHECK_TOKENS * token_s + sizes[quant] / 1e9)
+            ExportStage(
+                what=f"Checking {quant}",
+                disk_bytes=0,
+                memory_bytes=kept_bytes + sizes[quant],
+                seconds=_CHECK_TOKENS * token_s + sizes[quant] / 1e9,
+            )
         )
-    return ExportForecast({quant: sizes[quant] for quant in quants}, stages)
+    return ExportCost({quant: sizes[quant] for quant in quants}, stages)
 
 
 @dataclass(frozen=True)

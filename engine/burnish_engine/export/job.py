@@ -99,7 +99,7 @@ def export_gguf(
         plan = plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=staging)
         check_space(plan, wanted, out, staging, importance=bool(options.training))
         others = [quant for quant in wanted if quant != base_type(wanted)]
-        stages = _Stages(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
+        stages = _StageBar(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
         base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), cancelled)
         weights.check_all_used()
         probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
@@ -129,7 +129,7 @@ def export_gguf(
         return conclude(out, report, proven, [run.file_name(quant) for quant in wanted])
 
 
-class _Stages:
+class _StageBar:
     """Show stages of known weight as one progress bar."""
 
     def __init__(self, progress: Progress, total: float) -> None:
@@ -151,7 +151,7 @@ class _ExportRun:
     name: str
     truth: _CheckInputs
     threads: int
-    stages: _Stages
+    stages: _StageBar
     cancelled: Cancelled
     importance: Path | None
 

@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.export.base.staging import require_space
-from burnish_engine.export.forecast import ExportForecast, make_forecast, predicted_sizes
+from burnish_engine.export.forecast import ExportCost, make_forecast, predicted_sizes
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf
 from burnish_engine.export.quantize.hessian import hessian_bytes, hessian_sizes
 from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
@@ -74,7 +74,7 @@ def check_space(plan: GgufPlan, wanted: list[GgufType], out: Path, scratch: Path
 
 def forecast_gguf(
     source: ModelSource, adapter: Path | None, name: str, quants: Sequence[GgufType], *, importance_tokens: int = 0
-) -> ExportForecast:
+) -> ExportCost:
     """Predict an export by `export_gguf`. Writes only small temporary files.
 
     Args:

@@ -15,6 +15,7 @@ from pathlib import Path
 from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineFacts
 from burnish_engine.hardware.gpu.bandwidth import measure_links
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.topology import with_edges
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 
@@ -56,7 +57,7 @@ def check_up(bandwidth: bool = False) -> Checkup:
         machine, found_by_measuring = measured.machine, measured.problems
     use = parallel_settings(machine)
     return Checkup(
-        machine=machine,
+        machine=with_edges(machine),
         torch=torch,
         llama_cpp=llama,
         kernels=kernels,

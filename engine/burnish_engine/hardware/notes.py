@@ -9,7 +9,7 @@ from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
 
 _WORTH_NAMING_BYTES = 200_000_000
-_BUSY_SHARE = 0.1  # of a GPU's memory; a desktop and the driver take less
+_BUSY_SHARE = 0.1  # share of a GPU's memory; a desktop and the driver take less
 _MOST_NAMED = 4
 _MORE_FREE_SHARE = 0.05  # share of a GPU's memory by which another of the same speed has to be freer to be better
 _HOT_C = 84  # cards slow down from about 83 to 90 degrees (their maximum in NVIDIA's specifications)

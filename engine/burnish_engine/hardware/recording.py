@@ -36,7 +36,7 @@ class ReplayedError(Exception):
         self.value = value
 
 
-class Recorder:
+class NvmlRecorder:
     """Passes calls on to NVML and records answers and errors.
 
     Args:
@@ -111,7 +111,7 @@ def record(nvml: Any, system: SystemFacts | None = None) -> dict[str, Any]:
         nvml: pynvml module, or an object with its functions.
         system: facts beside the GPUs; read when not given.
     """
-    recorder = Recorder(nvml)
+    recorder = NvmlRecorder(nvml)
     system = system or read_system()
     probe(recorder, system=system, name_of=lambda _: "")
     return {"constructed": False, "note": "", "system": system.model_dump(), "processes": {}, "nvml": recorder.calls}

@@ -25,7 +25,7 @@ OnAdvance = Callable[[str, int], None]
 
 FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 120.0  # where a hub asks for more, the download ends with an error
-_ATTEMPTS = 6  # in a row without a new byte
+_ATTEMPTS = 6  # failures in a row without a new byte
 _BLOCK_BYTES = 2**20
 
 

@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], None]
 
 _MARGIN_BYTES = 500_000_000  # left free on the disk for the system and the first run's files
 _REPORT_EVERY_S = 0.1
-_FIRST_ATTEMPTS = 4  # about 7 s, so that a missing network is reported soon
+_FIRST_ATTEMPTS = 4  # attempts within about 7 s, so that a missing network is reported soon
 
 
 def fetch(

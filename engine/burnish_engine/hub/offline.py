@@ -11,7 +11,7 @@ import os
 OFFLINE_VARIABLE = "BURNISH_OFFLINE"
 """Environment variable: 1 forbids downloads, 0 allows `burnish models fetch`, whatever HF_HUB_OFFLINE says."""
 _HUB_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads its own variables
+_TRUE = {"1", "ON", "YES", "TRUE"}  # huggingface_hub reads its own variables in the same way
 
 
 def remember_offline_choice() -> None:

@@ -20,7 +20,7 @@ from burnish_engine.runs.versioned import read_versioned
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class StoredRun:
     """Paths, stored state and current status of a run."""
 
     paths: RunPaths
@@ -178,14 +178,14 @@ def write_state(paths: RunPaths, state: RunStateFile) -> None:
     write_atomic(paths.state, state.model_dump_json(indent=2) + "\n")
 
 
-def summarize(paths: RunPaths) -> RunSummary:
+def summarize(paths: RunPaths) -> StoredRun:
     """Read the state of a run and derive its current status."""
     state = read_state(paths)
     alive = is_alive(state.pid, state.process_created)
-    return RunSummary(paths, state, observed_status(state, owner_alive=alive, now=time.time()))
+    return StoredRun(paths, state, observed_status(state, owner_alive=alive, now=time.time()))
 
 
-def list_runs() -> list[RunSummary]:
+def list_runs() -> list[StoredRun]:
     """List all runs under the user's runs folder, newest first, without folders that cannot be read."""
     found = []
     folder = runs_dir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models, find_model, search
@@ -25,8 +24,7 @@ from burnish_engine.contract.serve.protocol import (
     SuggestRequest,
     WhatFitsRequest,
 )
-from burnish_engine.models.checkpoint.source import opens_without_torch
-from burnish_engine.models.checkpoint.spec import rough_spec
+from burnish_engine.models.checkpoint.source import opens_without_torch, read_config
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService
 from burnish_engine.service.recipes import read_recipe_text
@@ -82,14 +80,12 @@ class AdviceRequests:
         if listed or opens_without_torch(path):
             return chosen_model(path, catalog(), fetched_models(catalog()))
         facts = self._data.ask(ModelRequest(id=job.id, path=path), job, about=f"the model {path}").model
-        config = json.loads((Path(facts.folder) / "config.json").read_text(encoding="utf-8")) if facts else {}
-        spec = rough_spec(config)
-        if facts is None or spec is None:
+        if facts is None or facts.spec is None:
             raise SetupError(
                 f"The config.json in {path} does not say the model's shape in keys that Burnish knows.",
                 "Write the recipe by hand; training may work.",
             )
-        return ChosenModel(path, facts.name, spec, here=True, config=config)
+        return ChosenModel(path, facts.name, facts.spec, here=True, config=read_config(Path(facts.folder)))
 
     def _dataset(self, request: SuggestRequest, chosen: ChosenModel | None, job: Job) -> DatasetFacts | None:
         """Inspect the files, tokenized by the requested model where it is available, else by the embedded one."""

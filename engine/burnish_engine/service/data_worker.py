@@ -60,7 +60,8 @@ class _DataRequests:
         recipe = read_recipe_text(request.recipe)
         kept = self._kept
         known = kept is not None and kept.loose_key == data_key(recipe, packing=False)
-        return Result(id=request.id, plan=plan_recipe(recipe, dataset=kept.prepared.facts if kept and known else None))
+        dataset = kept.prepared.facts if kept and known else request.dataset
+        return Result(id=request.id, plan=plan_recipe(recipe, dataset=dataset))
 
     def inspect(self, request: InspectRequest, job: Job) -> Result:
         """Inspect a dataset."""

@@ -7,7 +7,7 @@ import shutil
 import psutil
 
 from burnish_engine.chat.run_model import trained_model
-from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.protocol import ForecastRequest
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
@@ -34,10 +34,7 @@ def export_forecast(request: ForecastRequest) -> ExportForecast:
     )
     return ExportForecast(
         sizes=found.sizes,
-        stages=[
-            ExportStage(what=one.what, disk_bytes=one.disk_bytes, memory_bytes=one.memory_bytes, seconds=one.seconds)
-            for one in found.stages
-        ],
+        stages=found.stages,
         disk_bytes=found.disk_bytes,
         disk_free_bytes=shutil.disk_usage(paths.root).free,
         memory_bytes=found.memory_bytes,

@@ -6,6 +6,7 @@ import threading
 import time
 
 from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.hardware.gpu.topology import with_edges
 from burnish_engine.hardware.probe import probe
 
 _FRESH_S = 1.0
@@ -27,6 +28,6 @@ class MachineCache:
         """
         with self._lock:
             if fresh or self._facts is None or time.monotonic() - self._probed > _FRESH_S:
-                self._facts = probe()
+                self._facts = with_edges(probe())
                 self._probed = time.monotonic()
             return self._facts

@@ -19,6 +19,7 @@ from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.hub.manifest import read_manifest
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
+from burnish_engine.models.transformers_path.model_shape import measured_spec
 
 _LONGEST_HEADER = 100_000_000  # safetensors' own limit, bytes
 _LICENSE = re.compile(r"^license:\s*['\"]?([\w.\-]+)", re.MULTILINE)
@@ -50,7 +51,7 @@ def model_facts(path: str) -> ModelFacts:
         folder=str(folder),
         family=str(source.config.get("model_type", "")),
         parameters=count_parameters(folder),
-        spec=source.spec,
+        spec=source.spec or measured_spec(source.config),
         bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
         max_context=source.spec.max_context if source.spec else None,
         chat=chat,

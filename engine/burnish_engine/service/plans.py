@@ -76,7 +76,10 @@ class PlanService:
             if self._newest != request.id:
                 job.cancel()
                 raise StoppedError("A newer estimate was asked for.")
-            return Result(id=request.id, plan=self.plan(read_recipe_text(request.recipe), job))
+            recipe = read_recipe_text(request.recipe)
+            if request.dataset is not None:
+                self.remember(recipe, request.dataset)
+            return Result(id=request.id, plan=self.plan(recipe, job))
 
     def plan(self, recipe: Recipe, job: Job) -> RunPlan:
         """Plan a recipe for this machine's current state.
@@ -90,7 +93,7 @@ class PlanService:
         """
         if opens_without_torch(recipe.model.path):
             return plan_recipe(recipe, dataset=self._dataset(recipe), machine=self._machine.facts())
-        request = EstimateRequest(id=job.id, recipe=dump_recipe(recipe))
+        request = EstimateRequest(id=job.id, recipe=dump_recipe(recipe), dataset=self._dataset(recipe))
         answer = self._data.ask(request, job, about=f"the model {recipe.model.path}").plan
         if answer is None:
             raise SetupError("The data process gave no plan.", "Try again.")

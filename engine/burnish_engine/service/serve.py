@@ -44,6 +44,7 @@ def serve() -> None:
 
 def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
     from burnish_engine.service.advice_requests import AdviceRequests
+    from burnish_engine.service.hardware import stream_hardware
     from burnish_engine.service.live_requests import LiveRequests
     from burnish_engine.service.machine import MachineCache
     from burnish_engine.service.plans import PlanService
@@ -56,6 +57,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
     return {
         "doctor": live.doctor,
         "machine": live.machine,
+        "hardware": stream_hardware,
         "model": live.model,
         "models": advice.models,
         "what_fits": advice.capacity,

@@ -14,9 +14,8 @@ from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.lifecycle.announce import data_ready, report_notes, run_started
-from burnish_engine.train.lifecycle.progress import Progress
+from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup
-from burnish_engine.train.lifecycle.tally import Tally
 from burnish_engine.train.recovery.recovery import RecoveringEngine, load_recovering
 from burnish_engine.train.recovery.rollback import current_recipe
 
@@ -35,7 +34,7 @@ class EngineLoader:
     setup: RunSetup
     recorder: Recorder
     tally: Tally
-    progress: Progress
+    progress: StepRecorder
 
     def load(
         self, checkpoint: Path | None, plan: str, rollback: CardRollback | None = None

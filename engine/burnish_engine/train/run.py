@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import torch
+
 from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -19,9 +21,10 @@ from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
 from burnish_engine.runs.store import read_recipe
+from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.lifecycle.commands import Ending
-from burnish_engine.train.lifecycle.tally import Tally
+from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.recovery.recovery import short_message
 from burnish_engine.train.session import Session
 
@@ -31,7 +34,7 @@ _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "
 
 
 @dataclass(frozen=True)
-class RunOutcome:
+class TrainingOutcome:
     """End of a run: exit code, last step and message."""
 
     exit_code: ExitCode
@@ -46,7 +49,7 @@ def run_training(
     stopping: Callable[[], None] | None = None,
     force: bool = False,
     anyway: bool = False,
-) -> RunOutcome:
+) -> TrainingOutcome:
     """Start a run, or resume it from its newest intact checkpoint.
 
     Args:
@@ -70,7 +73,7 @@ def run_training(
                 return _run_and_record(paths, recipe, listener, partial(_refuse, error))
             lease.acquire(lease_name(device), paths, force=force)
             open_session = partial(Session.open, control=control, device=device, anyway=anyway, stopping=stopping)
-            return _run_and_record(paths, recipe, listener, open_session)
+            return _run_and_record(paths, recipe, listener, open_session, device)
     finally:
         lease.release(paths)
         lease.start_waiting()
@@ -80,12 +83,18 @@ def _refuse(error: BurnishError, *_: object) -> Session:
     raise error
 
 
-def _run_and_record(paths: RunPaths, recipe: Recipe, listener: Listener | None, open_session: _Open) -> RunOutcome:
+def _run_and_record(
+    paths: RunPaths,
+    recipe: Recipe,
+    listener: Listener | None,
+    open_session: _Open,
+    device: torch.device | None = None,
+) -> TrainingOutcome:
     """Open a session, train, and record how the run ended, also where it could not be opened."""
     began = time.perf_counter()
     recorder, tally = Recorder(paths, listener), Tally()
 
-    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> RunOutcome:
+    def end(outcome: HowEnded, code: ExitCode, message: str = "") -> TrainingOutcome:
         taken = tally.measure.taken() if tally.measure else None
         recorder.end(
             RunEnded(
@@ -99,10 +108,13 @@ def _run_and_record(paths: RunPaths, recipe: Recipe, listener: Listener | None, 
         )
         if tally.measure and taken and outcome != "failed":
             tally.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
-        return RunOutcome(code, tally.step, message)
+        return TrainingOutcome(code, tally.step, message)
 
     try:
-        with closing(open_session(paths, recipe, recorder, tally)) as session:
+        with (
+            recorded_hardware(paths, device, tally),
+            closing(open_session(paths, recipe, recorder, tally)) as session,
+        ):
             ending = session.train()
     except BurnishError as error:
         _log_traceback(paths)

@@ -28,9 +28,8 @@ from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
 from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
-from burnish_engine.train.lifecycle.progress import Progress
+from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
-from burnish_engine.train.lifecycle.tally import Tally
 from burnish_engine.train.lifecycle.validator import Validator
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
@@ -70,7 +69,7 @@ class Session:
     guard: Guard
     early: EarlyStopping
     validator: Validator
-    progress: Progress
+    progress: StepRecorder
     writer: CheckpointWriter
     rollback: CardRollback | None
     trouble: Trouble | None = None
@@ -104,7 +103,7 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
-        progress = Progress(recorder, setup.inputs, setup.measure, device)
+        progress = StepRecorder(recorder, setup.inputs, setup.measure, device)
         loader = EngineLoader(setup, recorder, tally, progress)
         engine, record = loader.load(setup.resume, setup.plan)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
@@ -149,9 +148,15 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         inbox = CommandInbox(
-            self.control, self.recorder, checkpoint=self._checkpoint, sample=self._samples, stopping=self.stopping
+            self.control,
+            self.recorder,
+            checkpoint=self._checkpoint,
+            sample=self._samples,
+            smaller_plan=lambda: self.engine.shrink(),  # noqa: PLW0108  it may be another engine
+            stopping=self.stopping,
         )
         with inbox.signals():
+            self.recorder.phase("checking")
             self.guard.begin(self.engine.apply, self.tally.step)
             self._dry_run_if_long()
             self._start_engine()
@@ -250,6 +255,8 @@ class Session:
 
     def _samples(self) -> None:
         self._collect_results(wait=True)
+        if self.setup.recipe.evaluation.prompts:
+            self.recorder.phase("sampling")
         self.validator.samples(self.engine, self.tally.step)
 
     def _checkpoint(self) -> None:
@@ -308,7 +315,7 @@ class Session:
         self.recorder.emit(RolledBack(**rollback.model_dump()))
         self.card.rolled_back(rollback)
         self._start_engine()
-        self.writer.write(self.engine, self.rollback)  # with the decision
+        self.writer.write(self.engine, self.rollback)  # saved together with the decision to roll back
         self.recorder.phase("training")
 
     def _reload_after_half_update(self) -> None:

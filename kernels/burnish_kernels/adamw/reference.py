@@ -33,7 +33,7 @@ TAKE, GRADIENT_FACTOR, KEEP, NEW1, KEEP2, NEW2, STEP_SIZE, ROOT_CORRECTION2, EPS
 FACTORS = 9
 SMALLEST_LOSS_SCALE, LARGEST_LOSS_SCALE = 1.0, 2.0**24
 CLIP_EPS = 1e-6  # torch.nn.utils.clip_grad_norm_
-SMALLEST_EPS = torch.finfo(torch.float32).tiny  # with 0, whatever never had a gradient would become 0 / 0
+SMALLEST_EPS = torch.finfo(torch.float32).tiny  # with 0, numbers that never had a gradient would become 0 / 0
 
 
 @dataclass(frozen=True)

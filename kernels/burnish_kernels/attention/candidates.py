@@ -87,7 +87,7 @@ CANDIDATES: dict[tuple[int, str], tuple[tuple[int, ...], ...]] = {
         (4, 32, 4, 1, 0, 0),
     ),
 }
-"""What is tried, by padded head size and kernel, for tiles of 64 rows and 16-bit types: fields of `KernelConfig`.
+"""Fields of the `KernelConfig`s to try, by padded head size and kernel, for tiles of 64 rows and 16-bit types.
 
 On compute capability 9.0 the assembler serializes asynchronous products where registers are short ("wgmma.mma_async
 instructions are serialized"), which no spill shows: two waits a product in the machine code do.

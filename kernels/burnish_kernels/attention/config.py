@@ -54,7 +54,7 @@ class AttentionConfig:
 
 
 INTERPRETED = AttentionConfig(32, KernelConfig(2, 32, 4, 1), KernelConfig(2, 32, 4, 1, 0, 1), KernelConfig(2, 32, 4, 1))
-"""For Triton's interpreter: small, so that small tests have several tiles and blocks; with and without a branch."""
+"""Small configurations for Triton's interpreter, so that small tests have several tiles; with and without a branch."""
 
 HOPPER = {
     (64, 1): AttentionConfig(

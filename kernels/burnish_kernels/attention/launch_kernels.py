@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOG2_E = math.log2(math.e)
 MOST_TILES = 65535
-"""Of a grid's second dimension (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""Largest second dimension of a grid (CUDA C++ Programming Guide, "Compute Capabilities")."""
 LAUNCH_OPERATIONS = 16e12
 """Most floating-point operations of a launch: a second at 40 % of 40 TFLOP/s. Windows resets a card whose kernel takes
 two ("Timeout Detection and Recovery")."""

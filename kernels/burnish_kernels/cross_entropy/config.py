@@ -33,7 +33,7 @@ CONFIGS = tuple(
     CrossEntropyConfig(warps, accesses)
     for warps, accesses in ((4, 2), (8, 1), (8, 2), (16, 1), (16, 2), (32, 1), (32, 2))
 )
-"""All that may be launched."""
+"""Configurations that may be launched."""
 
 
 def default_config(vocabulary: int, element_bytes: int) -> CrossEntropyConfig:

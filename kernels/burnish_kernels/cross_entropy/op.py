@@ -14,11 +14,9 @@ import torch
 from burnish_kernels import tuning
 from burnish_kernels.cross_entropy import reference
 from burnish_kernels.cross_entropy.config import CONFIGS, default_config, tuning_key
-from burnish_kernels.cross_entropy.reference import IGNORED
 from burnish_kernels.dispatch import use_kernels
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-CHUNK_TOKENS = 2048  # of `mean_loss`: 2,048 rows of 151,936 bf16 logits are 0.6 GB
 ROW_ALIGNMENT = 16  # elements; what Triton must know of a stride to use 16-byte accesses
 
 
@@ -125,67 +123,6 @@ def linear_cross_entropy(
         else:
             loss_and_gradient_(logits_RV, targets_R[rows], loss_R[rows], scale, **arguments)
             torch.mm(logits_RV, weight_VH, out=dh_out[rows])
-
-
-def mean_loss(
-    h_RH: torch.Tensor,
-    weight_VH: torch.Tensor,
-    targets_R: torch.Tensor,
-    *,
-    softcap: float | None = None,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-    chunk_tokens: int = CHUNK_TOKENS,
-) -> torch.Tensor:
-    """Compute the mean loss over the supervised rows, a 0-dim fp32 tensor that autograd can differentiate by `h_RH`.
-
-    The gradient is computed with the loss, so nothing of size V is kept for the backward pass.
-
-    Raises:
-        ValueError: Shapes, dtypes or layout do not fit, or the weight asks for a gradient.
-    """
-    if weight_VH.requires_grad:
-        raise ValueError("the weight is frozen here; it must not ask for a gradient")
-    options = (softcap, label_smoothing, z_loss, chunk_tokens)
-    mean: torch.Tensor = _MeanLoss.apply(h_RH, weight_VH, targets_R, options)
-    return mean
-
-
-class _MeanLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        h_RH: torch.Tensor,
-        weight_VH: torch.Tensor,
-        targets_R: torch.Tensor,
-        options: tuple[float | None, float, float, int],
-    ) -> torch.Tensor:
-        softcap, label_smoothing, z_loss, chunk_tokens = options
-        scale = 1.0 / (targets_R != IGNORED).sum().clamp(min=1).to(torch.float32)
-        loss_R = torch.empty(h_RH.shape[0], dtype=torch.float32, device=h_RH.device)
-        dh_RH = torch.empty_like(h_RH) if ctx.needs_input_grad[0] else None
-        linear_cross_entropy(
-            h_RH,
-            weight_VH,
-            targets_R,
-            scale,
-            dh_out=dh_RH,
-            loss_R=loss_R,
-            logits_buffer=new_logits_buffer(
-                max(1, min(chunk_tokens, h_RH.shape[0])), weight_VH.shape[0], h_RH.dtype, h_RH.device
-            ),
-            softcap=softcap,
-            label_smoothing=label_smoothing,
-            z_loss=z_loss,
-        )
-        if dh_RH is not None:
-            ctx.save_for_backward(dh_RH)
-        return loss_R.sum() * scale
-
-    @staticmethod
-    def backward(ctx: Any, dmean: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (dh_RH,) = ctx.saved_tensors
-        return (dh_RH * dmean).to(dh_RH.dtype), None, None, None
 
 
 def _run(

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-MOST_COLUMNS = 4096  # of a block: 32 a thread, all asked for before any is waited for, as a slow link needs
+MOST_COLUMNS = 4096  # a block's columns: 32 a thread, all requested before any is waited for, because the link is slow
 WARPS = 4
 
 

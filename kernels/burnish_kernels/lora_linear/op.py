@@ -1,4 +1,4 @@
-"""A frozen projection with LoRA adapters: raw forward and backward, and the autograd operation built upon them.
+"""A frozen projection with LoRA adapters: forward and backward, and the two halves of backward.
 
 The adapters are computed within the frozen product. With the buffer M = [[W, sB], [A, 0]] of `[N + R, K + R]`, an input
 `[x | xAᵀ]` and an output gradient `[dy | dy sB]`:
@@ -35,7 +35,6 @@ __all__ = [
     "dropout",
     "forward",
     "input_gradient",
-    "lora_linear",
     "outer_accumulate",
     "project",
 ]
@@ -195,85 +194,6 @@ def accumulate(
 def _output_segments(stack: Stack) -> list[RankSegment]:
     """Return which of the N columns of dy belong to which of the R ranks."""
     return [RankSegment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
-
-
-def lora_linear(
-    x_TK: torch.Tensor,
-    weight_NK: torch.Tensor,
-    bias_N: torch.Tensor | None,
-    a_rK: Sequence[torch.Tensor],
-    b_Nr: Sequence[torch.Tensor],
-    stack: Stack,
-    *,
-    drop: Dropout | None = None,
-) -> torch.Tensor:
-    """Compute the projection with gradients of x and of every A and B; makes the buffer at every call.
-
-    Args:
-        x_TK: input `[T, K]`.
-        weight_NK: frozen weight `[N, K]`.
-        bias_N: frozen bias `[N]`.
-        a_rK: A of each adapter, `[r_i, K]`.
-        b_Nr: B of each adapter, `[rows_i, r_i]`.
-        stack: layout of the adapters in the buffer.
-        drop: dropout on the adapters' input.
-
-    Returns:
-        The output `[T, N]`.
-
-    Raises:
-        ValueError: Shapes do not fit, or the weight or bias asks for a gradient.
-    """
-    if weight_NK.requires_grad or (bias_N is not None and bias_N.requires_grad):
-        raise ValueError("the weight and the bias are frozen here; they must not ask for a gradient")
-    if weight_NK.shape != (stack.N, stack.K):
-        raise ValueError(f"weight must be {(stack.N, stack.K)}, not {tuple(weight_NK.shape)}")
-    y_TN: torch.Tensor = _LoraLinear.apply(x_TK, weight_NK, bias_N, stack, drop, *a_rK, *b_Nr)
-    return y_TN
-
-
-class _LoraLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: object,
-        x_TK: torch.Tensor,
-        weight_NK: torch.Tensor,
-        bias_N: torch.Tensor | None,
-        stack: Stack,
-        drop: Dropout | None,
-        *matrices: torch.Tensor,
-    ) -> torch.Tensor:
-        count = len(stack.adapters)
-        buffer = weight_NK.new_empty(stack.buffer_shape)
-        buffer[: stack.N, : stack.K] = weight_NK
-        stack.fill(buffer, matrices[:count], matrices[count:])
-        x_ext_TE = x_TK.new_empty(x_TK.shape[0], stack.K + stack.R)
-        x_ext_TE[:, : stack.K] = x_TK
-        y_TN = forward(x_ext_TE, buffer, stack, bias_N=bias_N, drop=drop)
-        ctx.save_for_backward(x_ext_TE, buffer)  # type: ignore[attr-defined]
-        ctx.stack, ctx.drop = stack, drop  # type: ignore[attr-defined]
-        return y_TN
-
-    @staticmethod
-    def backward(ctx: object, dy_TN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x_ext_TE, buffer = ctx.saved_tensors  # type: ignore[attr-defined]
-        stack: Stack = ctx.stack  # type: ignore[attr-defined]
-        wide = torch.promote_types(dy_TN.dtype, torch.float32)
-        dy_ext_TF = dy_TN.new_empty(dy_TN.shape[0], stack.N + stack.R)
-        dy_ext_TF[:, : stack.N] = dy_TN
-        grad_a = [dy_TN.new_zeros(adapter.rank, stack.K, dtype=wide) for adapter in stack.adapters]
-        grad_b = [dy_TN.new_zeros(adapter.rows, adapter.rank, dtype=wide) for adapter in stack.adapters]
-        dx_TK = backward(
-            dy_ext_TF,
-            x_ext_TE,
-            buffer,
-            stack,
-            grad_a=grad_a,
-            grad_b=grad_b,
-            needs_dx=ctx.needs_input_grad[0],  # type: ignore[attr-defined]
-            drop=ctx.drop,  # type: ignore[attr-defined]
-        )
-        return dx_TK, None, None, None, None, *(grad.to(dy_TN.dtype) for grad in (*grad_a, *grad_b))
 
 
 def _project_input(

@@ -22,7 +22,7 @@ from burnish_kernels.magma.reference import NEVER, MagmaOptions
 __all__ = ["NEVER", "Magma", "MagmaOptions"]
 
 LEAST = 1e-6
-"""Of probability and temperature: the kernel divides by them in fp32, and draws have 31 bits."""
+"""Least probability and temperature: the kernel divides by them in fp32, and draws have 31 bits."""
 
 
 class Magma(StepModifier):

@@ -27,7 +27,7 @@ DOT, MOMENTUM, GRADIENT = range(3)
 DOMAIN = 0x6D61676D
 """Third word of the counter: keeps these draws apart from others of the same seed."""
 NEVER = -1
-"""In `draws`: the block is not masked."""
+"""Value in `draws` of a block that is not masked."""
 _DRAW_BITS = 31
 
 

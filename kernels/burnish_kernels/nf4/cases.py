@@ -17,7 +17,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHAPES = ((3, 64), (17, 320), (8, 40), (64, 65), (5, 13), (130, 192), (1, 1), (2, 6))
 
 BENCHMARKS = {"4096x4096": (4096, 4096), "12288x4096": (12288, 4096), "9728x2560": (9728, 2560), "576x576": (576, 576)}
-RANK = 32  # of the adapters beside a benchmark's weight
+RANK = 32  # rank of the adapters beside a benchmark's weight
 
 
 def cases() -> list[Case]:

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from burnish_kernels.nf4.state import Nf4
 
-WORDS = 512  # of eight values, for a program of 4 warps: four words a thread
+WORDS = 512  # words of eight values in a program of 4 warps: four a thread
 BLOCK = 1024  # values of a program where rows are not whole words
 PASTE = 1024  # values of a program
 

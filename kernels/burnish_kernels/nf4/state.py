@@ -16,7 +16,7 @@ import torch
 
 from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK, levels
 
-MAX_STATE_BYTES = 65536  # of the JSON document; the real ones have about 200
+MAX_STATE_BYTES = 65536  # longest JSON document; real ones have about 200 bytes
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-WASTE = 1.2  # from this share of idle lanes on a row is split in two
+WASTE = 1.2  # lanes a column from which on a row is split in two
 ELEMENTS_A_THREAD = 16
 MAX_WARPS = 16
 

@@ -8,8 +8,6 @@ Shapes: T rows (tokens), H hidden size.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from burnish_kernels.dispatch import use_kernels
@@ -144,53 +142,6 @@ def backward(
             one_plus_weight=one_plus_weight,
         )
     return dx_TH
-
-
-def rms_norm(
-    x_TH: torch.Tensor,
-    weight_H: torch.Tensor,
-    *,
-    eps: float,
-    residual_TH: torch.Tensor | None = None,
-    one_plus_weight: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run `forward` as an autograd operation; return the normalized rows and the sum (x without a residual).
-
-    Raises:
-        ValueError: Shapes, dtypes or layout do not fit, or the weight asks for a gradient.
-    """
-    if weight_H.requires_grad:
-        raise ValueError("the weight is frozen here; it must not ask for a gradient")
-    if residual_TH is None:
-        return _RmsNorm.apply(x_TH, weight_H, None, eps, one_plus_weight), x_TH
-    y_TH, sum_TH = _RmsNorm.apply(x_TH, weight_H, residual_TH, eps, one_plus_weight)
-    return y_TH, sum_TH
-
-
-class _RmsNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x_TH: torch.Tensor,
-        weight_H: torch.Tensor,
-        residual_TH: torch.Tensor | None,
-        eps: float,
-        one_plus_weight: bool,
-    ) -> Any:
-        y_TH, sum_TH, inverse_T = forward(
-            x_TH, weight_H, eps=eps, residual_TH=residual_TH, one_plus_weight=one_plus_weight
-        )
-        ctx.save_for_backward(sum_TH, weight_H, inverse_T)
-        ctx.one_plus_weight, ctx.has_residual = one_plus_weight, residual_TH is not None
-        return y_TH if residual_TH is None else (y_TH, sum_TH)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        dy_TH, *others = (gradient.contiguous() for gradient in gradients)
-        dx_TH = backward(
-            dy_TH, *ctx.saved_tensors, dsum_TH=others[0] if others else None, one_plus_weight=ctx.one_plus_weight
-        )
-        return dx_TH, None, dx_TH if ctx.has_residual else None, None, None
 
 
 def _empty(like_TH: torch.Tensor) -> torch.Tensor:

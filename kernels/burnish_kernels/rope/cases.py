@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.strided_buffers import StridedBuffers
 
 # Relative L2 error against the reference in double precision. The norm rounds twice before the rotation's rounding.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
@@ -90,7 +91,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
     exact = _exact(inputs, weights, table, index, sizes, one_plus=norm == "1+norm")
 
-    buffers = _Buffers(tokens, case.options["padding"], dtype, device)
+    buffers = StridedBuffers(tokens, case.options["padding"], dtype, device)
     q_width, qk_width = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
 
     def parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,32 +119,6 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     if not untouched or gradient[:, qk_width:].isfinite().any() or buffers.spoiled():
         return math.inf
     return max(_error(ours, theirs) for ours, theirs in zip((*results, *parts(gradient)), exact, strict=True))
-
-
-class _Buffers:
-    """Makes strided tensors, each with another row stride, with NaN wherever nothing has been written."""
-
-    def __init__(self, rows: int, padding: int, dtype: torch.dtype, device: str) -> None:
-        self.rows, self.padding, self.dtype, self.device = rows, padding, dtype, device
-        self.far = padding > 1 << 20  # then all share one storage, as it fills gigabytes
-        self.made: list[tuple[torch.Tensor, int]] = []
-
-    def new(self, width: int, content: torch.Tensor | None = None) -> torch.Tensor:
-        if self.far:
-            size = (self.rows - 1) * self.padding + (1 << 16)
-            whole = self.made[0][0] if self.made else torch.empty(size, dtype=self.dtype, device=self.device)
-            start = sum(width for _, width in self.made)
-            view = whole.as_strided((self.rows, width), (self.padding, 1), start)
-        else:
-            padding = self.padding and self.padding + 8 * len(self.made)
-            whole = torch.full((self.rows, width + padding), math.nan, dtype=self.dtype, device=self.device)
-            view = whole[:, :width]
-        self.made.append((whole, width))
-        return view.fill_(math.nan) if content is None else view.copy_(content.flatten(1))
-
-    def spoiled(self) -> bool:
-        """Return whether anything between the rows was written."""
-        return not self.far and any(bool(whole[:, width:].isfinite().any()) for whole, width in self.made)
 
 
 def _table(tokens: int, rotary: int) -> torch.Tensor:

@@ -9,8 +9,6 @@ R rotary size (at most D; the rest of each head passes through).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from burnish_kernels.dispatch import use_kernels
@@ -83,7 +81,8 @@ def forward(
                 one_plus_weight=one_plus_weight,
             )
         return q_out, k_out
-    if q_weight_D is None:  # both are rotated alike; at once it is half the operations, whose start costs short passes
+    # Queries and keys are rotated alike: in one go, as short passes mostly wait for operations to start.
+    if q_weight_D is None:
         both_TXD = qkv_TC[:, : (num_heads + num_kv_heads) * head_dim].unflatten(1, (-1, head_dim))
         turned_TXD = reference.forward(both_TXD, table_PR, index_T)
         q_out.copy_(turned_TXD[:, :num_heads])
@@ -172,42 +171,6 @@ def backward(
                 dy_TXD, in_TXD, table_PR, index_T, weight_D=weight_D, eps=eps, one_plus_weight=one_plus_weight
             )
         )
-
-
-def rope(
-    qkv_TC: torch.Tensor, table_PR: torch.Tensor | None, index_T: torch.Tensor | None, **options: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run `forward` with its options as an autograd operation; the gradient of qkv's value part is zero.
-
-    Raises:
-        ValueError: Shapes, dtypes or layout do not fit, or a weight asks for a gradient.
-    """
-    for weight_D in (options.get("q_weight_D"), options.get("k_weight_D")):
-        if weight_D is not None and weight_D.requires_grad:
-            raise ValueError("norm weights are frozen here; they must not ask for a gradient")
-    q_TND, k_TMD = _Rope.apply(qkv_TC, table_PR, index_T, options)
-    return q_TND, k_TMD
-
-
-class _Rope(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        qkv_TC: torch.Tensor,
-        table_PR: torch.Tensor | None,
-        index_T: torch.Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.save_for_backward(qkv_TC, table_PR, index_T)
-        ctx.options = options
-        return forward(qkv_TC, table_PR, index_T, **options)
-
-    @staticmethod
-    def backward(ctx: Any, dq_TND: torch.Tensor, dk_TMD: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        qkv_TC, table_PR, index_T = ctx.saved_tensors
-        dqkv_TC = torch.zeros(qkv_TC.shape, dtype=qkv_TC.dtype, device=qkv_TC.device)
-        backward(dq_TND.contiguous(), dk_TMD.contiguous(), qkv_TC, table_PR, index_T, dqkv_out=dqkv_TC, **ctx.options)
-        return dqkv_TC, None, None, None
 
 
 def _parts(

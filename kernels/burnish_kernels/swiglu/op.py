@@ -8,8 +8,6 @@ contiguous. Shapes: T rows (tokens), I intermediate size, J = 2I (gate, then up)
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from burnish_kernels.dispatch import use_kernels
@@ -87,28 +85,6 @@ def backward(
     if gate_up_TJ.numel():
         launch_backward(dact_TI, gate_up_TJ, dgate_up_TJ, act_out, activation)
     return dgate_up_TJ
-
-
-def swiglu(gate_up_TJ: torch.Tensor, *, activation: str) -> torch.Tensor:
-    """Run `forward` as an autograd operation.
-
-    Raises:
-        ValueError: Shapes, dtypes, layout or the activation's name do not fit.
-    """
-    return _SwiGlu.apply(gate_up_TJ, activation)
-
-
-class _SwiGlu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate_up_TJ: torch.Tensor, activation: str) -> torch.Tensor:
-        ctx.save_for_backward(gate_up_TJ)
-        ctx.activation = activation
-        return forward(gate_up_TJ, activation=activation)
-
-    @staticmethod
-    def backward(ctx: Any, dact_TI: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (gate_up_TJ,) = ctx.saved_tensors
-        return backward(dact_TI.contiguous(), gate_up_TJ, activation=ctx.activation), None
 
 
 def validate(

@@ -5,9 +5,12 @@ import shutil
 import pytest
 
 from burnish_app.engine.run_follower import EventsReader, RunFollower
+from burnish_engine.contract.facts.hardware import hardware_line_json
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import RunEnded, Warned
 from burnish_engine.contract.run.state import RunStateFile
+
+from support.hardware import made_up
 
 
 def line(seq):
@@ -79,6 +82,19 @@ def test_the_follower_tells_of_what_is_there_and_of_what_comes(qtbot, paths, fol
     qtbot.waitUntil(lambda: summaries == ["running", "finished"] and states[-1][1].ended is not None)
     assert states[-1][0] == str(paths.root)
     assert len(messages(states[0][1])) == 1, "what was told before stays as it was"
+
+
+def test_samples_of_the_hardware_come_too_those_that_are_there_and_those_that_follow(qtbot, paths, follower):
+    told, lines = [], [hardware_line_json(one) + "\n" for one in made_up(seconds=4)]
+    follower.hardware.connect(lambda folder, history: told.append((folder, history)))
+    paths.hardware.write_text("".join(lines[:4]), encoding="utf-8")
+    follower.follow(str(paths.root))
+    qtbot.waitUntil(lambda: bool(told) and len(told[-1][1]) == 2)
+    with paths.hardware.open("a", encoding="utf-8") as file:
+        file.write("".join(lines[4:]))
+    qtbot.waitUntil(lambda: len(told[-1][1]) == 4)
+    assert told[-1][0] == str(paths.root)
+    assert told[-1][1].gpus[0].facts.name
 
 
 def test_a_folder_that_goes_is_told(qtbot, paths, follower):

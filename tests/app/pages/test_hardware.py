@@ -7,6 +7,12 @@ from PySide6.QtWidgets import QLabel
 pytestmark = pytest.mark.gui
 
 
+@pytest.fixture
+def window(window):
+    window.go_to("hardware")
+    return window
+
+
 def words(page):
     return "\n".join(label.text() for label in page.findChildren(QLabel) if label.isVisibleTo(page))
 

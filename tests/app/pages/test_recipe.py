@@ -4,7 +4,7 @@ from app.widgets.test_page_widgets import type_into
 from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
-from burnish_engine.contract.serve.protocol import Result
+from burnish_engine.contract.serve.protocol import FreeRequest, Result
 
 pytestmark = pytest.mark.gui
 NEVER_MS = 10**8
@@ -55,6 +55,9 @@ def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
     assert not page.primary.isEnabled()
     assert page.status == "attention"
     assert bench.recipe.train.epochs == 3.0
+    assert page.fit.verdict.text() != "It fits."
+    assert page.fit.steps.text == "–"
+    assert bench.plan is None
     type_into(qtbot, page.form.row("train.epochs"), "2")
     assert page.primary.isEnabled()
 
@@ -120,11 +123,29 @@ def test_another_failure_offers_no_such_way(qtbot, answers, page):
     assert [button.text() for button in page.shown_banner.findChildren(QPushButton)] == ["Dismiss"]
 
 
-def test_without_data_it_leads_to_the_data(window, bench):
+def test_a_server_that_began_anew_is_told_what_is_known_of_the_data(qtbot, answers, answered, page, bench, window):
+    qtbot.waitUntil(lambda: bench.dataset is not None and not page._estimate_timer.isActive())
+    answered()
+    assert answers.asked("estimate")[-1]["dataset"] is not None  # found since this server began
+    page._estimate()
+    answered()
+    assert answers.asked("estimate")[-1]["dataset"] is None  # told already
+    generation = window.client.generation
+    answers.set("free", {"exit": 3})
+    window.client.send(FreeRequest)
+    qtbot.waitUntil(lambda: window.client.generation > generation and window.client.state == "ready")
+    page._estimate()
+    answered()
+    assert answers.asked("estimate")[-1]["dataset"]["train_rows"] == bench.dataset.train_rows
+
+
+def test_without_data_it_leads_to_the_data(qtbot, window, bench):
     window.go_to("recipe")
     page = window.page("recipe")
     assert "no data" in page.shown_banner.what
-    assert not page.primary.isEnabled()
+    assert "data" in page.primary.text()
+    page.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "data")
 
 
 def test_a_failed_suggestion_leaves_a_usable_form(qtbot, answers, window, bench):

@@ -4,14 +4,15 @@ import time
 
 import pytest
 from app.handler_budget import assert_within_budget
-from app.scenes import FAILED, TRAIN_SCENES, a_step, events, summary, write_run
+from app.scenes import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
+from PySide6.QtCore import Qt
 
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.runs.charts import Chart
+from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import BestKept, CommandDone, RunStarted
+from burnish_engine.contract.run.events import BestKept, CommandDone, RunEnded, RunStarted, Warned
 from burnish_engine.contract.run.state import RunStateFile
 
 
@@ -52,6 +53,24 @@ def run_folder(run):
     return Path(run.folder)
 
 
+def test_a_run_that_finds_that_its_memory_spilled_is_helped_by_one_click(qtbot, answers, page, follow):
+    run = follow(*TRAIN_SCENES["training"])
+    append(run, Warned(code="spill", message="The card is full. Lower something.", seq=1000))
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "The card is full."
+    qtbot.mouseClick(page.shown_banner.findChildren(type(page.primary))[0], Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 1)
+    assert answers.asked("command")[0]["command"] == "smaller_plan"
+    assert page.shown_banner is None
+
+
+def test_a_past_run_that_spilled_asks_for_nothing(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["finished"])
+    append(run, Warned(code="spill", message="The card is full. Lower something.", seq=1000))
+    qtbot.waitUntil(lambda: page.events.seq == 1000)
+    assert page.shown_banner is None
+
+
 def test_nothing_to_show_leads_to_the_recipe(window, page, qtbot):
     page.runs_changed([])
     assert page.nothing.isVisible()
@@ -74,7 +93,7 @@ def test_a_training_run_shows_its_figures_and_charts(qtbot, page, follow):
     assert page.figures.held_out.text == "1.407"
     assert page.figures.left.text == "40 s"
     assert page.charts.isVisible()
-    assert page.charts.loss.legend_text("held_out") == "held out 1.407"
+    qtbot.waitUntil(lambda: page.charts.loss.legend("held_out").text() == "held out 1.407")
     assert page.status == "busy"
     assert buttons(page) == {"pause", "checkpoint", "suspend", "stop"}
 
@@ -85,7 +104,7 @@ def test_new_steps_appear_while_it_is_shown(qtbot, page, follow):
     run = follow(*TRAIN_SCENES["training"])
     append(run, a_step(241, 600, random.Random(1)).model_copy(update={"seq": 1000, "loss": 0.5}))
     qtbot.waitUntil(lambda: page.figures.step.text == "241")
-    assert page.charts.loss.legend_text("raw") == "each step 0.500"
+    assert page.charts.loss.legend("loss").text() == "each step 0.500"
 
 
 def test_the_held_out_loss_is_that_of_the_step_the_run_kept(qtbot, page, follow):
@@ -99,9 +118,9 @@ def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
     for action in ("pause", "checkpoint", "suspend", "stop"):
         qtbot.waitUntil(page._buttons[action].isEnabled)
         page._buttons[action].click()
-    qtbot.waitUntil(lambda: len(answers.asked("command")) == 4)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 5)
     asked = answers.asked("command")
-    assert [request["command"] for request in asked] == ["pause", "checkpoint", "suspend", "stop"]
+    assert [request["command"] for request in asked] == ["checkpoint", "pause", "checkpoint", "suspend", "stop"]
     assert {request["run"] for request in asked} == {run.folder}
 
 
@@ -112,6 +131,25 @@ def test_a_refused_command_is_said_in_place(qtbot, page, follow, answers):
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page.shown_banner.what == "The run has ended."
     assert page._buttons["pause"].isEnabled()
+
+
+def test_a_run_that_would_fail_again_leads_to_what_has_to_change(qtbot, window, page, follow):
+    failed = RunEnded(outcome="failed", exit_code=12, step=0, message="model.safetensors is damaged.")
+    run = summary("failed", 0, message=failed.message)
+    follow(run, numbered([*events(0), failed]))
+    qtbot.waitUntil(page.primary.isVisible)
+    assert page.primary.text() != "Resume"
+    page.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "model")
+
+
+def test_before_the_first_step_the_stages_are_seen(qtbot, page, follow):
+    follow(*TRAIN_SCENES["preparing"])
+    qtbot.waitUntil(page.stages.isVisible)
+    assert not page.charts.isVisible()
+    follow(*TRAIN_SCENES["training"])
+    qtbot.waitUntil(page.charts.isVisible)
+    assert not page.stages.isVisible()
 
 
 def test_a_command_the_run_itself_refuses_is_said(qtbot, page, follow):
@@ -178,10 +216,10 @@ def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     notes = page.verdict._notes
     assert "went back to step 100" in notes.itemAt(0).widget().text()
     chart = page.charts.loss
-    qtbot.waitUntil(lambda: chart._plot is not None)
-    assert chart._marks_legend.text() == "✕ bad step   ┆ went back to here"
-    assert list(chart._plot._bad.getData()[0]) == [130, 131, 132]
-    assert [line.value() for line in chart._plot._rollback_lines if line.isVisible()] == [100]
+    qtbot.waitUntil(lambda: chart._drawing is not None and not chart._stale)
+    assert 130 in chart._drawing.plot._marks["bad"].getData()[0]
+    assert [line.value() for line in chart._drawing.plot._rollbacks if line.isVisible()] == [100]
+    assert "bad step" in chart.values_text(131)
 
 
 def test_what_the_guard_ended_the_run_for_is_said_once(qtbot, page, follow):
@@ -232,7 +270,8 @@ def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme,
         window.bench.set_run(run.folder)
         page.runs_changed([run])
         qtbot.waitUntil(lambda: page.figures.step.text == "20,000")
-        qtbot.waitUntil(lambda: all(chart._plot is not None for chart in page.charts.findChildren(Chart)))
+        shown = [chart for chart in page.charts.findChildren(Chart) if chart.isVisible()]
+        qtbot.waitUntil(lambda: all(chart._drawing is not None for chart in shown))
         qtbot.wait(100)  # they are drawn
         window.close()
 

@@ -78,3 +78,19 @@ def test_the_target_stays_the_person_s_and_its_file_type_the_suggestion_s():
     current = recipe(target={"kind": "phone", "ram_gib": 6.0})
     merged = with_suggestion(current, None, recipe(target={"kind": "laptop", "ram_gib": 16.0, "quant": "IQ4_NL"}))
     assert (merged.target.kind, merged.target.ram_gib, merged.target.quant) == ("phone", 6.0, "IQ4_NL")
+
+
+def test_no_two_fields_have_the_same_name_and_every_default_can_be_shown():
+    labels = [field.label for field in FIELDS.values()]
+    assert len(labels) == len(set(labels))
+    values = Recipe().model_dump()
+    for field in FIELDS.values():
+        if field.kind == "choice":
+            assert str(field.read(values)) in field.choices, field.key
+
+
+def test_a_suggestion_never_changes_what_is_held_out_by_itself():
+    current = recipe(data={"files": ["a.jsonl"], "validation_share": 0.05})
+    suggestion = recipe(data={"validation_share": 0.1}, train={"epochs": 3.0})
+    assert with_suggestion(current, None, suggestion).data.validation_share == 0.05
+    assert with_suggestion(current, None, suggestion, take_all=True).data.validation_share == 0.1

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from burnish_app.recipe.recipe_fields import advanced_sections, cleaning_fields, recipe_fields
-from burnish_app.recipe.recipe_relevance import is_relevant, note_text
+from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.wording.recipe_text import CHOICES, LABELS, NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer
@@ -79,3 +79,17 @@ def test_the_optimizer_comes_first_among_its_settings():
     fields = dict(advanced_sections())["Optimizer"]
     assert fields[0].key == "train.optimizer"
     assert {"train.weight_decay", "train.beta1"} <= {field.key for field in fields}
+
+
+def test_the_share_held_out_is_idle_beside_a_file_of_its_own():
+    key = "data.validation_share"
+    assert not_applicable_text(key, values(data={"files": ["a"], "validation_files": ["b"]}))
+    assert not not_applicable_text(key, values(data={"files": ["a"]}))
+
+
+def test_reasons_and_notes_follow_where_the_run_stops():
+    short, whole = values(train={"max_steps": 30, "checkpoint_every": 130}), values()
+    assert "earlier" in reason_text("train.epochs", short, whole, "seen 3 times")
+    assert reason_text("train.epochs", whole, whole, "seen 3 times") == "seen 3 times"
+    assert "30 steps" in note_text("train.checkpoint_every", short)
+    assert not note_text("train.checkpoint_every", values(train={"max_steps": 300, "checkpoint_every": 130}))

@@ -25,7 +25,8 @@ def test_every_status_has_a_text(status):
 def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
     told = words("interrupted", events(240))
     assert told.headline == "Interrupted"
-    assert "The process is gone. Step 200 is safe. 40 later steps would be repeated." in told.detail
+    assert "Step 200 is safe. 40 later steps would be repeated." in told.detail
+    assert "killed" in told.detail
     assert told.actions == ("resume",)
     assert told.status == "attention"
 
@@ -33,9 +34,11 @@ def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
 def test_what_was_predicted_stands_beside_what_was_measured():
     before, during, after = (events(steps, ended=end) for steps, end in ((0, None), (240, None), (600, FINISHED)))
     assert plan_text(RunState()) == ""
-    assert plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time: predicted 65 s"
+    assert (
+        plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time of the steps: predicted 65 s"
+    )
     assert "predicted 5.9 GiB, measured 6.1 GiB" in plan_text(fold_all(RunState(), during))
-    assert "Time: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
+    assert "Time of the steps: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
 
 
 def test_the_whole_process_is_what_counts_as_measured():

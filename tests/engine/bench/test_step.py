@@ -11,7 +11,6 @@ from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
-from burnish_engine.models.decoder.save_policy import SAVE_NARROW, SAVE_PRODUCTS
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 
 VOCABULARY = 40_064
@@ -35,7 +34,7 @@ def options(**changes):
 
 def test_a_report_says_what_was_measured():
     bench = StepBench(options(keep=("narrow", "products")))
-    assert bench.keep() == [SAVE_NARROW, SAVE_PRODUCTS, SAVE_PRODUCTS]
+    assert bench.plan.layers == ("narrow", "products", "products")
     report = bench.run()
     wanted = {
         "engine": "burnish",

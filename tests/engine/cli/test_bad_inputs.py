@@ -444,7 +444,7 @@ def _state(text):
 
 BAD_STATES = [b"", b"{", b"[]", b"3", b"null", b"{}", b'{"v": 1}', b'{"v": 7}', b'{"v": "1"}', b"\xff", b"[" * 5000,
               b'{"v": 1, "run": 3}', b'{"v": NaN}']  # fmt: skip
-ON_RUNS = [["show"], ["stop"], ["pause"], ["suspend"], ["checkpoint"], ["sample"], ["resume"]]
+ON_RUNS = [["show"], ["stop"], ["pause"], ["suspend"], ["checkpoint"], ["sample"], ["smaller-plan"], ["resume"]]
 
 
 def test_damaged_states(refused):

@@ -9,7 +9,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_kernels import bench, timer
-from burnish_kernels.bench import BenchmarkRow, Peaks, Tuned
+from burnish_kernels.bench import BenchmarkRow, PeakRates, Tuned
 from burnish_kernels.registry import OPS
 from burnish_kernels.tuning import CACHE_VARIABLE
 
@@ -26,7 +26,7 @@ def card(monkeypatch):
     asked = []
     monkeypatch.setattr(timer, "why_not", lambda: "")
     monkeypatch.setattr(timer, "CudaTimer", lambda: "timer")
-    monkeypatch.setattr(bench, "measure_peaks", lambda timer: Peaks("Card [1]", 1000.0, 100.0))
+    monkeypatch.setattr(bench, "measure_peaks", lambda timer: PeakRates("Card [1]", 1000.0, 100.0))
     monkeypatch.setattr(
         bench,
         "measure",

@@ -39,6 +39,44 @@ def test_a_signal_during_the_imports_ends_the_process_at_once():
     assert (done.returncode, done.stdout, done.stderr) == (20, "", "burnish: Stopped.\n")
 
 
+AT_ONCE = """
+import os, sys
+from burnish_engine.cli import main as entry
+assert "burnish_engine.cli.stop_signals" not in sys.modules  # a signal during its import would end in a traceback
+entry.main = lambda: os.kill(os.getpid(), NUMBER)
+entry.run()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends signals")
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_before_the_first_import_ends_the_process_in_words(number):
+    code = AT_ONCE.replace("NUMBER", str(int(number)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (20, "", "burnish: Stopped.\n")
+
+
+INSIDE_EXEC = """
+from burnish_engine.cli import main as entry
+def interrupted():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        print("saved", end="")
+        return 20
+entry.main = interrupted
+entry.run()
+"""
+
+
+def test_an_interrupt_inside_a_librarys_exec_ends_with_20_too(tmp_path):
+    """With -m, Python remembers such an interrupt, and ends itself with SIGINT although it was handled."""
+    (tmp_path / "interrupted.py").write_text(INSIDE_EXEC)
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (20, "saved", "")
+
+
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 @pytest.mark.parametrize("turned", [False, True], ids=["passed on", "turned into another error"])
 def test_a_signal_during_a_command_is_no_bug(monkeypatch, capsys, number, turned):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.units import energy_size, file_size, memory_of, memory_size
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,23 @@ def test_memory(count, words):
 )  # fmt: skip
 def test_files(count, words):
     assert file_size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("joules", "words"),
+    [
+        (0, "0.00 Wh"), (540, "0.15 Wh"), (3590, "1.0 Wh"), (45_000, "12.5 Wh"), (600_000, "167 Wh"),
+        (3_599_000, "1.00 kWh"), (4.824e6, "1.34 kWh"),
+    ],
+)  # fmt: skip
+def test_energy(joules, words):
+    assert energy_size(joules) == words
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "words"),
+    [(0, 24 * 2**30, "0.0 / 24.0 GiB"), (10.3 * 2**30, 24 * 2**30, "10.3 / 24.0 GiB"),
+     (2**27, 2**29, "0.12 GiB / 0.50 GiB")],
+)  # fmt: skip
+def test_memory_beside_all_of_it(used, total, words):
+    assert memory_of(used, total) == words

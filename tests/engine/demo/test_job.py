@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.demo import job
 from burnish_engine.export.run_rows import ExportRows
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run
 
@@ -45,7 +45,7 @@ def test_its_report_holds_the_figures_of_the_run(tmp_path):
     report = job._report(
         SimpleNamespace(name="m", note=""),
         run,
-        replies={model: [Reply("Hello.", stopped=True, tokens=2)] * 4 for model in ("base", "tuned", "Q8_0")},
+        replies={model: [GeneratedReply("Hello.", stopped=True, tokens=2)] * 4 for model in ("base", "tuned", "Q8_0")},
         problems=["?"] * 4,
         fidelity=fidelity,
         seconds={},

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from burnish_engine.cli import doctor
-from burnish_engine.contract.facts.machine import KernelCheck, PcieFacts
+from burnish_engine.contract.facts.machine import HOST, KernelCheck, PcieFacts
 from burnish_engine.hardware import checkup as module
 from burnish_engine.hardware.checkup import check_up
 from burnish_engine.hardware.gpu.bandwidth import measure_links, merge_measurements
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.gpu.topology import HOST, topology
+from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.hardware.recording import load, replay

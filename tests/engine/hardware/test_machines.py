@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from burnish_engine.contract.facts.machine import HOST
 from burnish_engine.hardware.checkup import driver_problem_text
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.gpu.topology import HOST, topology
+from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.recording import load, replay
 

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.advise.suggest.suggest import chosen_model
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -32,6 +34,7 @@ def test_no_green_tick_for_a_model_that_cannot_be_trained(tmp_path, damage, word
     assert model_facts(str(folder)).spec is not None
     assert plan_recipe(recipe).memory_bytes > 0
     damage(folder)
-    for ask in (lambda: model_facts(str(folder)), lambda: plan_recipe(recipe)):
+    suggested = lambda: chosen_model(str(folder), catalog(), ())  # noqa: E731
+    for ask in (lambda: model_facts(str(folder)), lambda: plan_recipe(recipe), suggested):
         with pytest.raises(SetupError, match=words):
             ask()

@@ -1,6 +1,5 @@
 """Questions about machine, model and data, each with its ways to fail, cancel and overtake."""
 
-import json
 import threading
 
 import pytest
@@ -9,6 +8,7 @@ from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.serve.protocol import Canceled, Failure, Progress, Result
 
+from support.export import make_model
 from support.serve import wait_for
 from support.tiny import conversations, write_jsonl
 
@@ -192,14 +192,13 @@ def test_an_unknown_family_is_planned_by_the_worker(warm_server, recipe, tmp_pat
 
     import psutil
 
-    folder = tmp_path / "olmo"
-    shutil.copytree(parse_recipe(recipe).model.path, folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "olmo2"}), encoding="utf-8")
+    folder = make_model(tmp_path / "olmo", "olmo2").folder
     plan = warm_server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
     assert plan.memory_bytes > 0
     shutil.copytree(folder, fetched_model_dir("someone/olmo"))
-    assert warm_server.result("suggest", model="someone/olmo").suggestion.model == "someone/olmo"
+    suggestion = warm_server.result("suggest", model="someone/olmo").suggestion
+    assert suggestion.model == "someone/olmo"
+    assert suggestion.plan.coverage.share_text == "100 %"
     if Path("/proc/self/maps").exists():
         assert "libtorch" not in Path(f"/proc/{warm_server.hello.pid}/maps").read_text(encoding="utf-8")
     assert psutil.Process(warm_server.hello.pid).children()

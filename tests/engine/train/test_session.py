@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import threading
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ from burnish_engine.contract.run.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
@@ -101,6 +103,9 @@ def test_a_whole_run_tells_everything(made):
     assert (state.status, state.exit_code, state.step, state.pid) == ("finished", 0, 10, None)
     assert state.loss == steps[-1].loss
     assert (paths.adapter / "adapter_model.safetensors").is_file()
+    recording = read_history(paths.hardware)
+    assert recording.start.pid == os.getpid()
+    assert recording.last.process_bytes > 0
     assert lease.holder_of("cpu") is None
 
 
@@ -190,7 +195,7 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status, 
 def test_stop_now_saves_nothing_new(made):
     paths = made(max_steps=7)
     outcome = run_training(paths, listener=commanding(paths, 5, "stop_now"))
-    assert outcome.message == "Stopped at once as asked; the last checkpoint (step 3) is kept."
+    assert "the last checkpoint (step 3) is kept" in outcome.message
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3]
     assert not paths.adapter.exists()
     assert run_training(paths).exit_code == ExitCode.DONE
@@ -200,7 +205,7 @@ def test_stop_now_saves_nothing_new(made):
 def test_stop_now_before_the_first_checkpoint_says_that_nothing_is_kept(made):
     paths = made(max_steps=12)
     outcome = run_training(paths, listener=commanding(paths, 2, "stop_now"))
-    assert outcome.message == "Stopped at once as asked; there was no checkpoint yet, so nothing is kept."
+    assert "nothing is kept" in outcome.message
 
 
 def test_commands_are_acknowledged_and_carried_out(made):

@@ -160,7 +160,7 @@ def test_the_same_gradients_give_the_same_bits(device):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_shadows_are_the_scaled_parameters_rounded_and_nothing_else_is_written(device, dtype):
+def test_compute_copies_are_the_scaled_parameters_rounded_and_nothing_else_is_written(device, dtype):
     if INTERPRETED and device == "cpu" and dtype == torch.bfloat16:
         pytest.skip("Triton's interpreter cuts bf16 off instead of rounding")
     made = optimizer(device, dtype=dtype)

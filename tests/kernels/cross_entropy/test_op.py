@@ -46,29 +46,6 @@ def test_written_gradient_is_that_of_autograd():
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
-def test_mean_loss_is_that_of_a_linear_layer(device):
-    generator = torch.Generator().manual_seed(1)
-    h = torch.randn(11, 24, generator=generator).to(device).requires_grad_()
-    weight = torch.randn(67, 24, generator=generator).to(device)
-    targets = torch.randint(0, 67, (11,), generator=generator).to(device)
-    targets[::3] = -100
-    expected = functional.cross_entropy(h @ weight.t(), targets)
-    (expected_gradient,) = torch.autograd.grad(2.0 * expected, h)
-    for chunk in (1, 4, 11, 100):
-        mean = op.mean_loss(h, weight, targets, chunk_tokens=chunk)
-        (gradient,) = torch.autograd.grad(2.0 * mean, h)
-        torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
-
-
-def test_no_supervised_row_is_no_loss(device):
-    h = torch.randn(3, 8, device=device, requires_grad=True)
-    mean = op.mean_loss(h, torch.randn(5, 8, device=device), torch.full((3,), -100, device=device))
-    mean.backward()
-    assert float(mean.detach()) == 0.0
-    assert not h.grad.any()
-
-
 def test_no_rows_is_no_error(device):
     loss, gradient = compute(torch.zeros(0, 5, device=device), torch.zeros(0, dtype=torch.int32, device=device))
     assert loss.shape == (0,)
@@ -158,6 +135,29 @@ def test_bad_arguments_are_named(arguments, options, words):
         op.loss_and_gradient_(*arguments, **options)
 
 
+@pytest.mark.parametrize("chunk", [1, 4, 11, 100])
+def test_loss_and_gradient_of_a_linear_layer_do_not_depend_on_the_chunk(device, chunk):
+    generator = torch.Generator().manual_seed(1)
+    h = torch.randn(11, 24, generator=generator).to(device).requires_grad_()
+    weight = torch.randn(67, 24, generator=generator).to(device)
+    targets = torch.randint(0, 67, (11,), generator=generator).to(device)
+    targets[::3] = -100
+    expected = functional.cross_entropy(h @ weight.t(), targets, reduction="none")
+    (expected_gradient,) = torch.autograd.grad(2.0 * expected.sum(), h)
+    loss, gradient = torch.empty(11, device=device), torch.empty(11, 24, device=device)
+    op.linear_cross_entropy(
+        h.detach(),
+        weight,
+        targets,
+        torch.tensor(2.0, device=device),
+        dh_out=gradient,
+        loss_R=loss,
+        logits_buffer=op.new_logits_buffer(chunk, 67, torch.float32, device),
+    )
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -180,11 +180,6 @@ def test_bad_arguments_of_the_linear_layer_are_named(change, words):
     }
     with pytest.raises(ValueError, match=words):
         op.linear_cross_entropy(**(arguments | change))
-
-
-def test_a_weight_that_asks_for_a_gradient_is_refused():
-    with pytest.raises(ValueError, match="frozen"):
-        op.mean_loss(torch.zeros(2, 8), torch.zeros(5, 8, requires_grad=True), TARGETS)
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 31, 4096, 32000, 50257, 65536, 65537, 151936, 262208])

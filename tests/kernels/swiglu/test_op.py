@@ -5,7 +5,7 @@ import torch
 from transformers.activations import ACT2FN
 
 from burnish_kernels.swiglu import reference
-from burnish_kernels.swiglu.op import ACTIVATIONS, backward, forward, swiglu
+from burnish_kernels.swiglu.op import ACTIVATIONS, backward, forward
 
 GATE_UP, DACT = torch.zeros(2, 8), torch.zeros(2, 4)
 THEIR_NAMES = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
@@ -46,9 +46,8 @@ def test_bad_arguments_of_the_gradient_are_named(change, words):
 
 
 def test_no_rows_is_no_error():
-    leaf = torch.zeros(0, 8, requires_grad=True)
-    swiglu(leaf, activation="silu").sum().backward()
-    assert leaf.grad.shape == (0, 8)
+    act = forward(GATE_UP[:0], activation="silu")
+    assert backward(act, GATE_UP[:0], activation="silu").shape == (0, 8)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -78,15 +77,6 @@ def test_extreme_gates_stay_finite(activation):
     gradient = backward(torch.ones_like(gate), gate_up, activation=activation)[:, :8]
     exact = torch.tensor([[0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 1.0, 1.0]])
     torch.testing.assert_close(gradient, exact, atol=1e-6, rtol=1e-6)
-
-
-def test_autograd():
-    torch.manual_seed(2)
-    leaf = torch.randn(3, 8, requires_grad=True)
-    swiglu(leaf, activation="silu").square().sum().backward()
-    twin = leaf.detach().clone().requires_grad_()
-    reference.forward(twin, activation="silu").square().sum().backward()
-    torch.testing.assert_close(leaf.grad, twin.grad)
 
 
 def test_results_are_written_into_the_views_given():

@@ -9,6 +9,8 @@ from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
+from burnish_app.look.motion import is_reduced
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.buttons import Slot, quiet, row
 from burnish_app.widgets.basic.card import IconLabel
@@ -19,6 +21,7 @@ from burnish_app.wording.numbers import count_text, percent
 BannerKind = Literal["info", "warning", "error", "success"]
 BannerAction = tuple[str, Slot]
 _WANDER_MS = 60
+_BAR_PX = 6
 _WORDS_PX = 240  # at least, to have the actions beside them
 
 
@@ -45,7 +48,7 @@ class Banner(QFrame):
         remedy: str = "",
         actions: Sequence[BannerAction] = (),
         *,
-        close_text: str = "Dismiss",
+        close_text: str = tr("Dismiss"),
     ) -> None:
         super().__init__()
         self.kind: BannerKind = kind
@@ -83,7 +86,7 @@ class ProgressBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._share: float | None = None
-        self._live = True
+        self._color = "accent"
         self._phase = 0.3
         self._timer = QTimer(self, interval=_WANDER_MS)
         self._timer.timeout.connect(self._advance)
@@ -100,15 +103,19 @@ class ProgressBar(QWidget):
         self._run_timer()
         self.update()
 
-    def set_live(self, live: bool) -> None:
-        """Set whether the work is live. A bar at rest is not drawn in the accent color, which marks live values."""
-        if live != self._live:
-            self._live = live
+    def set_color(self, color: str) -> None:
+        """Set the color: accent for live work, success for work that is done, muted for work at rest.
+
+        Args:
+            color: name of a color of `tokens.Colors`.
+        """
+        if color != self._color:
+            self._color = color
             self.update()
 
     def sizeHint(self) -> QSize:
-        """Return the preferred size: four pixels high."""
-        return QSize(120, 4)
+        """Return the preferred size."""
+        return QSize(120, _BAR_PX)
 
     def showEvent(self, event: QShowEvent) -> None:
         """Start the animation if the share is unknown."""
@@ -121,7 +128,7 @@ class ProgressBar(QWidget):
         self._timer.stop()
 
     def _run_timer(self) -> None:
-        if self._share is None and self.isVisible():
+        if self._share is None and self.isVisible() and not is_reduced():
             self._timer.start()
         else:
             self._timer.stop()
@@ -137,12 +144,12 @@ class ProgressBar(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(colors.line))
-        painter.drawRoundedRect(self.rect(), 2, 2)
+        painter.drawRoundedRect(self.rect(), _BAR_PX / 2, _BAR_PX / 2)
         start, share = (0.0, self._share) if self._share is not None else (self._phase - 0.3, 0.3)
         left, right = max(start, 0.0) * self.width(), min(start + share, 1.0) * self.width()
         if right > left:
-            painter.setBrush(QColor(colors.accent if self._live else colors.muted))
-            painter.drawRoundedRect(QRectF(left, 0, right - left, self.height()), 2, 2)
+            painter.setBrush(QColor(getattr(colors, self._color)))
+            painter.drawRoundedRect(QRectF(left, 0, right - left, self.height()), _BAR_PX / 2, _BAR_PX / 2)
 
 
 class BusyLine(QWidget):
@@ -170,7 +177,7 @@ class BusyLine(QWidget):
         line.setContentsMargins(0, 0, 0, 0)
         line.addLayout(column, 1)
         if can_cancel:
-            line.addWidget(quiet("Cancel", self.cancel.emit))
+            line.addWidget(quiet(tr("Cancel"), self.cancel.emit))
 
     @property
     def text(self) -> str:

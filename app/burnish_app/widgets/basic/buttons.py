@@ -1,42 +1,94 @@
-"""Makes buttons of three kinds (primary, secondary, quiet) and rows of widgets."""
+"""Makes buttons (primary, secondary, quiet, dangerous) with icons that follow the theme, and rows of widgets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
-from burnish_app.look.theme import BODY_PX, UNIT, font
+from burnish_app.look.icons import icon
+from burnish_app.look.theme import colors_of, font
+from burnish_app.look.tokens import ICON_PX, UNIT, Colors
 
 Slot = Callable[[], object]
+_INKS: dict[str, Callable[[Colors], str]] = {
+    "primary": lambda colors: colors.on_accent,
+    "secondary": lambda colors: colors.muted,
+    "quiet": lambda colors: colors.link,
+    "danger": lambda colors: colors.error,
+}
 
 
-def _button(text: str, slot: Slot | None, tone: str, *, bold: bool = False) -> QPushButton:
-    button = QPushButton(text)
-    button.setProperty("look", tone)
-    button.setFont(font(BODY_PX, bold=bold))
-    button.setCursor(Qt.CursorShape.PointingHandCursor)
-    button.setAccessibleName(text)
-    button.setAutoDefault(False)
+class ActionButton(QPushButton):
+    """A button with an optional icon in the color of its text.
+
+    Args:
+        text: text of the button.
+        tone: look of the style sheet: primary, secondary, quiet or danger.
+        icon_name: file name in `assets/icons` without its ending; empty: no icon.
+    """
+
+    def __init__(self, text: str, tone: str, icon_name: str = "") -> None:
+        super().__init__(text)
+        self._icon_name, self._tone = icon_name, tone
+        self.setProperty("look", tone)
+        self.setFont(font(bold=tone == "primary", medium=tone != "primary"))
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a ring after a click would say nothing
+        self.setAccessibleName(text)
+        self.setAutoDefault(False)
+        self.setIconSize(QSize(ICON_PX, ICON_PX))
+        self._draw()
+
+    def set_icon(self, icon_name: str) -> None:
+        """Show another icon; empty: none."""
+        if icon_name != self._icon_name:
+            self._icon_name = icon_name
+            self._draw()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Redraw the icon when the palette changes."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "_tone"):
+            self._draw()
+
+    def _draw(self) -> None:
+        colors = colors_of(self.window())  # the style sheet writes the button's fill into its own palette
+        ink = _INKS[self._tone](colors)
+        drawn = QIcon()
+        if self._icon_name:
+            ratio = self.devicePixelRatioF()
+            drawn = icon(self._icon_name, ink, ICON_PX, disabled=colors.faint, pixel_ratio=ratio)
+        self.setIcon(drawn)
+
+
+def _button(text: str, slot: Slot | None, tone: str, icon_name: str) -> ActionButton:
+    button = ActionButton(text, tone, icon_name)
     if slot is not None:
         button.clicked.connect(lambda _checked=False: slot())
     return button
 
 
-def primary(text: str, slot: Slot | None = None) -> QPushButton:
+def primary(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionButton:
     """Make a primary button: the one next action of a page, in the accent color."""
-    return _button(text, slot, "primary", bold=True)
+    return _button(text, slot, "primary", icon_name)
 
 
-def secondary(text: str, slot: Slot | None = None) -> QPushButton:
+def secondary(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionButton:
     """Make a secondary button, for any other action."""
-    return _button(text, slot, "secondary")
+    return _button(text, slot, "secondary", icon_name)
 
 
-def quiet(text: str, slot: Slot | None = None) -> QPushButton:
+def quiet(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionButton:
     """Make a quiet button, which reads as a link."""
-    return _button(text, slot, "quiet")
+    return _button(text, slot, "quiet", icon_name)
+
+
+def danger(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionButton:
+    """Make a button for what cannot be undone, or ends something."""
+    return _button(text, slot, "danger", icon_name)
 
 
 def row(*widgets: QWidget | None, spacing_px: int = UNIT) -> QWidget:

@@ -1,12 +1,24 @@
-"""Cards (surfaces with a heading), icons, and the empty state of a page or card."""
+"""Cards (surfaces with a heading), the ground that draws their shadows, icons, and empty states."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, Qt
+from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPixmap, QPixmapCache
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
-from burnish_app.look.theme import UNIT, colors_of
+from burnish_app.look.theme import colors_of
+from burnish_app.look.tokens import (
+    CHIP_PX,
+    CONTROL_RADIUS_PX,
+    GAP_PX,
+    ICON_PX,
+    RADIUS_PX,
+    SHADOWS,
+    TINT,
+    UNIT,
+    Colors,
+)
 from burnish_app.widgets.basic.buttons import Slot, secondary
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -18,32 +30,48 @@ class Card(QFrame):
     Args:
         heading_text: heading of the card; empty: none.
         hint: small text under the heading; empty: none.
+        icon_name: file name in `assets/icons` of a tinted icon beside the heading; empty: none.
 
     Attributes:
         body: layout for the content.
         corner: layout at the right of the heading, for small actions or a status.
     """
 
-    def __init__(self, heading_text: str = "", hint: str = "") -> None:
+    def __init__(self, heading_text: str = "", hint: str = "", *, icon_name: str = "") -> None:
         super().__init__()
         self.setProperty("look", "card")
         self.setAccessibleName(heading_text)
         outer = QVBoxLayout(self)
-        outer.setContentsMargins(2 * UNIT, 2 * UNIT, 2 * UNIT, 2 * UNIT)
-        outer.setSpacing(UNIT)
+        outer.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
+        outer.setSpacing(UNIT + 4)
         self.corner = FlowLayout()
         self._heading_label = heading(heading_text)
         if heading_text:
-            top = FlowLayout()
-            self._heading_label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-            top.addWidget(self._heading_label)
-            top.add_layout(self.corner)
-            outer.addLayout(top)
-        if hint:
+            outer.addLayout(self._make_head(hint, icon_name))
+        elif hint:
             outer.addWidget(caption(hint))
         self.body = QVBoxLayout()
         self.body.setSpacing(UNIT)
         outer.addLayout(self.body)
+
+    def _make_head(self, hint: str, icon_name: str) -> QHBoxLayout:
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        top = FlowLayout()
+        self._heading_label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        top.addWidget(self._heading_label)
+        top.add_layout(self.corner)
+        words.addLayout(top)
+        if hint:
+            words.addWidget(caption(hint))
+        head = QHBoxLayout()
+        head.setSpacing(UNIT + 4)
+        if icon_name:
+            head.addWidget(IconChip(icon_name), alignment=Qt.AlignmentFlag.AlignTop)
+            if not hint:
+                self._heading_label.setMinimumHeight(CHIP_PX)  # beside the middle of the icon
+        head.addLayout(words, 1)
+        return head
 
     def set_heading(self, text: str) -> None:
         """Replace the heading of a card that was made with one."""
@@ -77,6 +105,110 @@ class IconLabel(QLabel):
         self.setPixmap(pixmap(self._name, color, self._size_px, pixel_ratio=self.devicePixelRatioF()))
 
 
+class IconChip(QWidget):
+    """An icon on a square that is tinted with the accent color, beside the heading of a card.
+
+    Args:
+        name: file name in `assets/icons` without its ending.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self.setFixedSize(CHIP_PX, CHIP_PX)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the square and the icon."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        tint = QColor(colors.accent)
+        tint.setAlphaF(TINT)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(tint)
+        painter.drawRoundedRect(self.rect(), CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
+        drawn = pixmap(self._name, colors.accent_ink, ICON_PX, pixel_ratio=self.devicePixelRatioF())
+        at = (CHIP_PX - ICON_PX) // 2
+        painter.drawPixmap(at, at, drawn)
+
+
+class CardGround(QWidget):
+    """A page's ground: it draws the soft shadows of the cards on it."""
+
+    def event(self, event: QEvent) -> bool:
+        """Repaint when the layout moved something: a shadow reaches beyond its card."""
+        if event.type() == QEvent.Type.LayoutRequest:
+            self.update()
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the shadow of each card that is shown."""
+        painter = QPainter(self)
+        shadow = _shadow(colors_of(self))
+        for card in self.findChildren(QFrame):
+            if card.property("look") == "card" and card.isVisible():
+                place = QRect(card.mapTo(self, QPoint(0, 0)), card.size())
+                if place.adjusted(-_REACH_PX, -_REACH_PX, _REACH_PX, _REACH_PX).intersects(event.rect()):
+                    _draw_frame(painter, shadow, place)
+
+
+_REACH_PX = max(offset + blur for offset, blur, _ in SHADOWS)
+_CORNER_PX = _REACH_PX + RADIUS_PX + 1
+_DARK_SHADOW = 5.0  # a shadow on dark has to be that much stronger to be seen
+
+
+def _shadow(colors: Colors) -> QPixmap:
+    """Return the shadow of a small card, whose corners and edges fit any card."""
+    key = f"shadow-{colors.dark}"
+    drawn = QPixmap()
+    if not QPixmapCache.find(key, drawn):
+        drawn = QPixmap.fromImage(_shadow_image(_DARK_SHADOW if colors.dark else 1.0))
+        QPixmapCache.insert(key, drawn)
+    return drawn
+
+
+def _shadow_image(strength: float) -> QImage:
+    edge = 2 * _CORNER_PX + 1
+    made = QImage(edge, edge, QImage.Format.Format_ARGB32)
+    made.fill(0)
+    half = edge / 2 - _REACH_PX  # of the card
+    for y in range(edge):
+        for x in range(_CORNER_PX + 1):
+            opacity = 0.0
+            for offset, blur, share in SHADOWS:
+                across = max(abs(x + 0.5 - edge / 2) - half + RADIUS_PX, 0.0)
+                down = max(abs(y + 0.5 - edge / 2 - offset) - half + RADIUS_PX, 0.0)
+                away = ((across**2 + down**2) ** 0.5 - RADIUS_PX) / blur
+                opacity += share * strength * min(max(0.5 - away / 2, 0.0), 1.0) ** 2
+            alpha = round(255 * opacity)
+            made.setPixel(x, y, alpha << 24)
+            made.setPixel(edge - 1 - x, y, alpha << 24)
+    return made
+
+
+def _thirds(start: int, length: int, edge: int) -> list[tuple[int, int, int, int]]:
+    """Cut a side into corner, middle and corner, each as (start, length, start in the shadow, length there)."""
+    corner = _CORNER_PX
+    return [
+        (start, corner, 0, corner),
+        (start + corner, length - 2 * corner, corner, 1),
+        (start + length - corner, corner, edge - corner, corner),
+    ]
+
+
+def _draw_frame(painter: QPainter, shadow: QPixmap, place: QRect) -> None:
+    """Draw corners and edges of a shadow around a rectangle; what is below the card is left out."""
+    edge = shadow.width()
+    outer = place.adjusted(-_REACH_PX, -_REACH_PX, _REACH_PX, _REACH_PX)
+    columns = _thirds(outer.left(), outer.width(), edge)
+    rows = _thirds(outer.top(), outer.height(), edge)
+    for down, (top, height, from_top, tall) in enumerate(rows):
+        for across, (left, width, from_left, wide) in enumerate(columns):
+            if (down, across) != (1, 1) and width > 0 and height > 0:
+                target = QRectF(left, top, width, height)
+                painter.drawPixmap(target, shadow, QRectF(from_left, from_top, wide, tall))
+
+
 class EmptyState(QWidget):
     """The placeholder of an empty page or card: an icon, a sentence, and a button that leads on.
 
@@ -85,11 +217,19 @@ class EmptyState(QWidget):
         text: sentence that says what is missing.
         action: text of the button; empty: none.
         slot: function that the button calls.
+        action_icon: icon of the button; empty: none.
         detail: second, smaller sentence; empty: none.
     """
 
     def __init__(
-        self, icon_name: str, text: str, action: str = "", slot: Slot | None = None, *, detail: str = ""
+        self,
+        icon_name: str,
+        text: str,
+        action: str = "",
+        slot: Slot | None = None,
+        *,
+        action_icon: str = "",
+        detail: str = "",
     ) -> None:
         super().__init__()
         column = QVBoxLayout(self)
@@ -102,4 +242,4 @@ class EmptyState(QWidget):
             column.addWidget(label)  # first: shown without a parent it would be a window
             label.setVisible(bool(label.text()))
         if action:
-            column.addWidget(secondary(action, slot), alignment=center)
+            column.addWidget(secondary(action, slot, action_icon), alignment=center)

@@ -11,6 +11,7 @@ from PySide6.QtCore import QRectF, Qt, QUrl
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import TITLE_PX, UNIT, colors_of, font
 
 _PLAIN = (
@@ -18,9 +19,9 @@ _PLAIN = (
 )  # fmt: skip
 _PACKED = (".gz", ".zst", ".bz2", ".xz")
 DATA_ENDINGS = (*_PLAIN, ".zip", *(plain + packed for plain in _PLAIN for packed in _PACKED))
-DATA_FILTER = f"Datasets ({' '.join(f'*{ending}' for ending in (*_PLAIN, '.zip', *_PACKED))})"
+DATA_FILTER = tr("Datasets ({join})").format(join=" ".join(f"*{ending}" for ending in (*_PLAIN, ".zip", *_PACKED)))
 """Name filter of file dialogs for datasets."""
-DATA_FORMATS_TEXT = "JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT or Markdown, also packed or in a folder"
+DATA_FORMATS_TEXT = tr("JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT or Markdown, also packed or in a folder")
 HUB_PREFIX = "hf://"
 """Prefix of a dataset on the Hugging Face hub, which may be typed in place of a path."""
 _MAX_FILES_CHECKED = 2000  # names in a dropped folder
@@ -66,26 +67,45 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
     files = [path for path in paths if path and _is_data(Path(path))]
     folders = [path for path in paths if path and path not in files and Path(path).is_dir()]
     others = [path for path in paths if path not in files and path not in folders]
-    remedy = f"A dataset is {DATA_FORMATS_TEXT}. A model is a folder that holds config.json."
+    remedy = tr("A dataset is {data_formats_text}. A model is a folder that holds config.json.").format(
+        data_formats_text=DATA_FORMATS_TEXT
+    )
     if files:
-        left_out = [Path(path).name or "something that is no local file" for path in (*folders, *others)]
+        left_out = [Path(path).name or tr("something that is no local file") for path in (*folders, *others)]
         return ClassifiedDrop(
-            "data", files, f"Left out: {', '.join(left_out)}." if left_out else "", remedy if left_out else ""
+            "data",
+            files,
+            tr("Left out: {left_out}.").format(left_out=", ".join(left_out)) if left_out else "",
+            remedy if left_out else "",
         )
     if len(folders) == 1 and (Path(folders[0]) / "config.json").is_file():
         return ClassifiedDrop("model", folders)
     if len(folders) > 1:
-        return ClassifiedDrop("", [], f"These are {len(folders)} folders; one model is trained at a time.", remedy)
+        return ClassifiedDrop(
+            "",
+            [],
+            tr("These are {folders} folders; one model is trained at a time.").format(folders=len(folders)),
+            remedy,
+        )
     if folders:
         name = Path(folders[0]).name
-        return ClassifiedDrop("", [], f"The folder {name} is no model: it has no config.json.", remedy)
+        return ClassifiedDrop(
+            "", [], tr("The folder {name} is no model: it has no config.json.").format(name=name), remedy
+        )
     if others and Path(others[0]).suffix.lower() == ".gguf":
         return ClassifiedDrop(
-            "", [], f"{Path(others[0]).name} is a finished GGUF file; training starts from a model's folder.", remedy
+            "",
+            [],
+            tr("{name} is a finished GGUF file; training starts from a model's folder.").format(
+                name=Path(others[0]).name
+            ),
+            remedy,
         )
     if others and Path(others[0]).suffix:
-        return ClassifiedDrop("", [], f"Files of the type {Path(others[0]).suffix} are not read.", remedy)
-    return ClassifiedDrop("", [], "That is neither a dataset nor a model's folder.", remedy)
+        return ClassifiedDrop(
+            "", [], tr("Files of the type {suffix} are not read.").format(suffix=Path(others[0]).suffix), remedy
+        )
+    return ClassifiedDrop("", [], tr("That is neither a dataset nor a model's folder."), remedy)
 
 
 def _is_data(path: Path) -> bool:
@@ -128,8 +148,8 @@ class DropOverlay(QWidget):
         center = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter
         painter.setPen(QColor(colors.text))
         painter.setFont(font(TITLE_PX, bold=True))
-        painter.drawText(QRectF(0, middle - 40, self.width(), 40), center, "Drop it here")
+        painter.drawText(QRectF(0, middle - 40, self.width(), 40), center, tr("Drop it here"))
         painter.setPen(QColor(colors.muted))
         painter.setFont(font())
-        words = f"A dataset ({DATA_FORMATS_TEXT}) or a model's folder"
+        words = tr("A dataset ({data_formats_text}) or a model's folder").format(data_formats_text=DATA_FORMATS_TEXT)
         painter.drawText(QRectF(0, middle + 4, self.width(), 28), center, words)

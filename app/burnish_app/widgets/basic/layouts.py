@@ -22,6 +22,32 @@ def clear(layout: QLayout) -> None:
             clear(inner)
 
 
+class FactLine(QWidget):
+    """A line with a name and, behind it, a fact that can change.
+
+    Args:
+        name: name of the fact.
+        text: text of the fact.
+        name_px: width of the name's column, device-independent pixels.
+    """
+
+    def __init__(self, name: str, text: str = "", *, name_px: int = _NAME_PX) -> None:
+        super().__init__()
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(2 * UNIT)
+        label = body(name, "muted")
+        label.setFixedWidth(name_px)
+        self._text = body(text)
+        line.addWidget(label, alignment=Qt.AlignmentFlag.AlignTop)
+        line.addWidget(self._text, 1)
+
+    def set_text(self, text: str) -> None:
+        """Replace the fact."""
+        if self._text.text() != text:
+            self._text.setText(text)
+
+
 def fact_line(name: str, text: str, *, hint: str = "", name_px: int = _NAME_PX) -> QWidget:
     """Make a line with a name and, behind it, a fact.
 
@@ -31,13 +57,6 @@ def fact_line(name: str, text: str, *, hint: str = "", name_px: int = _NAME_PX) 
         hint: tooltip.
         name_px: width of the name's column, device-independent pixels.
     """
-    holder = QWidget()
-    line = QHBoxLayout(holder)
-    line.setContentsMargins(0, 0, 0, 0)
-    line.setSpacing(2 * UNIT)
-    label = body(name, "muted")
-    label.setFixedWidth(name_px)
-    line.addWidget(label, alignment=Qt.AlignmentFlag.AlignTop)
-    line.addWidget(body(text), 1)
+    holder = FactLine(name, text, name_px=name_px)
     holder.setToolTip(hint)
     return holder

@@ -41,13 +41,13 @@ class StatusDot(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if self._status in ("empty", "ready"):
-            color, width = (colors.faint, 1.2) if self._status == "empty" else (colors.accent, 1.8)
+            color, width = (colors.faint, 1.4) if self._status == "empty" else (colors.accent_ink, 2.0)
             painter.setPen(QPen(QColor(color), width))
-            painter.drawEllipse(QRectF(2.5, 2.5, 7, 7))
+            painter.drawEllipse(QRectF(2, 2, 8, 8))
         elif self._status == "busy":
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(colors.accent))
-            painter.drawEllipse(QRectF(1.5, 1.5, 9, 9))
+            painter.drawEllipse(QRectF(1, 1, 10, 10))
         elif self._status == "done":
             painter.setPen(QPen(QColor(colors.success), 1.8, c=Qt.PenCapStyle.RoundCap))
             painter.drawPolyline(QPolygonF([QPointF(2, 6.5), QPointF(5, 9.5), QPointF(10, 3)]))

@@ -1,4 +1,4 @@
-"""Labels: text in three type sizes, paths that shorten, and large figures."""
+"""Labels: text in the sizes of the type scale, paths that shorten, and figures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
-from burnish_app.look.theme import BODY_PX, SMALL_PX, TITLE_PX, font
+from burnish_app.look.theme import font
+from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX
 
-Look = Literal["", "muted", "accent", "error", "warning", "success"]
+Look = Literal["", "muted", "accent", "link", "error", "warning", "success"]
 
 
 def set_tone(widget: QWidget, tone: str) -> None:
@@ -38,8 +39,13 @@ def pad_spin(box: QAbstractSpinBox) -> None:
 
 
 def title(text: str) -> QLabel:
-    """Make a label in title size, for a page's question."""
+    """Make a label in title size, for a page's title."""
     return _label(text, TITLE_PX, "", bold=True)
+
+
+def headline(text: str) -> QLabel:
+    """Make a label in figure size, for the verdict of a card."""
+    return _label(text, FIGURE_PX, "", bold=True)
 
 
 def heading(text: str) -> QLabel:
@@ -70,6 +76,8 @@ class ElidedLabel(QLabel):
         mode: place of the cut; the middle suits paths.
         size_px: type size, device-independent pixels.
         tone: look of the style sheet.
+        bold: whether the weight is semibold.
+        expands: whether the label takes all the width there is; else only what its text needs.
     """
 
     def __init__(
@@ -79,13 +87,16 @@ class ElidedLabel(QLabel):
         size_px: int = BODY_PX,
         *,
         tone: Look = "",
+        bold: bool = False,
+        expands: bool = True,
     ) -> None:
         super().__init__()
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
-        self.setFont(font(size_px))
+        self.setFont(font(size_px, bold=bold))
         self.setProperty("look", tone)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        width = QSizePolicy.Policy.Expanding if expands else QSizePolicy.Policy.Maximum
+        self.setSizePolicy(width, QSizePolicy.Policy.Preferred)
         self.setText(text)
 
     def setText(self, text: str) -> None:
@@ -112,7 +123,7 @@ class Value(QWidget):
         label: name of the figure, in a word or two.
         unit: unit behind the number; may be empty.
         hint: tooltip that says what the figure means exactly.
-        large: whether the number has the title size instead of the body size.
+        large: whether the number has the figure size instead of the body size.
     """
 
     def __init__(self, label: str, unit: str = "", hint: str = "", *, large: bool = True) -> None:
@@ -122,7 +133,7 @@ class Value(QWidget):
         self._name.setWordWrap(False)
         self._figure = QLabel("–")
         self._figure.setTextFormat(Qt.TextFormat.PlainText)
-        self._figure.setFont(font(TITLE_PX if large else BODY_PX, bold=True))
+        self._figure.setFont(font(FIGURE_PX if large else BODY_PX, bold=True))
         self._unit = caption(unit)
         self._unit.setWordWrap(False)
         line = QHBoxLayout()

@@ -260,10 +260,15 @@ class ColumnsLayout(_WrappingLayout):
 
 
 def columns_layout(
-    widgets: Sequence[QWidget], spacing_px: int = 4 * UNIT, *, even: bool = False, fill: bool = False
+    widgets: Sequence[QWidget],
+    spacing_px: int = 4 * UNIT,
+    *,
+    line_px: int = 2 * UNIT,
+    even: bool = False,
+    fill: bool = False,
 ) -> ColumnsLayout:
     """Put widgets into a `ColumnsLayout`."""
-    made = ColumnsLayout(spacing_px, even=even, fill=fill)
+    made = ColumnsLayout(spacing_px, line_px, even=even, fill=fill)
     for widget in widgets:
         made.addWidget(widget)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
@@ -15,6 +16,8 @@ from burnish_app.wording.data_text import MEANINGS, confidence_text, shape_text
 from burnish_engine.contract.facts.data_report import ColumnReading, FileColumns
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
+
+_CARD_PX = 400  # at least, so that the examples can be read
 
 
 class ColumnsCard(Card):
@@ -29,11 +32,12 @@ class ColumnsCard(Card):
     chosen = Signal(str, list)
 
     def __init__(self) -> None:
-        super().__init__("How it is read")
+        super().__init__(tr("How it is read"), icon_name="layers")
+        self.setMinimumWidth(_CARD_PX)
         self._reading: ColumnReading | None = None
         self._facts: DatasetFacts | None = None
-        self.change = quiet("Change ...", self.asked.emit)
-        self.again = quiet("Recognize it again", lambda: self.chosen.emit("auto", []))
+        self.change = quiet(tr("Change ..."), self.asked.emit)
+        self.again = quiet(tr("Recognize it again"), lambda: self.chosen.emit("auto", []))
         for button in (self.again, self.change):
             self.corner.addWidget(button)
         self.headline = heading("")
@@ -67,7 +71,9 @@ class ColumnsCard(Card):
         self._reading = report.readings[0] if report and report.readings else None
         chosen_by_hand = bool(data.columns) or data.shape != "auto"
         self.again.setVisible(chosen_by_hand)
-        how = "as you said" if chosen_by_hand else confidence_text(self._reading.confidence) if self._reading else ""
+        how = (
+            tr("as you said") if chosen_by_hand else confidence_text(self._reading.confidence) if self._reading else ""
+        )
         words = f"{shape_text(facts.shape)}, {facts.format.upper()}"
         self.headline.setText(words[:1].upper() + words[1:] + (f"  ·  {how}" if how else ""))
         clear(self._grid)
@@ -75,7 +81,7 @@ class ColumnsCard(Card):
             for line, (meaning, column) in enumerate(self._reading.columns.items()):
                 self._add_line(line, meaning, column, self._reading.example.get(meaning, ""))
         parts = report.parts - len(data.validation_files) if report else 1
-        self._several.setText(f"Of the first of {parts:,} files." if parts > 1 else "")
+        self._several.setText(tr("Of the first of {parts:,} files.").format(parts=parts) if parts > 1 else "")
         self._several.setVisible(parts > 1)
         self._show_reading()
 
@@ -92,7 +98,7 @@ class ColumnsCard(Card):
         name, label = body(MEANINGS.get(meaning, meaning), "muted"), body(column)
         for one in (name, label):
             one.setWordWrap(False)
-        label.setToolTip(f"The column {column} is the {meaning}.")
+        label.setToolTip(tr("The column {column} is the {meaning}.").format(column=column, meaning=meaning))
         for place, widget in enumerate((name, label, ElidedLabel(example, Qt.TextElideMode.ElideRight, tone="muted"))):
             self._grid.addWidget(widget, line, place)
 

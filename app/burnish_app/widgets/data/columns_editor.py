@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QComboBox, QGridLayout, QRadioButton, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.layouts import clear
@@ -42,23 +43,23 @@ class ColumnsEditor(QWidget):
         self._ways = QVBoxLayout()
         self._ways.setSpacing(UNIT // 2)
         self.shape = QComboBox()
-        self.shape.setAccessibleName("Kind of rows")
+        self.shape.setAccessibleName(tr("Kind of rows"))
         self.shape.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.shape.activated.connect(lambda _: self._show_boxes({}))
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(2 * UNIT)
         self._grid.setColumnStretch(2, 1)
         self._missing = caption("")
-        self.use = secondary("Read it so", self._use)
+        self.use = secondary(tr("Read it so"), self._use)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(UNIT)
         column.addWidget(self._question)
         column.addLayout(self._ways)
-        column.addWidget(row(body("Kind of rows", "muted"), self.shape, None))
+        column.addWidget(row(body(tr("Kind of rows"), "muted"), self.shape, None))
         column.addLayout(self._grid)
         column.addWidget(self._missing)
-        self._leave = quiet("Leave it as it is", self.left.emit)
+        self._leave = quiet(tr("Leave it as it is"), self.left.emit)
         column.addWidget(row(self.use, self._leave, None))
 
     def ask(self, file: FileColumns, current: ColumnReading | None) -> None:
@@ -134,7 +135,13 @@ class ColumnsEditor(QWidget):
             label.setText(self._file.columns.get(chosen.get(meaning, ""), ""))
         missing = [MEANINGS[meaning].lower() for meaning in self._file.needs.get(shape, []) if meaning not in chosen]
         twice = len(set(chosen.values())) < len(chosen)
-        words = f"Still to say: {', '.join(missing)}." if missing else "One column has two meanings." if twice else ""
+        words = (
+            tr("Still to say: {missing}.").format(missing=", ".join(missing))
+            if missing
+            else tr("One column has two meanings.")
+            if twice
+            else ""
+        )
         self._missing.setText(words)
         self._missing.setVisible(bool(words))
         self.use.setEnabled(not words)
@@ -147,9 +154,9 @@ class ColumnsEditor(QWidget):
 def question(file: FileColumns) -> str:
     """Return the question to ask about a file's columns."""
     if not file.question:
-        return "How shall the columns be read?"
+        return tr("How shall the columns be read?")
     if not file.readings:
-        return "No known kind of rows fits these columns. Say what each one means."
+        return tr("No known kind of rows fits these columns. Say what each one means.")
     if len(file.readings) == 1:
-        return "This is a guess, so it is yours to say: is it read rightly?"
-    return f"The columns can be read in {plural(len(file.readings), 'way')}. Which one is it?"
+        return tr("This is a guess, so it is yours to say: is it read rightly?")
+    return tr("The columns can be read in {plural}. Which one is it?").format(plural=plural(len(file.readings), "way"))

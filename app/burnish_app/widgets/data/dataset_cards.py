@@ -7,6 +7,7 @@ from functools import partial
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
@@ -25,20 +26,20 @@ class FactsCard(Card):
     """Shows rows, tokens, the supervised share, how full micro-batches are, and what was cut."""
 
     def __init__(self) -> None:
-        super().__init__("What was found")
-        self.rows = Value("Rows used")
-        self.tokens = Value("Tokens", "", "Pieces of words, as the model reads them.")
+        super().__init__(tr("What was found"), icon_name="data")
+        self.rows = Value(tr("Rows used"))
+        self.tokens = Value(tr("Tokens"), "", tr("Pieces of words, as the model reads them."))
         self.learned = Value(
-            "Supervised (learned)",
+            tr("Supervised (learned)"),
             "",
-            "Share of the tokens that count in the loss: the replies, where only those are learned.",
+            tr("Share of the tokens that count in the loss: the replies, where only those are learned."),
         )
         self.fill = Value(
-            "Packing (passes full)",
+            tr("Packing (passes full)"),
             "",
-            "Share of a micro-batch's tokens that packing fills with rows; the rest is empty.",
+            tr("Share of a micro-batch's tokens that packing fills with rows; the rest is empty."),
         )
-        self.lost = Value("Truncated (cut)", "", "Share of the tokens beyond the maximum length.")
+        self.lost = Value(tr("Truncated (cut)"), "", tr("Share of the tokens beyond the maximum length."))
         values = (self.rows, self.tokens, self.learned, self.fill, self.lost)
         self.body.addLayout(columns_layout(values, 3 * UNIT, even=True))
         self.extras = caption("")
@@ -50,7 +51,7 @@ class FactsCard(Card):
         report = facts.report
         dropped = sum(facts.dropped.values())
         used = report.used_rows if report else facts.train_rows + facts.validation_rows
-        self.rows.set(f"{used:,}", f"of {facts.rows:,}" if dropped else "all")
+        self.rows.set(f"{used:,}", tr("of {rows:,}").format(rows=facts.rows) if dropped else "all")
         self.tokens.set(count_text(facts.tokens))
         self.learned.set(percent(facts.supervised_tokens / facts.tokens) if facts.tokens else "–")
         self.fill.set(percent(facts.fill) if facts.fill else "–")
@@ -59,11 +60,13 @@ class FactsCard(Card):
         self.lost.set(percent(share, 1) if lost else "nothing", tone="warning" if share > 0.02 else "")
         parts = []
         if report is not None and report.sampled_rows:
-            parts.append(f"estimated from {report.sampled_rows:,} rows")
+            parts.append(tr("estimated from {sampled_rows:,} rows").format(sampled_rows=report.sampled_rows))
         if report is not None and report.called_rows:
-            parts.append(f"tools are called in {plural(report.called_rows, 'row')}")
+            parts.append(tr("tools are called in {called_rows}").format(called_rows=plural(report.called_rows, "row")))
         if report is not None and report.thoughtful_rows:
-            parts.append(f"{plural(report.thoughtful_rows, 'row')} with thoughts")
+            parts.append(
+                tr("{thoughtful_rows} with thoughts").format(thoughtful_rows=plural(report.thoughtful_rows, "row"))
+            )
         self.extras.setText(as_sentence("; ".join(parts)))
         self.extras.setVisible(bool(parts))
 
@@ -78,7 +81,7 @@ class LengthsCard(Card):
     cut_chosen = Signal(int)
 
     def __init__(self) -> None:
-        super().__init__("How long the rows are", "Tokens in a row; the rows count upward.")
+        super().__init__(tr("How long the rows are"), tr("Tokens in a row; the rows count upward."), icon_name="train")
         self.setMinimumWidth(_LENGTHS_PX)
         self._shown: tuple[DatasetFacts, int] | None = None
         self.histogram = LengthHistogram()
@@ -103,11 +106,17 @@ class LengthsCard(Card):
             return
         self._shown = facts, cut_tokens
         self.histogram.show_lengths(facts.lengths, cut_tokens)
-        cut = plural(facts.truncated_rows, "row is", "rows are")
+        cut = plural(facts.truncated_rows, tr("row is"), tr("rows are"))
         self._summary.setText(
-            f"Half are shorter than {facts.lengths.median:,.0f} tokens, 95 % shorter than {facts.lengths.p95:,.0f}, "
-            f"the longest has {facts.lengths.longest:,}. "
-            + (f"{cut} cut at {cut_tokens:,}." if facts.truncated_rows else "None is cut.")
+            tr(
+                "Half are shorter than {median:,.0f} tokens, 95 % shorter than {p95:,.0f}, the longest has "
+                "{longest:,}. "
+            ).format(median=facts.lengths.median, p95=facts.lengths.p95, longest=facts.lengths.longest)
+            + (
+                tr("{cut} cut at {cut_tokens:,}.").format(cut=cut, cut_tokens=cut_tokens)
+                if facts.truncated_rows
+                else tr("None is cut.")
+            )
         )
         clear(self._cuts)
         lines = facts.report.cut_lines if facts.report else []
@@ -116,11 +125,15 @@ class LengthsCard(Card):
             number = (
                 body(f"{line.max_length:,}") if here else quiet(f"{line.max_length:,}", partial(self._choose, line))
             )
-            number.setToolTip("The longest row now." if here else f"Make {line.max_length:,} tokens the longest row.")
+            number.setToolTip(
+                tr("The longest row now.")
+                if here
+                else tr("Make {max_length:,} tokens the longest row.").format(max_length=line.max_length)
+            )
             if here:
                 number.setContentsMargins(7, 5, 7, 5)  # as wide and high as the buttons
             self._cuts.addWidget(number, place, 0, Qt.AlignmentFlag.AlignRight)
-            self._cuts.addWidget(caption(cut_text(line, facts) + ("  ·  now" if here else "")), place, 1)
+            self._cuts.addWidget(caption(cut_text(line, facts) + (tr("  ·  now") if here else "")), place, 1)
 
     def _choose(self, line: object) -> None:
         self.cut_chosen.emit(getattr(line, "max_length", 0))

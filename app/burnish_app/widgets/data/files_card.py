@@ -9,6 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
@@ -36,22 +37,24 @@ class FilesCard(Card):
     weighed = Signal(list)
 
     def __init__(self) -> None:
-        super().__init__("Files")
+        super().__init__(tr("Files"), tr("What the model learns from."), icon_name="file")
         self.setMinimumWidth(_FILES_PX)
         self._shown: tuple[list[str], list[float]] | None = None
         self.weights: list[QDoubleSpinBox] = []
         self._lines = QVBoxLayout()
         self._lines.setSpacing(UNIT // 2)
-        self._mixing = caption("How often the rows of a file are learned in an epoch: 2 twice, 0.25 a quarter of them.")
+        self._mixing = caption(
+            tr("How often the rows of a file are learned in an epoch: 2 twice, 0.25 a quarter of them.")
+        )
         self.path = QLineEdit()
-        self.path.setPlaceholderText("Paste the path of a file or folder")
-        self.path.setAccessibleName("Path of a data file")
+        self.path.setPlaceholderText(tr("Paste the path of a file or folder"))
+        self.path.setAccessibleName(tr("Path of a data file"))
         self.path.returnPressed.connect(self.entered)
-        self.busy = BusyLine("Reading ...", can_cancel=True)
+        self.busy = BusyLine(tr("Reading ..."), can_cancel=True)
         self.busy.hide()
         self.body.addLayout(self._lines)
         self.body.addWidget(self._mixing)
-        self.body.addWidget(row(self.path, secondary("Browse ...", self.browse.emit)))
+        self.body.addWidget(row(self.path, secondary(tr("Browse ..."), self.browse.emit, "folder")))
         self.body.addWidget(self.busy)
         self.body.addStretch(1)
 
@@ -71,8 +74,8 @@ class FilesCard(Card):
         clear(self._lines)
         self.weights = []
         for path, weight in zip(*now, strict=True):
-            remove = quiet("Remove", partial(self.removed.emit, path))
-            remove.setAccessibleName(f"Remove {Path(path).name}")
+            remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
+            remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
             parts: list[QWidget] = [ElidedLabel(path)]
             if several:
                 parts.append(self._weight(Path(path).name, weight))
@@ -87,9 +90,9 @@ class FilesCard(Card):
         pad_spin(box)
         box.setKeyboardTracking(False)  # what is being typed is not inspected digit by digit
         box.setValue(weight)
-        box.setAccessibleName(f"Weight of {name}")
+        box.setAccessibleName(tr("Weight of {name}").format(name=name))
         box.setToolTip(
-            "How often its rows are learned in an epoch. Which part of them, below 1, is chosen by the seed."
+            tr("How often its rows are learned in an epoch. Which part of them, below 1, is chosen by the seed.")
         )
         box.valueChanged.connect(self._notify_weights)
         self.weights.append(box)

@@ -8,6 +8,7 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import cleaning_fields
 from burnish_app.widgets.basic.buttons import quiet, row
@@ -42,7 +43,11 @@ class FindingsCard(Card):
     changed = Signal(str, object)
 
     def __init__(self) -> None:
-        super().__init__("Findings", "What is done to rows is kept in the recipe; your files stay as they are.")
+        super().__init__(
+            tr("Findings"),
+            tr("What is done to rows is kept in the recipe; your files stay as they are."),
+            icon_name="warning",
+        )
         self._lines = QVBoxLayout()
         self._lines.setSpacing(UNIT + 4)
         self._fold = quiet("", self._toggle)
@@ -80,11 +85,18 @@ class FindingsCard(Card):
             if reason in reported:
                 continue
             where = rows_text(facts.dropped_examples.get(reason, []), count, facts)
-            self._lines.addWidget(self._line(f"{plural(count, 'row')} left out: {reason}", where, [], tone="muted"))
+            self._lines.addWidget(
+                self._line(
+                    tr("{count} left out: {reason}").format(count=plural(count, "row"), reason=reason),
+                    where,
+                    [],
+                    tone="muted",
+                )
+            )
         for change in data_changes(data):
             self._lines.addWidget(self._done(change))
         if not self._lines.count():
-            self._lines.addWidget(body("Nothing odd was found.", "success"))
+            self._lines.addWidget(body(tr("Nothing odd was found."), "success"))
         for field, shown in self._rows.items():
             shown.show_value(getattr(data, field))
 
@@ -122,8 +134,8 @@ class FindingsCard(Card):
         policy = text.sizePolicy()
         policy.setHorizontalPolicy(policy.Policy.Expanding)
         text.setSizePolicy(policy)
-        undo = quiet("Undo", lambda: self.changed.emit(change.field, change.default))
-        undo.setAccessibleName(f"Undo: {change.text}")
+        undo = quiet(tr("Undo"), lambda: self.changed.emit(change.field, change.default))
+        undo.setAccessibleName(tr("Undo: {text}").format(text=change.text))
         line.addWidget(text)
         line.addWidget(undo)
         holder.setLayout(line)
@@ -149,5 +161,5 @@ class FindingsCard(Card):
 
     def _name_fold(self) -> None:
         folded = self._settings.isHidden()
-        self._fold.setText("▸  All choices" if folded else "▾  All choices")
-        self._fold.setAccessibleName(f"All choices, {'folded' if folded else 'open'}")
+        self._fold.setText(tr("▸  All choices") if folded else tr("▾  All choices"))
+        self._fold.setAccessibleName(tr("All choices, folded") if folded else tr("All choices, open"))

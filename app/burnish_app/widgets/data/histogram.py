@@ -6,6 +6,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, colors_of, font
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.facts import LengthStats
@@ -22,7 +23,7 @@ class LengthHistogram(QWidget):
         self._bars: list[tuple[int, int]] = []
         self._cut_tokens = 0
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Lengths of the rows")
+        self.setAccessibleName(tr("Lengths of the rows"))
 
     def show_lengths(self, lengths: LengthStats | None, cut_tokens: int) -> None:
         """Replace the lengths shown.
@@ -34,7 +35,11 @@ class LengthHistogram(QWidget):
         self._bars = list(lengths.histogram) if lengths else []
         self._cut_tokens = cut_tokens
         if lengths:
-            self.setAccessibleDescription(f"Median {lengths.median:.0f} tokens, longest {lengths.longest} tokens")
+            self.setAccessibleDescription(
+                tr("Median {median:.0f} tokens, longest {longest} tokens").format(
+                    median=lengths.median, longest=lengths.longest
+                )
+            )
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -85,7 +90,11 @@ class LengthHistogram(QWidget):
             index = min(int(event.pos().x() / max(self.width(), 1) * len(self._bars)), len(self._bars) - 1)
             upper, rows = self._bars[index]
             lower = self._bars[index - 1][0] + 1 if index else 1
-            QToolTip.showText(event.globalPos(), f"{lower:,} to {upper:,} tokens: {plural(rows, 'row')}", self)
+            QToolTip.showText(
+                event.globalPos(),
+                tr("{lower:,} to {upper:,} tokens: {rows}").format(lower=lower, upper=upper, rows=plural(rows, "row")),
+                self,
+            )
             return True
         return super().event(event)
 
@@ -108,7 +117,7 @@ class LengthHistogram(QWidget):
     def _paint_cut(self, painter: QPainter, x: float, base: float, color: QColor) -> None:
         painter.setPen(QPen(color, 1.5, Qt.PenStyle.DashLine))
         painter.drawLine(QPointF(x, 2), QPointF(x, base))
-        text = f"cut at {self._cut_tokens:,}"
+        text = tr("cut at {cut_tokens:,}").format(cut_tokens=self._cut_tokens)
         width = painter.fontMetrics().horizontalAdvance(text)
         left = x + 6 if x + 6 + width < self.width() else x - 6 - width
         painter.drawText(QRectF(left, 0, width + 2, _TOP_PX), Qt.AlignmentFlag.AlignVCenter, text)

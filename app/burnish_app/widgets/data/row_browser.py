@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QCheckBox
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.card import Card
@@ -19,7 +20,7 @@ class RowBrowser(Card):
     """Shows one training row at a time. The first comes with the inspection; the others are requested."""
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
-        super().__init__("As the model reads it")
+        super().__init__(tr("As the model reads it"), icon_name="chat")
         self._client = client
         self._bench = bench
         self._facts: DatasetFacts | None = None
@@ -29,15 +30,17 @@ class RowBrowser(Card):
         self.view = ExampleView()
         self.view.setFixedHeight(224)
         self._where = ElidedLabel(tone="muted")
-        self.previous = quiet("‹ Previous", lambda: self._go(self._row - 1))
-        self.next = quiet("Next ›", lambda: self._go(self._row + 1))
-        legend = caption("underlined: supervised (learned)", "accent")
-        legend.setToolTip("The loss counts these tokens. The model reads the others but does not learn to write them.")
-        for widget in (legend, caption("plain: read only")):
+        self.previous = quiet(tr("‹ Previous"), lambda: self._go(self._row - 1))
+        self.next = quiet(tr("Next ›"), lambda: self._go(self._row + 1))
+        legend = caption(tr("tinted: supervised (learned)"), "accent")
+        legend.setToolTip(
+            tr("The loss counts these tokens. The model reads the others but does not learn to write them.")
+        )
+        for widget in (legend, caption(tr("plain: read only"))):
             widget.setWordWrap(False)
             self.corner.addWidget(widget)
-        self.tokens = QCheckBox("Show tokens")
-        self.tokens.setToolTip("Every second token gets a background, to show where tokens begin.")
+        self.tokens = QCheckBox(tr("Show tokens"))
+        self.tokens.setToolTip(tr("Every second token gets a background, to show where tokens begin."))
         self.tokens.toggled.connect(lambda _: self._go(self._row))
         self.corner.addWidget(self.tokens)
         self.body.addWidget(self.view)
@@ -54,7 +57,7 @@ class RowBrowser(Card):
             self._go(1)
             return
         self.view.show_pieces(facts.example)
-        self._show_where(f"One of {plural(self._rows, 'training row')}")
+        self._show_where(tr("One of {rows}").format(rows=plural(self._rows, "training row")))
 
     def _go(self, number: int) -> None:
         self._client.cancel(self._asked)
@@ -80,7 +83,11 @@ class RowBrowser(Card):
         self._row, self._rows = preview.row, preview.rows
         self.view.show_pieces(preview.pieces, tokens=self.tokens.isChecked())
         source = f"  ·  {preview.source}" if preview.source else ""
-        self._show_where(f"Row {preview.row:,} of {preview.rows:,}  ·  {plural(preview.tokens, 'token')}{source}")
+        self._show_where(
+            tr("Row {row:,} of {rows:,}  ·  {tokens}{source}").format(
+                row=preview.row, rows=preview.rows, tokens=plural(preview.tokens, "token"), source=source
+            )
+        )
 
     def _show_where(self, text: str) -> None:
         self._where.setText(text)

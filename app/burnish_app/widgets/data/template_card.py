@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QVBoxLayout
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
@@ -29,17 +30,19 @@ class TemplateCard(Card):
 
     def __init__(self) -> None:
         super().__init__(
-            "How it is written for the model", "The chat template; found by rendering small conversations."
+            tr("How it is written for the model"),
+            tr("The chat template; found by rendering small conversations."),
+            icon_name="text",
         )
         self.box = QComboBox()
-        self.box.setAccessibleName("Chat template")
+        self.box.setAccessibleName(tr("Chat template"))
         self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.box.activated.connect(self._picked)
         self._shown: tuple[str, TemplateFacts | None] = ("", None)
         self._checks = QVBoxLayout()
         self._checks.setSpacing(UNIT // 2)
         self._extras = caption("")
-        self.body.addWidget(row(body("Template", "muted"), self.box, None))
+        self.body.addWidget(row(body(tr("Template"), "muted"), self.box, None))
         self.body.addLayout(self._checks)
         self.body.addWidget(self._extras)
         self.body.addStretch(1)
@@ -56,19 +59,19 @@ class TemplateCard(Card):
         self._shown = chosen, facts
         self.box.clear()
         for name in TEMPLATES:
-            self.box.addItem("The model's own" if name == "auto" else name, name)
+            self.box.addItem(tr("The model's own") if name == "auto" else name, name)
         if chosen not in TEMPLATES:
             self.box.addItem(template_name(chosen), chosen)
-        self.box.addItem("From a file ...", _FILE)
+        self.box.addItem(tr("From a file ..."), _FILE)
         self.box.setCurrentIndex(self.box.findData(chosen))
         self.box.setToolTip(chosen if chosen not in TEMPLATES else "")
         clear(self._checks)
         self._extras.setVisible(facts is not None)
         if facts is None:
-            self._checks.addWidget(body("Plain texts are learned as they are, without a template.", "muted"))
+            self._checks.addWidget(body(tr("Plain texts are learned as they are, without a template."), "muted"))
             return
         if facts.name == "plain":
-            self._checks.addWidget(body("The model has none of its own, so a plain one is used.", "warning"))
+            self._checks.addWidget(body(tr("The model has none of its own, so a plain one is used."), "warning"))
         for check in template_checks(facts):
             label = body(f"{'✓' if check.good else '!'}  {check.text}", "" if check.good else "warning")
             label.setToolTip(check.hint)

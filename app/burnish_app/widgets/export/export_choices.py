@@ -6,22 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
-    QGridLayout,
+    QFrame,
     QLabel,
     QLineEdit,
     QRadioButton,
+    QVBoxLayout,
     QWidget,
 )
 
-from burnish_app.look.theme import UNIT
+from burnish_app.look.language import tr
+from burnish_app.look.theme import UNIT, font
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import body, caption, pad_spin, set_tone
+from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.wording.export_stages import forecast_problem, forecast_text
 from burnish_app.wording.recipe_text import CHOICES
@@ -30,16 +34,41 @@ from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice, Expo
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection
 
 KINDS: tuple[tuple[ExportKind, str, str], ...] = (
-    ("gguf", "GGUF", "One file for llama.cpp and phone apps. Verified."),
-    ("ollama", "Ollama", "A GGUF with the Modelfile that Ollama needs. Verified."),
-    ("lmstudio", "LM Studio", "A GGUF in the folders that LM Studio looks into. Verified."),
-    ("safetensors", "Safetensors", "The whole model in 16 bits, for transformers and vLLM."),
-    ("adapter", "Adapter", "Only what was trained, a few MB, for PEFT. The base model is needed beside it."),
-    ("lora-gguf", "Adapter as GGUF", "The same for llama.cpp, beside a GGUF of the base model."),
+    ("gguf", "GGUF", tr("One file for llama.cpp and phone apps. Verified.")),
+    ("ollama", "Ollama", tr("A GGUF with the Modelfile that Ollama needs. Verified.")),
+    ("lmstudio", "LM Studio", tr("A GGUF in the folders that LM Studio looks into. Verified.")),
+    ("safetensors", "Safetensors", tr("The whole model in 16 bits, for transformers and vLLM.")),
+    ("adapter", tr("Adapter"), tr("Only what was trained, a few MB, for PEFT. The base model is needed beside it.")),
+    ("lora-gguf", tr("Adapter as GGUF"), tr("The same for llama.cpp, beside a GGUF of the base model.")),
 )
 _ADAPTER_KINDS: tuple[ExportKind, ...] = ("adapter", "lora-gguf")
 _MAX_MB = 1e6
 _LIMIT_PX = 136
+_KIND_PX = 200
+
+
+class _KindCard(QFrame):
+    """A kind of export: its button, and what it is for; a press anywhere chooses it."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__()
+        self.setProperty("look", "choice")
+        self.setMinimumWidth(_KIND_PX)
+        self.button = QRadioButton(name)
+        self.button.setFont(font(bold=True))
+        self.button.setAccessibleDescription(text)
+        self.label = caption(text)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4)
+        column.setSpacing(4)
+        column.addWidget(self.button)
+        column.addWidget(self.label)
+        column.addStretch(1)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Choose the kind."""
+        if self.button.isEnabled():
+            self.button.setChecked(True)
 
 
 class ExportChoices(Card):
@@ -52,48 +81,53 @@ class ExportChoices(Card):
     changed = Signal()
 
     def __init__(self) -> None:
-        super().__init__("Make files")
+        super().__init__(tr("Make files"), tr("What it is for decides the kind."), icon_name="box")
         self.kinds = QButtonGroup(self)
         self._kind_rows: dict[ExportKind, tuple[QRadioButton, QLabel]] = {}
+        self._kind_cards: dict[ExportKind, _KindCard] = {}
         self.body.addLayout(self._make_kinds())
         self.no_adapter_hint = caption(
-            "This run trained every weight, so there is no adapter: Safetensors is all of it."
+            tr("This run trained every weight, so there is no adapter: Safetensors is all of it.")
         )
         self.body.addWidget(self.no_adapter_hint)
         self.types = TypeChoices()
         self.types.changed.connect(self._changed)
-        self._hint = caption("Several files may be made at once; each is checked before it is called done.")
-        self._coarse = caption("Below four bits much is lost, most of all in small models.", "warning")
-        self.importance = QCheckBox("Importance matrix (round with care for your data)")
+        self._hint = caption(tr("Several files may be made at once; each is checked before it is called done."))
+        self._coarse = caption(tr("Below four bits much is lost, most of all in small models."), "warning")
+        self.importance = QCheckBox(tr("Importance matrix (round with care for your data)"))
         self.importance.setToolTip(
-            "An importance matrix is computed on your training rows, and what they use most is rounded least. It helps "
-            "every type but F16, BF16 and Q8_0, and takes one more pass over some rows."
+            tr(
+                "An importance matrix is computed on your training rows, and what they use most is rounded least. It "
+                "helps every type but F16, BF16 and Q8_0, and takes one more pass over some rows."
+            )
         )
         self.importance.toggled.connect(self._changed)
         self.limit = QDoubleSpinBox()
         self.limit.setRange(0.0, _MAX_MB)
         self.limit.setDecimals(0)
         self.limit.setSuffix(" MB")
-        self.limit.setSpecialValueText("as the target allows")
+        self.limit.setSpecialValueText(tr("as the target allows"))
         self.limit.setMinimumWidth(_LIMIT_PX)
         pad_spin(self.limit)
-        self.limit.setAccessibleName("Largest file wanted")
-        self.limit.setToolTip("Of several files, the best one below it is suggested.")
+        self.limit.setAccessibleName(tr("Largest file wanted"))
+        self.limit.setToolTip(tr("Of several files, the best one below it is suggested."))
         self.merge = QComboBox()
-        self.merge.setAccessibleName("What the adapter is added to")
+        self.merge.setAccessibleName(tr("What the adapter is added to"))
         self.merge.setToolTip(
-            "The run trained on 4-bit weights. The 16-bit base is nearer to the original model, the 4-bit weights are "
-            "nearer to the trained one. Both are measured and told."
+            tr(
+                "The run trained on 4-bit weights. The 16-bit base is nearer to the original model, the 4-bit weights "
+                "are nearer to the trained one. Both are measured and told."
+            )
         )
         for value, text in CHOICES["export.merge_onto"].items():
             self.merge.addItem(text, value)
-        self._merge_row = row(_word("Add the adapter to"), self.merge, None)
+        self._merge_row = row(_word(tr("Add the adapter to")), self.merge, None)
         self._forecast = caption("")
         self.name = QLineEdit()
-        self.name.setPlaceholderText("Name of the files; empty: as the run")
-        self.name.setAccessibleName("Name of the files")
+        self.name.setPlaceholderText(tr("Name of the files; empty: as the run"))
+        self.name.setAccessibleName(tr("Name of the files"))
         self._typed: list[QWidget] = [
-            self._hint, self.types, self.importance, row(_word("Largest file wanted"), self.limit, None),
+            self._hint, self.types, self.importance, row(_word(tr("Largest file wanted")), self.limit, None),
         ]  # fmt: skip
         self.body.addSpacing(UNIT)
         for widget in (*self._typed[:2], self._coarse, *self._typed[2:], self._merge_row, self.name, self._forecast):
@@ -158,8 +192,7 @@ class ExportChoices(Card):
         if self.kind in reasons and (first := next((kind for kind, *_ in KINDS if kind not in reasons), None)):
             self._kind_rows[first][0].setChecked(True)
         for kind in _ADAPTER_KINDS:
-            for widget in self._kind_rows[kind]:
-                widget.setVisible(not full_fine_tuning)
+            self._kind_cards[kind].setVisible(not full_fine_tuning)
         self.no_adapter_hint.setVisible(full_fine_tuning)
         if full_fine_tuning and self.kind in _ADAPTER_KINDS:
             self._kind_rows["safetensors"][0].setChecked(True)
@@ -181,21 +214,17 @@ class ExportChoices(Card):
         self._forecast.setText(text)
         self._forecast.setVisible(bool(text) and self.is_typed)
 
-    def _make_kinds(self) -> QGridLayout:
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(3 * UNIT)
-        grid.setColumnStretch(1, 1)
+    def _make_kinds(self) -> ColumnsLayout:
+        cards = []
         for number, (kind, name, text) in enumerate(KINDS):
-            button = QRadioButton(name)
-            button.setAccessibleDescription(text)
-            button.setChecked(number == 0)
-            self.kinds.addButton(button, number)
-            label = body(text, "muted")
-            grid.addWidget(button, number, 0)
-            grid.addWidget(label, number, 1)
-            self._kind_rows[kind] = (button, label)
+            card = _KindCard(name, text)
+            card.button.setChecked(number == 0)
+            self.kinds.addButton(card.button, number)
+            self._kind_rows[kind] = (card.button, card.label)
+            self._kind_cards[kind] = card
+            cards.append(card)
         self.kinds.idToggled.connect(lambda _number, on: self._changed() if on else None)
-        return grid
+        return columns_layout(cards, UNIT + 4, even=True, line_px=UNIT + 4)
 
     def _changed(self) -> None:
         self._show_state()
@@ -203,6 +232,8 @@ class ExportChoices(Card):
 
     def _show_state(self) -> None:
         typed = self.is_typed
+        for kind, card in self._kind_cards.items():
+            set_tone(card, "choice-on" if kind == self.kind else "choice")
         for widget in self._typed:
             widget.setVisible(typed)
         self._merge_row.setVisible(self._quantized and self.kind not in _ADAPTER_KINDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QGridLayout, QLabel
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
@@ -27,8 +28,8 @@ class ExportProgress(Card):
     cancel = Signal()
 
     def __init__(self) -> None:
-        super().__init__("Making and checking files")
-        self.busy = BusyLine("Exporting ...", can_cancel=True)
+        super().__init__(tr("Making and checking files"), icon_name="box")
+        self.busy = BusyLine(tr("Exporting ..."), can_cancel=True)
         self.busy.cancel.connect(self.cancel)
         self._stages = QGridLayout()
         self._stages.setVerticalSpacing(2)
@@ -37,7 +38,9 @@ class ExportProgress(Card):
         self._labels: list[tuple[QLabel, QLabel]] = []
         self.body.addWidget(self.busy)
         self.body.addLayout(self._stages)
-        self.body.addWidget(caption("It goes on when this window closes. Nothing unfinished is left if it is stopped."))
+        self.body.addWidget(
+            caption(tr("It goes on when this window closes. Nothing unfinished is left if it is stopped."))
+        )
 
     def show_job(self, job: ExportJob, *, importance: bool) -> None:
         """Show the progress of a job.
@@ -46,7 +49,7 @@ class ExportProgress(Card):
             job: job of the export.
             importance: whether the export computes an importance matrix.
         """
-        self.busy.set_progress(job.what or "Starting ...", round(job.share * 1000), 1000)
+        self.busy.set_progress(job.what or tr("Starting ..."), round(job.share * 1000), 1000)
         found = job_stages(job, importance=importance)
         if len(found) != len(self._labels):
             clear(self._stages)
@@ -62,4 +65,4 @@ class ExportProgress(Card):
 
     def show_stopping(self) -> None:
         """Show that the export was asked to stop."""
-        self.busy.set_progress("Stopping ...")
+        self.busy.set_progress(tr("Stopping ..."))

@@ -9,6 +9,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QPushButton, QVBoxLayout
 
+from burnish_app.look.language import tr
 from burnish_app.state.run_folder import RunFolder
 from burnish_app.widgets.basic.buttons import Slot, quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
@@ -25,12 +26,12 @@ class ExportedFiles(Card):
     """
 
     def __init__(self, talk: Slot) -> None:
-        super().__init__("Files")
+        super().__init__(tr("Files"), icon_name="file")
         self._folder = Path()
         self._talk = talk
         self._lines = QVBoxLayout()
         self.body.addLayout(self._lines)
-        self.corner.addWidget(quiet("Open the folder", lambda: _open(self._folder)))
+        self.corner.addWidget(quiet(tr("Open the folder"), lambda: _open(self._folder), "folder"))
 
     def show_files(self, folder: Path, found: RunFolder) -> None:
         """Replace the files shown.
@@ -45,23 +46,30 @@ class ExportedFiles(Card):
             path = folder / name
             self._add(
                 path,
-                _copier("Copy for burnish", f'burnish chat "{path}"', "talks to this file"),
-                _copier("Copy for llama.cpp", f'llama-cli -m "{path}"', "talks to this file"),
+                _copier(
+                    tr("Copy for burnish"), tr('burnish chat "{path}"').format(path=path), tr("talks to this file")
+                ),
+                _copier(
+                    tr("Copy for llama.cpp"), tr('llama-cli -m "{path}"').format(path=path), tr("talks to this file")
+                ),
             )
         for name in found.adapters:
             path = folder / name
-            command = f'llama-cli -m BASE.gguf --lora "{path}"'
-            self._add(path, _copier("Copy for llama.cpp", command, "talks to a base model with this adapter"))
+            command = tr('llama-cli -m BASE.gguf --lora "{path}"').format(path=path)
+            self._add(path, _copier(tr("Copy for llama.cpp"), command, tr("talks to a base model with this adapter")))
         for name in found.ollama:
             path = folder / name
             called = f"{found.name}-{name.removeprefix('ollama-')}".lower()
-            command = f'ollama create {called} -f "{path / "Modelfile"}"'
-            self._add(path, _copier("Copy for Ollama", command, f"makes Ollama know it as {called}"))
+            command = tr('ollama create {called} -f "{value}"').format(called=called, value=path / "Modelfile")
+            self._add(
+                path,
+                _copier(tr("Copy for Ollama"), command, tr("makes Ollama know it as {called}").format(called=called)),
+            )
         if found.lm_studio:
             path = folder / "lmstudio"
-            self._add(path, quiet("Open", lambda: _open(path)))
-            self._lines.addWidget(caption("Copy what is in this folder into LM Studio's models folder."))
-        self._lines.addWidget(row(secondary("Talk to it", self._talk), None))
+            self._add(path, quiet(tr("Open"), lambda: _open(path)))
+            self._lines.addWidget(caption(tr("Copy what is in this folder into LM Studio's models folder.")))
+        self._lines.addWidget(row(secondary(tr("Talk to it"), self._talk, "chat"), None))
 
     def _add(self, path: Path, *buttons: QPushButton) -> None:
         label = ElidedLabel(path.name)
@@ -73,8 +81,8 @@ class ExportedFiles(Card):
 
 
 def _copier(text: str, command: str, does: str) -> QPushButton:
-    button = quiet(text, partial(_copy, command))
-    button.setToolTip(f"Copies a command for the terminal that {does}: {command}")
+    button = quiet(text, partial(_copy, command), "copy")
+    button.setToolTip(tr("Copies a command for the terminal that {does}: {command}").format(does=does, command=command))
     return button
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Look, body, caption, heading, mono, set_tone, title
+from burnish_app.widgets.basic.text import Look, body, caption, heading, headline, mono, set_tone
 from burnish_app.wording.fidelity_text import (
     file_text,
     gain_text,
@@ -21,15 +22,15 @@ from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.units import file_size
 
 _COLUMNS = (
-    ("Type", "GGUF type most of the file's tensors have"),
-    ("Size", "As shops count: a GB is a billion bytes"),
-    ("Gain kept", "Share of what training gained on held-out rows that this file keeps"),
+    (tr("Type"), tr("GGUF type most of the file's tensors have")),
+    (tr("Size"), tr("As shops count: a GB is a billion bytes")),
+    (tr("Gain kept"), tr("Share of what training gained on held-out rows that this file keeps")),
     (
-        "Top-1 agreement",
-        "Same choice: share of positions where the file's most likely next token is the trained model's",
+        tr("Top-1 agreement"),
+        tr("Same choice: share of positions where the file's most likely next token is the trained model's"),
     ),
-    ("Mean KL", "How far its predictions are from the trained model's on average, nats; 0 is identical"),
-    ("99 % KL", "99th percentile: one position in a hundred differs by more, nats"),
+    (tr("Mean KL"), tr("How far its predictions are from the trained model's on average, nats; 0 is identical")),
+    (tr("99 % KL"), tr("99th percentile: one position in a hundred differs by more, nats")),
 )
 
 
@@ -37,7 +38,9 @@ class FidelityCard(Card):
     """Shows how faithful exported files are to the trained model."""
 
     def __init__(self) -> None:
-        super().__init__("Fidelity", "Every file is compared with the trained model, token by token.")
+        super().__init__(
+            tr("Fidelity"), tr("Every file is compared with the trained model, token by token."), icon_name="scale"
+        )
         self._content = QVBoxLayout()
         self._content.setSpacing(UNIT)
         self.body.addLayout(self._content)
@@ -53,8 +56,10 @@ class FidelityCard(Card):
         clear(self._content)
         some = any(file.passed for file in report.files) and not report.token_mismatches
         tone: Look = "success" if report.passed else "warning" if some else "error"
-        verdict = title("Safe to ship." if report.passed else "Some are safe to ship." if some else "Not safe to ship.")
-        set_tone(verdict, "" if report.passed or some else "error")
+        verdict = headline(
+            tr("Safe to ship.") if report.passed else tr("Some are safe to ship.") if some else tr("Not safe to ship.")
+        )
+        set_tone(verdict, tone)
         self._content.addWidget(verdict)
         self._content.addWidget(body(report_text(report), tone))
         if why:
@@ -81,7 +86,11 @@ class FidelityCard(Card):
         else:
             self._content.addWidget(body(text, "" if file.passed else "error"))
         if file.fallbacks:
-            note = caption(f"{file.quant}: {plural(len(file.fallbacks), 'tensor')} got another type than asked.")
+            note = caption(
+                tr("{quant}: {plural} got another type than asked.").format(
+                    quant=file.quant, plural=plural(len(file.fallbacks), "tensor")
+                )
+            )
             note.setToolTip("\n".join(file.fallbacks[:20]))
             self._content.addWidget(note)
 
@@ -107,7 +116,9 @@ def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
         type_name = heading(f"{'✓' if file.passed else '✕'} {file.quant}")
         set_tone(type_name, "error" if not file.passed else "accent" if file.file == suggested else "success")
         state = "proven" if file.passed else "refused"
-        type_name.setToolTip(f"{file.file}: {state}\nSHA-256 {file.sha256}")
+        type_name.setToolTip(
+            tr("{file}: {state}\nSHA-256 {sha256}").format(file=file.file, state=state, sha256=file.sha256)
+        )
         type_name.setAccessibleName(f"{file.quant}, {state}")
         _place(grid, type_name, line, 0)
         for column, text in enumerate(figures, 1):

@@ -8,6 +8,7 @@ from typing import get_args
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import BODY_PX, UNIT, font
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import body, set_tone
@@ -99,10 +100,10 @@ class TypeChoices(QWidget):
     def _fill_line(self, quant: GgufType) -> None:
         exact = self._exact.get(quant)
         size = exact or self._known.get(quant)
-        self._sizes[quant].setText(file_size(size) if size else "–")
-        self._sizes[quant].setToolTip(f"{exact:,} bytes" if exact else "")
+        self._sizes[quant].setText(f"{'' if exact else '~ '}{file_size(size)}" if size else "–")
+        self._sizes[quant].setToolTip(tr("{exact:,} bytes").format(exact=exact) if exact else "")
         best = quant == self._recommended
-        self._descriptions[quant].setText(f"{TYPE_TEXT[quant]}{'  ·  recommended for your target' if best else ''}")
+        self._descriptions[quant].setText(f"{TYPE_TEXT[quant]}{tr('  ·  recommended for your target') if best else ''}")
         set_tone(self._descriptions[quant], "accent" if best else "muted")
 
     def _show_others(self, *, show: bool) -> None:
@@ -114,5 +115,5 @@ class TypeChoices(QWidget):
                 for widget in (self.boxes[quant], self._sizes[quant], self._descriptions[quant]):
                     widget.setVisible(show)
         self._others_shown = show
-        self._more.setText("▾  Fewer types" if show else "▸  More types")
-        self._more.setAccessibleName("Fewer types" if show else "More types")
+        self._more.setText(tr("▾  Fewer types") if show else tr("▸  More types"))
+        self._more.setAccessibleName(tr("Fewer types") if show else tr("More types"))

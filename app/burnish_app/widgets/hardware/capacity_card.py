@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QWidget
 
 from burnish_app.item_models.capacity import CapacityTableModel, speed_number
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
@@ -29,10 +30,10 @@ class CapacityCard(Card):
     """Shows what fits on this machine (`DeviceCapacity`), or that it is being predicted."""
 
     def __init__(self) -> None:
-        super().__init__("What fits here")
+        super().__init__(tr("What fits here"))
         self._shown: DeviceCapacity | None = None
         self.corner.addWidget(caption("predicted"))
-        self._busy = BusyLine("Working out what fits ...")
+        self._busy = BusyLine(tr("Working out what fits ..."))
         self._failure = body("", "error")
         self._where = caption("")
         self._figures = QWidget()
@@ -51,7 +52,7 @@ class CapacityCard(Card):
         """Make the table: as high as its rows, without selection."""
         table = FittingTable(
             self.models,
-            "What fits, model by model",
+            tr("What fits, model by model"),
             _WIDTHS_PX,
             first_min_px=_MIN_NAME_PX,
             grow=_GROUP_ENDS,
@@ -77,7 +78,7 @@ class CapacityCard(Card):
             done: number of models done.
             total: number of all models.
         """
-        self._busy.set_progress(f"Working out what fits: {model}", done, total)
+        self._busy.set_progress(tr("Working out what fits: {model}").format(model=model), done, total)
 
     def show_failure(self, text: str) -> None:
         """Show why the prediction failed."""
@@ -111,13 +112,13 @@ class CapacityCard(Card):
 
 def _where(answer: DeviceCapacity) -> str:
     free = memory_size(answer.memory_free_bytes)
-    where = "of system memory that are free now"
+    where = tr("of system memory that are free now")
     if answer.device != "CPU":
         host = memory_size(answer.host_free_bytes)
-        where = f"free now on the {answer.device} and {host} of free system memory"
+        where = tr("free now on the {device} and {host} of free system memory").format(device=answer.device, host=host)
     if not any(one.longest for one in answer.models):
-        return f"None of the usual models trains with the {free} {where}."
-    return f"With the {free} {where}."
+        return tr("None of the usual models trains with the {free} {where}.").format(free=free, where=where)
+    return tr("With the {free} {where}.").format(free=free, where=where)
 
 
 def _figures(fitting: list[ModelCapacity], answer: DeviceCapacity) -> list[Value]:
@@ -127,18 +128,20 @@ def _figures(fitting: list[ModelCapacity], answer: DeviceCapacity) -> list[Value
         reach = one.biggest or one.longest
         if one.largest and reach:
             bits = 4 if one.method == "qlora" else 32 if answer.precision == "fp32" else 16
-            label = f"Largest as {METHOD_TEXT[one.method]}: {speed_number(reach)} tokens/s"
-            hint = f"The largest model that trains here with its own weights in {bits} bits"
+            label = tr("Largest as {method_text}: {reach} tokens/s").format(
+                method_text=METHOD_TEXT[one.method], reach=speed_number(reach)
+            )
+            hint = tr("The largest model that trains here with its own weights in {bits} bits").format(bits=bits)
             values.append(Value(label, "", hint, large=False))
             values[-1].set(one.title)
     for name, reached in (
-        ("Longest row", [(one, one.longest) for one in fitting if one.longest]),
-        ("Largest micro-batch", [(one, one.biggest) for one in fitting if one.biggest]),
+        (tr("Longest row"), [(one, one.longest) for one in fitting if one.longest]),
+        (tr("Largest micro-batch"), [(one, one.biggest) for one in fitting if one.biggest]),
     ):
         if reached:
             one, reach = max(reached, key=lambda pair: (pair[1].tokens, pair[1].tokens_per_s))
             values.append(Value(f"{name}: {one.title}", "", f"As {METHOD_TEXT[one.method]}", large=False))
-            values[-1].set(f"{reach.tokens:,}", f"tokens, {speed_number(reach)} tokens/s")
+            values[-1].set(f"{reach.tokens:,}", tr("tokens, {reach} tokens/s").format(reach=speed_number(reach)))
     return values
 
 
@@ -146,8 +149,19 @@ def _rest(answer: DeviceCapacity) -> str:
     """Return which models do not fit, further notes, and the assumptions of the predictions."""
     fitting = {one.name for one in answer.models if one.longest}
     none = list(dict.fromkeys(one.title for one in answer.models if one.name not in fitting))
-    lines = [f"{sentence_list(none)} {'do' if len(none) > 1 else 'does'} not fit."] if none else []
+    lines = (
+        [(tr("{none} do not fit.") if len(none) > 1 else tr("{none} does not fit.")).format(none=sentence_list(none))]
+        if none
+        else []
+    )
     lines += answer.notes
-    how = f"adapters of rank {answer.rank}, {answer.precision}, every token supervised (learned)"
+    how = tr("adapters of rank {rank}, {precision}, every token supervised (learned)").format(
+        rank=answer.rank, precision=answer.precision
+    )
     source = answer.speed_source if answer.speed_source != "estimated" else ""
-    return "\n".join([*lines, f"Predicted, not measured: {how}.{f' Speed: {source}.' if source else ''}"])
+    return "\n".join(
+        [
+            *lines,
+            tr("Predicted, not measured: {how}.{value}").format(how=how, value=f" Speed: {source}." if source else ""),
+        ]
+    )

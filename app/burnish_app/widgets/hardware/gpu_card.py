@@ -6,6 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Value, body, caption
@@ -28,10 +29,10 @@ class GpuCard(Card):
 
     def __init__(self, gpu: GpuFacts, machine: MachineFacts) -> None:
         several = len(machine.gpus) > 1
-        super().__init__(f"GPU {gpu.index}: {gpu.name}" if several else gpu.name)
+        super().__init__(tr("GPU {index}: {name}").format(index=gpu.index, name=gpu.name) if several else gpu.name)
         if gpu.compute_capability:
             capability = caption("sm_{}{}".format(*gpu.compute_capability))
-            capability.setToolTip("Compute capability: which generation of NVIDIA hardware it is.")
+            capability.setToolTip(tr("Compute capability: which generation of NVIDIA hardware it is."))
             self.corner.addWidget(capability)
         used = 1 - gpu.vram_free_bytes / gpu.vram_total_bytes if gpu.vram_total_bytes else 0.0
         self.body.addWidget(ShareBar(used, f"{gpu.name}: {gpu_memory_text(gpu)}"))
@@ -45,7 +46,7 @@ class GpuCard(Card):
             if hint:
                 self.body.addWidget(caption(hint))
         if gpu.mig:
-            self.body.addWidget(caption("It is split into instances (MIG); a run uses one of them."))
+            self.body.addWidget(caption(tr("It is split into instances (MIG); a run uses one of them.")))
         self.body.addStretch(1)
 
 
@@ -84,21 +85,21 @@ class ShareBar(QWidget):
 def _figures(gpu: GpuFacts) -> ColumnsLayout:
     known: list[Value] = []
     if gpu.temperature_c is not None:
-        value = Value("Temperature", "°C", large=False)
+        value = Value(tr("Temperature"), "°C", large=False)
         value.set(str(gpu.temperature_c), tone="warning" if gpu.temperature_c >= _HOT_C else "")
         known.append(value)
     if gpu.power_w is not None:
-        limit = f"W of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else "W"
-        value = Value("Power", limit, large=False)
+        limit = tr("W of {power_limit_w:.0f}").format(power_limit_w=gpu.power_limit_w) if gpu.power_limit_w else "W"
+        value = Value(tr("Power"), limit, large=False)
         value.set(f"{gpu.power_w:.0f}")
         known.append(value)
     if gpu.clock_mhz is not None:
-        best = f"MHz of {gpu.best_clock_mhz}" if gpu.best_clock_mhz else "MHz"
-        value = Value("Clock", best, "Cards run slower while they have nothing to do.", large=False)
+        best = tr("MHz of {best_clock_mhz}").format(best_clock_mhz=gpu.best_clock_mhz) if gpu.best_clock_mhz else "MHz"
+        value = Value(tr("Clock"), best, tr("Cards run slower while they have nothing to do."), large=False)
         value.set(str(gpu.clock_mhz))
         known.append(value)
     if gpu.pcie:
-        value = Value("Connection", "", "How it is connected to the processor.", large=False)
+        value = Value(tr("Connection"), "", tr("How it is connected to the processor."), large=False)
         value.set(pcie_text(gpu.pcie)[0])
         known.append(value)
     line = columns_layout(known, 3 * UNIT)

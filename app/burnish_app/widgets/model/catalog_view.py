@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.item_models.ranked_models import RankedModelsTableModel
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import row, secondary
@@ -48,16 +49,16 @@ class CatalogView(QWidget):
         self._fetching = ""
         self._selected = ""
         self.search = QLineEdit()
-        self.search.setPlaceholderText("Search: a name, a family, or a purpose such as code")
+        self.search.setPlaceholderText(tr("Search: a name, a family, or a purpose such as code"))
         self.search.setClearButtonEnabled(True)
-        self.search.setAccessibleName("Search the catalog")
+        self.search.setAccessibleName(tr("Search the catalog"))
         self._timer = QTimer(self, singleShot=True, interval=_SEARCH_AFTER_MS)
         self._timer.timeout.connect(self._ask)
         self.search.textEdited.connect(self._search_edited)
         self.models = RankedModelsTableModel()
         self.table = FittingTable(
             self.models,
-            "Catalog of models, best first",
+            tr("Catalog of models, best first"),
             _WIDTHS_PX,
             first_min_px=_WIDTHS_PX[0],
             drop_columns=_DROP_COLUMNS,
@@ -71,8 +72,8 @@ class CatalogView(QWidget):
         self._details.setSpacing(UNIT // 2)
         self.token = QLineEdit()
         self.token.setEchoMode(QLineEdit.EchoMode.Password)
-        self.token.setPlaceholderText("Access token: used once, never stored")
-        self.token.setAccessibleName("Access token")
+        self.token.setPlaceholderText(tr("Access token: used once, never stored"))
+        self.token.setAccessibleName(tr("Access token"))
         self.token.hide()
         self._progress = BusyLine("", can_cancel=True)
         self._progress.cancel.connect(lambda: self._client.cancel(self._fetch_request))
@@ -81,7 +82,7 @@ class CatalogView(QWidget):
         self.message.hide()
         self._title = heading("")
         self._title.setWordWrap(False)
-        self.action = secondary("Fetch", self._act)
+        self.action = secondary(tr("Fetch"), self._act)
         self.action.setEnabled(False)
         self._beside = QWidget()
         listed, beside = QVBoxLayout(), QVBoxLayout(self._beside)
@@ -148,7 +149,7 @@ class CatalogView(QWidget):
             return
         current = self.selected()
         self.models.show(result.models or [])
-        self._empty.setText("" if result.models else "No model of the catalog holds these words.")
+        self._empty.setText("" if result.models else tr("No model of the catalog holds these words."))
         self._empty.setVisible(not result.models)
         self.select(current.model.name if current else self._selected)
         self._show_details()
@@ -161,22 +162,30 @@ class CatalogView(QWidget):
         self.token.setVisible(bool(ranked and ranked.model.gated and not ranked.here))
         self._title.setText(ranked.model.title if ranked else "")
         if ranked is None:
-            self.action.setText("Fetch")
+            self.action.setText(tr("Fetch"))
             return
         model = ranked.model
         self._details.addWidget(body(ranked.reason))
         self._details.addWidget(body(model.good_for, "muted"))
         method = "QLoRA" if ranked.method == "qlora" else "LoRA"
-        training = f"{memory_size(ranked.train_bytes)} ({method}), about {speed_text(ranked.tokens_per_s)}"
-        running = f"{memory_size(ranked.run_bytes)} with a {file_size(ranked.file_bytes)} {ranked.quant} file"
+        training = tr("{train_bytes} ({method}), about {tokens_per_s}").format(
+            train_bytes=memory_size(ranked.train_bytes), method=method, tokens_per_s=speed_text(ranked.tokens_per_s)
+        )
+        running = tr("{run_bytes} with a {file_bytes} {quant} file").format(
+            run_bytes=memory_size(ranked.run_bytes), file_bytes=file_size(ranked.file_bytes), quant=ranked.quant
+        )
         terms = f"{model.license}. {model.license_note}".strip(". ") + "."
-        gated = " Its page asks you to sign in and accept its terms first." if model.gated else ""
-        for name, text in (("To train here", training), ("To run there", running), ("License", f"{terms}{gated}")):
+        gated = tr(" Its page asks you to sign in and accept its terms first.") if model.gated else ""
+        for name, text in (
+            (tr("To train here"), training),
+            (tr("To run there"), running),
+            (tr("License"), f"{terms}{gated}"),
+        ):
             self._details.addWidget(fact_line(name, text, name_px=_FACT_PX))
         if not model.exports:
-            self._details.addWidget(body("This version cannot export it to GGUF.", "warning"))
+            self._details.addWidget(body(tr("This version cannot export it to GGUF."), "warning"))
         size = file_size(ranked.download_bytes)
-        self.action.setText("Use this model" if ranked.here else f"Fetch ({size})")
+        self.action.setText(tr("Use this model") if ranked.here else tr("Fetch ({size})").format(size=size))
 
     def _act(self) -> None:
         ranked = self.selected()
@@ -189,7 +198,7 @@ class CatalogView(QWidget):
         self._fetching = name
         self.message.hide()
         self.action.setEnabled(False)
-        self._progress.set_progress(f"Fetching {ranked.model.title} ...")
+        self._progress.set_progress(tr("Fetching {title} ...").format(title=ranked.model.title))
         self._progress.show()
         self._fetch_request = self._client.send(
             FetchRequest,
@@ -199,7 +208,7 @@ class CatalogView(QWidget):
             on_result=lambda _result: self._fetched(name),
             on_failure=self._fetch_failed,
             on_progress=lambda progress: self._progress.set_progress(progress.what, progress.done, progress.total),
-            on_canceled=lambda: self._fetch_ended("Stopped. Fetching it again goes on where it stopped.", "muted"),
+            on_canceled=lambda: self._fetch_ended(tr("Stopped. Fetching it again goes on where it stopped."), "muted"),
         )
         self.token.clear()
 

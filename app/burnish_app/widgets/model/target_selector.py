@@ -7,6 +7,7 @@ from typing import get_args
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.text import body
 from burnish_engine.contract.recipe.recipe_export import TargetSection
@@ -31,13 +32,13 @@ class TargetSelector(QWidget):
         self._target = TargetSection()
         self.kind = QComboBox()
         self.kind.addItems(list(_KINDS))
-        self.kind.setAccessibleName("Kind of device the result will run on")
+        self.kind.setAccessibleName(tr("Kind of device the result will run on"))
         self.memory = QComboBox()
-        self.memory.setAccessibleName("Memory of that device")
+        self.memory.setAccessibleName(tr("Memory of that device"))
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(UNIT)
-        for widget in (_word("to run on a"), self.kind, _word("with"), self.memory):
+        for widget in (_word(tr("to run on a")), self.kind, _word("with"), self.memory):
             line.addWidget(widget)
         self.show_target(self._target)
         self.kind.activated.connect(self._kind_chosen)

@@ -15,15 +15,16 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 
-_LABEL_PX = 208
-_EDITOR_PX = 256
-_BESIDE_PX = 160  # with less room the words stand below
+_LABEL_PX = 168
+_EDITOR_PX = 200
+_BESIDE_PX = 148  # room from which the text stands beside the editor, not below it
 
 
 class FieldRow(QWidget):
@@ -68,7 +69,7 @@ class FieldRow(QWidget):
         inner.addStretch(1)
         self._beside.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self._beside.setMinimumWidth(_BESIDE_PX)
-        line = FlowLayout(2 * UNIT, UNIT // 2)
+        line = FlowLayout(UNIT + 4, UNIT // 2)
         for widget in (label, middle, self._reset, self._beside):
             line.addWidget(widget)
         self.setLayout(line)
@@ -156,7 +157,7 @@ class FieldRow(QWidget):
             area = QPlainTextEdit()
             area.setFixedHeight(9 * UNIT)
             area.setTabChangesFocus(True)
-            area.setPlaceholderText("One a line" if kind == "lines" else "")
+            area.setPlaceholderText(tr("One a line") if kind == "lines" else "")
             area.textChanged.connect(self._on_edited)
             return area
         edit = QLineEdit()
@@ -164,7 +165,7 @@ class FieldRow(QWidget):
         if kind in ("whole", "number"):
             edit.setAlignment(Qt.AlignmentFlag.AlignRight)
         if kind == "list":
-            edit.setPlaceholderText("Separated by commas")
+            edit.setPlaceholderText(tr("Separated by commas"))
         edit.textEdited.connect(self._on_edited)
         return edit
 
@@ -178,8 +179,10 @@ class FieldRow(QWidget):
         if differs:
             suggested = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
             shown = self.field.choice_text(suggested)
-            self._reset.setText(f"Suggested: {shown}")
-            self._reset.setAccessibleName(f"{self.field.label}: back to the suggested {shown}")
+            self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
+            self._reset.setAccessibleName(
+                tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)
+            )
         reason = self._idle or " ".join(part for part in ("" if differs else self._reason, self._note) if part)
         text, tone = (self._problem, "error") if self._problem else (reason, "muted")
         self._beside.setText(text)

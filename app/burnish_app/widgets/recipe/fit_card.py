@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.wording.numbers import count_text, duration_text
@@ -18,16 +19,19 @@ _TIGHT = 0.9
 """Share of the free memory above which a plan that fits is called tight: predictions are right to a few percent. A plan
 with a memory budget of its own is compared with that budget instead."""
 
-_ADAPTER_HINT = "Those of the adapter. The model itself stays as it is."
-_FULL_HINT = "Every weight of the model; there is no adapter."
+_DISK_HINT = tr("Checkpoints, what was trained and the exported files.")
+_ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")
+FITS = tr("It fits.")
+"""Verdict on a plan that fits with room to spare."""
+_FULL_HINT = tr("Every weight of the model; there is no adapter.")
 
 
 class FitCard(Card):
     """Shows the plan of a recipe. Until the next plan comes, the last one stays and is marked as out of date."""
 
     def __init__(self) -> None:
-        super().__init__("What it takes")
-        self.verdict = title("Not known yet.")
+        super().__init__(tr("What it takes"), icon_name="memory")
+        self.verdict = headline(tr("Not known yet."))
         self._memory = body("", "muted")
         self.body.addWidget(self.verdict)
         self.body.addWidget(self._memory)
@@ -35,12 +39,12 @@ class FitCard(Card):
         self.corner.addWidget(self._state)
         self.bar = MemoryBar()
         self.body.addWidget(self.bar)
-        self.time = Value("Training time")
-        self.speed = Value("Speed", "tokens/s")
-        self.steps = Value("Steps", "", "Each step is one update of what is trained.")
-        self.disk = Value("On disk", "", "Checkpoints, what was trained and the exported files.")
-        self.trained = Value("Trained weights", "", _ADAPTER_HINT)
-        figures = columns_layout((self.time, self.speed, self.steps, self.disk, self.trained))
+        self.time = Value(tr("Training time"))
+        self.speed = Value(tr("Speed"), "tokens/s")
+        self.steps = Value(tr("Steps"), "", tr("Each step is one update of what is trained."))
+        self.disk = Value(tr("On disk"), "", _DISK_HINT)
+        self.trained = Value(tr("Trained weights"), "", _ADAPTER_HINT)
+        figures = columns_layout((self.time, self.speed, self.steps, self.disk, self.trained), 3 * UNIT)
         figures.setContentsMargins(0, UNIT, 0, UNIT // 2)
         self.body.addLayout(figures)
         self._messages = QVBoxLayout()
@@ -49,12 +53,24 @@ class FitCard(Card):
 
     def show_stale(self) -> None:
         """Mark the plan as out of date, because the recipe changed."""
-        self._state.setText("updating ...")
+        self._state.setText(tr("updating ..."))
+
+    def show_invalid(self) -> None:
+        """Take back verdict and figures, because a value of the recipe is invalid and nothing can be predicted."""
+        self._state.setText("")
+        self.verdict.setText(tr("Not known yet."))
+        set_tone(self.verdict, "muted")
+        self._memory.setText(tr("A value of the recipe has to be mended first."))
+        self.bar.show_parts((), 0)
+        for value in (self.time, self.speed, self.steps, self.trained):
+            value.set("–")
+        self.disk.set("–", "")
+        clear(self._messages)
 
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""
         self._state.setText("")
-        self.verdict.setText("Not known.")
+        self.verdict.setText(tr("Not known."))
         set_tone(self.verdict, "")
         clear(self._messages)
         self._messages.addWidget(body(text, "error"))
@@ -71,7 +87,11 @@ class FitCard(Card):
         self.verdict.setText(fit_verdict(plan))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
-        self._memory.setText(f"{memory_size(plan.memory_bytes)} at most, of {free} free on the {plan.device}.")
+        self._memory.setText(
+            tr("{memory_bytes} at most, of {free} free on the {device}.").format(
+                memory_bytes=memory_size(plan.memory_bytes), free=free, device=plan.device
+            )
+        )
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
         self.bar.show_parts(parts, plan.memory_free_bytes)
         self.time.set(duration_text(plan.seconds) if plan.seconds is not None else "–")
@@ -79,8 +99,13 @@ class FitCard(Card):
         self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")
         self.disk.set(
             file_size(plan.disk_bytes),
-            f"of {file_size(plan.disk_free_bytes)} free",
+            "",
             tone="error" if plan.disk_bytes > plan.disk_free_bytes else "",
+        )
+        self.disk.setToolTip(
+            tr("{disk_hint} {disk_free_bytes} are free.").format(
+                disk_hint=_DISK_HINT, disk_free_bytes=file_size(plan.disk_free_bytes)
+            )
         )
         self.trained.set(count_text(plan.trainable_parameters))
         set_tone(self._state, "muted")
@@ -88,11 +113,13 @@ class FitCard(Card):
         for problem in plan.problems:
             self._messages.addWidget(body(f"✕  {problem}", "error"))
         if plan.coverage and plan.coverage.kinds:
-            what = "Training" if full_fine_tuning else "The adapter"
-            self._messages.addWidget(caption(f"{what} reaches {plan.coverage.text}."))
+            what = tr("Training") if full_fine_tuning else tr("The adapter")
+            self._messages.addWidget(caption(tr("{what} reaches {text}.").format(what=what, text=plan.coverage.text)))
         if plan.host_bytes:
-            host = f"{memory_size(plan.host_bytes)} of {memory_size(plan.host_free_bytes)} free system memory."
-            self._messages.addWidget(caption(f"Beside it, {host}"))
+            host = tr("{host_bytes} of {host_free_bytes} free system memory.").format(
+                host_bytes=memory_size(plan.host_bytes), host_free_bytes=memory_size(plan.host_free_bytes)
+            )
+            self._messages.addWidget(caption(tr("Beside it, {host}").format(host=host)))
         for note in plan.notes:
             self._messages.addWidget(caption(note))
 
@@ -100,13 +127,15 @@ class FitCard(Card):
 def fit_verdict(plan: RunPlan) -> str:
     """Return whether a plan fits, in two or three words."""
     if not plan.fits:
-        return "It does not fit."
+        return tr("It does not fit.")
     room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
-    return "It fits, barely." if plan.memory_bytes > room else "It fits."
+    return tr("It fits, barely.") if plan.memory_bytes > room else FITS
 
 
 def plan_line(plan: RunPlan) -> str:
     """Return the verdict with memory and time in one line, for the foot of the page."""
-    memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
-    time = f", about {duration_text(plan.seconds)}" if plan.seconds is not None else ""
+    memory = tr("{memory_bytes} of {memory_free_bytes} free").format(
+        memory_bytes=memory_size(plan.memory_bytes), memory_free_bytes=memory_size(plan.memory_free_bytes)
+    )
+    time = tr(", about {seconds}").format(seconds=duration_text(plan.seconds)) if plan.seconds is not None else ""
     return f"{fit_verdict(plan)} {memory}{time}."

@@ -1,4 +1,4 @@
-"""The bar of the memory that a run will need, part by part, against the memory that is free now."""
+"""The bars of the memory that a run will need: all of it against what is free now, and below it part by part."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.part_colors import part_color
 from burnish_app.look.theme import SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_engine.contract.units import memory_size
 
-_BAR_PX = 24
+_TOTAL_PX = 6
+_BAR_PX = 20
+_BAR_TOP_PX = _TOTAL_PX + 12
 _LEGEND_PX = 22
 _SWATCH_PX = 10
-_LIMIT_PX = 18
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class MemorySegment:
 
 
 class MemoryBar(QWidget):
-    """Draws the segments with a legend below and a line at the free memory. A tooltip names each part and its size."""
+    """Draws what is needed of the free memory, and its segments with a legend. A tooltip has the size of a segment."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -37,26 +39,28 @@ class MemoryBar(QWidget):
         self._free_bytes = 0
         self._segments: list[tuple[QRectF, MemorySegment]] = []
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Memory needed")
+        self.setAccessibleName(tr("Memory needed"))
 
     def show_parts(self, parts: Sequence[MemorySegment], free_bytes: int) -> None:
         """Replace the segments.
 
         Args:
             parts: segments, in the order of drawing.
-            free_bytes: free memory, where the limit is drawn, bytes.
+            free_bytes: free memory, which the upper bar stands for, bytes.
         """
         self._parts = tuple(part for part in parts if part.bytes > 0)
         self._free_bytes = free_bytes
         needed = memory_size(sum(part.bytes for part in self._parts))
-        self.setAccessibleDescription(f"{needed} needed, {memory_size(free_bytes)} free")
+        self.setAccessibleDescription(
+            tr("{needed} needed, {free_bytes} free").format(needed=needed, free_bytes=memory_size(free_bytes))
+        )
         self._lay_out()
         self.updateGeometry()
         self.update()
 
     def sizeHint(self) -> QSize:
         """Return the preferred size; the height depends on the lines of the legend."""
-        return QSize(420, _LIMIT_PX + _BAR_PX + UNIT + self._legend_lines() * _LEGEND_PX)
+        return QSize(420, _BAR_TOP_PX + _BAR_PX + UNIT + self._legend_lines() * _LEGEND_PX)
 
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size: the preferred height, but narrow."""
@@ -73,12 +77,17 @@ class MemoryBar(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(colors.raised))
-        painter.drawRoundedRect(QRectF(0, _LIMIT_PX, self.width(), _BAR_PX), 4, 4)
+        painter.setBrush(QColor(colors.line))
+        half = _TOTAL_PX / 2
+        painter.drawRoundedRect(QRectF(0, 0, self.width(), _TOTAL_PX), half, half)
+        needed = sum(part.bytes for part in self._parts)
+        if needed and self._free_bytes:
+            share = min(needed / self._free_bytes, 1.0)
+            painter.setBrush(QColor(colors.error if needed > self._free_bytes else colors.accent))
+            painter.drawRoundedRect(QRectF(0, 0, max(share * self.width(), _TOTAL_PX), _TOTAL_PX), half, half)
         for position, part in self._segments:
             painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
             painter.drawRoundedRect(position, 3, 3)
-        self._paint_limit(painter, colors)
         self._paint_legend(painter, colors)
 
     def event(self, event: QEvent) -> bool:
@@ -90,36 +99,18 @@ class MemoryBar(QWidget):
             return True
         return super().event(event)
 
-    def _scale_bytes(self) -> int:
-        return max(sum(part.bytes for part in self._parts), self._free_bytes, 1)
-
     def _lay_out(self) -> None:
         self._segments = []
-        left = 0.0
+        left, needed = 0.0, max(sum(part.bytes for part in self._parts), 1)
         for part in self._parts:
-            width = part.bytes / self._scale_bytes() * self.width()
-            self._segments.append((QRectF(left, _LIMIT_PX, max(width - 1.5, 1.0), _BAR_PX), part))
+            width = part.bytes / needed * self.width()
+            self._segments.append((QRectF(left, _BAR_TOP_PX, max(width - 1.5, 1.0), _BAR_PX), part))
             left += width
-
-    def _paint_limit(self, painter: QPainter, colors: Colors) -> None:
-        if not self._free_bytes:
-            return
-        x = self._free_bytes / self._scale_bytes() * self.width()
-        over = sum(part.bytes for part in self._parts) > self._free_bytes
-        color = QColor(colors.text if over else colors.muted)
-        painter.setPen(QPen(color, 2 if over else 1))
-        painter.drawLine(QPointF(x - 1, _LIMIT_PX - 3), QPointF(x - 1, _LIMIT_PX + _BAR_PX + 3))
-        painter.setFont(font(SMALL_PX))
-        text = f"{memory_size(self._free_bytes)} free now"
-        width = painter.fontMetrics().horizontalAdvance(text)
-        painter.drawText(
-            QRectF(max(0.0, x - width - 6), 0, width + 2, _LIMIT_PX - 2), Qt.AlignmentFlag.AlignRight, text
-        )
 
     def _legend_positions(self) -> list[QPointF]:
         """Return where each entry of the legend begins: one after the other, wrapped to the width."""
         metrics = QFontMetricsF(font(SMALL_PX))
-        positions, x, y = [], 0.0, float(_LIMIT_PX + _BAR_PX + UNIT)
+        positions, x, y = [], 0.0, float(_BAR_TOP_PX + _BAR_PX + UNIT)
         for part in self._parts:
             width = _SWATCH_PX + UNIT + metrics.horizontalAdvance(f"{part.name}  {memory_size(part.bytes)}")
             if x > 0 and x + width > self.width():

@@ -7,6 +7,7 @@ from typing import Any
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from burnish_app.look.motion import unfold
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import (
     RecipeField,
@@ -183,12 +184,12 @@ class _Fold(QWidget):
             for field in self.fields:
                 body.addWidget(self._make_row(field))
             self._layout.addWidget(self._body)
-        self._body.show()
+        unfold(self._body, show=True)
         self._name_button(is_open=True)
 
     def _toggle(self) -> None:
         if self._body is not None and not self._body.isHidden():
-            self._body.hide()
+            unfold(self._body, show=False)
             self._name_button(is_open=False)
         else:
             self.open()

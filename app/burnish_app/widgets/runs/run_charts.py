@@ -1,45 +1,47 @@
-"""The four charts of a run: a large one for the loss, and learning rate, speed and memory below it."""
+"""The charts of a run: a large one for the loss, and small ones for all else below it."""
 
 from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFileDialog, QVBoxLayout, QWidget
 
-from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.plot import ChartLine
-from burnish_app.widgets.basic.wrapping import columns_layout
-from burnish_app.widgets.runs.charts import Chart, moving_mean
+from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
+from burnish_app.curves.run_curves import RunCurves, run_curves
+from burnish_app.curves.smoothing import default_window, smoothed
+from burnish_app.curves.tables import csv_text
+from burnish_app.curves.ticks import TickText
+from burnish_app.look.language import tr
+from burnish_app.widgets.charts.chart import Chart
+from burnish_app.widgets.charts.content import ChartSpec
+from burnish_app.widgets.charts.lines import ChartLine
+from burnish_app.widgets.charts.link import ChartLink
+from burnish_app.widgets.charts.options import ChartOptions
+from burnish_app.widgets.charts.pinned import PinnedValues
+from burnish_app.widgets.charts.saving import Saver, picture, png_bytes, svg_bytes
+from burnish_app.widgets.charts.table_view import TableWindow
+from burnish_app.widgets.runs.chart_room import ChartRoom
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.units import memory_size
 
-_LOSS_PX, _SMALL_PX = (168, 480), (84, 240)
-_MIN_PX = 216  # of a small chart's card; narrower ones go below
 _GIB = 2**30
-_THIN_PX = 1.2
-_BESIDE_PX = 524  # of a page's height that is not drawn on: headline, figures, margins, the charts' own headings
-_LOSS_SHARE = 2 / 3
-
-
-def mean_window(steps: int) -> int:
-    """Return the number of steps to average the loss over: a fiftieth of the run, 5 to 100.
-
-    Args:
-        steps: number of steps that the run will make.
-    """
-    return min(max(steps // 50, 5), 100)
+_NO_SAMPLES = HardwareHistory()
 
 
 def loss_text(loss: float) -> str:
     """Format a loss for figures and legends."""
-    return f"{loss:.3f}" if math.isfinite(loss) else "not a number"
+    return f"{loss:.3f}" if math.isfinite(loss) else tr("not a number")
 
 
-def learning_rate_text(rate: float) -> str:
+def learning_rate_text(rate: float, _decimals: int = 0) -> str:
     """Format a learning rate such as 2e-4 or 1.85e-4."""
     if rate == 0 or not math.isfinite(rate):
         return "0"
@@ -47,82 +49,177 @@ def learning_rate_text(rate: float) -> str:
     return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
+def plain_number(value: float, _decimals: int = 0) -> str:
+    """Format a tick with as few digits as it needs."""
+    return f"{value:.6g}"
+
+
+def short_count(value: float, _decimals: int = 0) -> str:
+    """Format a tick such as 500 or 18.5 k."""
+    return f"{value / 1000:.6g} k" if abs(value) >= 1000 else f"{value:.6g}"
+
+
 class RunCharts(QWidget):
-    """Draws the charts of a `RunState`. The page calls `draw` at most five times per second."""
+    """Draws the charts of a `RunState`. The page calls `draw` at most five times per second.
+
+    Attributes:
+        failed: signal with a sentence that says why a file could not be written.
+    """
+
+    failed = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
-        self.loss = Chart(
-            "Loss",
-            {
-                "raw": ChartLine("each step", 0, width_px=1.0, faint=True),
-                "mean": ChartLine("mean", 0, width_px=2.0),
-                "held_out": ChartLine("held out", 1, points=True),
-            },
+        self.link = ChartLink(self)
+        self._saver = Saver(self)
+        self._saver.failed.connect(self.failed)
+        self._run: object = None
+        self.curves = RunCurves()
+        self.loss = self._chart(
+            tr("Loss"),
+            {"loss": ChartLine(tr("each step")), "held_out": ChartLine(tr("held out"), 1, "points")},
             loss_text,
-            tick_text=lambda loss: f"{loss:.2f}",
+            unit=tr("nats per token"),
+            smooth="loss",
         )
-        self.rate = Chart("Learning rate", {"rate": ChartLine("", 3, _THIN_PX)}, learning_rate_text, from_zero=True)
-        self.speed = Chart(
-            "Speed",
-            {"speed": ChartLine("", 2, _THIN_PX)},
-            lambda speed: f"{count_text(speed)} tokens/s",
-            tick_text=lambda speed: f"{speed / 1000:g} k" if speed >= 1000 else f"{speed:g}",
-            from_zero=True,
+        self.rate = self._small("rate", tr("Learning rate"), 3, learning_rate_text, tick_text=learning_rate_text)
+        self.grad_norm = self._small("grad_norm", tr("Gradient norm"), 2, lambda norm: f"{norm:.3g}", smooth=True)
+        self.speed = self._small(
+            "speed", tr("Speed"), 1, count_text, unit=tr("tokens/s"), tick_text=short_count, smooth=True
         )
-        self.memory = Chart(
-            "Memory",
-            {"memory": ChartLine("", 1, _THIN_PX)},
+        self.memory = self._chart(
+            tr("Memory"),
+            {
+                "ours": ChartLine(tr("this run"), 1, "area"),
+                "others": ChartLine(tr("other programs"), 0, "area", ink="faint"),
+                "spilled": ChartLine(tr("spilled to system memory"), 0, "area", ink="error"),
+                "peak": ChartLine(tr("peak so far"), 1),
+            },
             lambda gib: memory_size(round(gib * _GIB)),
-            tick_text=lambda gib: f"{gib:g} GiB",
+            unit="GiB",
+            tick_text=plain_number,
+            limit_label=tr("predicted"),
             from_zero=True,
+            small=True,
         )
+        self.temperature = self._small("temperature", tr("Temperature"), 3, lambda heat: f"{heat:.0f} °C", unit="°C")
+        self.power = self._small("power", tr("Power"), 0, lambda power: f"{power:.0f} W", unit="W")
+        self.clock = self._small("clock", tr("Clock"), 2, lambda clock: f"{clock:,.0f} MHz", unit="MHz")
+        self.load = self._small("load", tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
+        self._sampled = (self.temperature, self.power, self.clock, self.load)
+        self.small = (self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
+        self.pinned = PinnedValues(self.link)
+        for chart in (self.loss, *self.small):
+            chart.options_wanted.connect(partial(self._open_options, chart))
+            chart.copied.connect(self._copy)
+        self.room = ChartRoom(self.loss, self.small, self.pinned)
+        self.link.pins_changed.connect(self.room.arrange)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2 * UNIT)
-        column.addWidget(_in_card(self.loss))
-        small = [_in_card(chart) for chart in (self.rate, self.speed, self.memory)]
-        for card in small:
-            card.setMinimumWidth(_MIN_PX)
-        column.addLayout(columns_layout(small, 2 * UNIT, even=True, fill=True))
-        self.fit_height(0)
+        column.addWidget(self.room)
 
     def fit_height(self, page_px: int) -> None:
         """Set the heights of the charts for a page of this height, device-independent pixels."""
-        room = page_px - _BESIDE_PX
-        self.loss.set_plot_height(_between(room * _LOSS_SHARE, *_LOSS_PX))
-        for chart in (self.rate, self.speed, self.memory):
-            chart.set_plot_height(_between(room * (1 - _LOSS_SHARE), *_SMALL_PX))
+        self.room.fit_height(page_px)
 
-    def draw(self, state: RunState) -> None:
-        """Draw the steps of a state."""
-        steps = state.steps.step.values()
-        losses = state.steps.loss.values()
-        self.loss.set_line("raw", steps, losses)
-        self.loss.set_line("mean", steps, moving_mean(losses, mean_window(state.total_steps)))
-        self.loss.set_line("held_out", state.evaluations.step.values(), state.evaluations.loss.values())
-        self.loss.set_marks(state.bad_steps, [back.to_step for back in state.rollbacks])
-        self.rate.set_line("rate", steps, state.steps.learning_rate.values())
-        self.speed.set_line("speed", steps, state.steps.tokens_per_s.values())
-        self.memory.set_line("memory", steps, np.asarray(state.steps.held_bytes.values()) / _GIB)
+    def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
+        """Draw the steps of a state.
+
+        Args:
+            state: state folded from the run's events so far.
+            samples: recording of the hardware so far; temperature, power and clock are shown if it has them.
+        """
+        if state.starts[:1] != self._run:  # another run
+            self._run = state.starts[:1]
+            self.link.forget()
+            for chart in (self.loss, self.grad_norm, self.speed):
+                chart.set_window(default_window(state.total_steps))
+        curves = self.curves = run_curves(state)
+        self.link.set_axis(curves.axis)
+        self.loss.set_curves({"loss": curves.loss, "held_out": curves.held_out}, marks=curves.marks)
+        self.rate.set_curves({"rate": curves.learning_rate})
+        self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
+        self.speed.set_curves({"speed": curves.tokens_per_s})
+        self._draw_hardware(curves, hardware_curves(samples, curves.axis))
+        self.pinned.refresh()
+
+    def _draw_hardware(self, curves: RunCurves, found: HardwareCurves) -> None:
+        parts = {"ours": found.ours, "others": found.others, "spilled": found.spilled}
+        shown = {key: curve for key, curve in parts.items() if len(curve)} or {"peak": curves.memory}
+        self.memory.set_curves(shown, limit=curves.predicted_memory)
+        for chart, (key, curve) in zip(self._sampled, found.sampled().items(), strict=True):
+            chart.set_curves({key: curve})
+            self.room.set_shown(chart, shown=len(curve) > 0)
+        self.room.arrange()
+
+    def save(self, chart: Chart, kind: str, path: Path) -> None:
+        """Save a chart.
+
+        Args:
+            chart: chart to save.
+            kind: "png", "svg" or "csv".
+            path: file to write.
+        """
+        make: Callable[[], bytes]
+        if kind == "csv":
+            table = chart.table()
+            make = lambda: csv_text(table).encode()  # noqa: E731
+        elif kind == "svg":
+            drawn = svg_bytes(chart)
+            make = lambda: drawn  # noqa: E731
+        else:
+            image = picture(chart)
+            make = lambda: png_bytes(image)  # noqa: E731
+        self._saver.write(path, make)
+
+    def _chart(
+        self, name: str, lines: dict[str, ChartLine], value_text: Callable[[float], str], **options: Any
+    ) -> Chart:
+        return Chart(ChartSpec(name, lines, value_text, **options), self.link)
+
+    def _small(
+        self,
+        key: str,
+        name: str,
+        series: int,
+        value_text: Callable[[float], str],
+        *,
+        unit: str = "",
+        tick_text: TickText = plain_number,
+        smooth: bool = False,
+    ) -> Chart:
+        line = ChartLine(tr("each step") if smooth else "", series)
+        options = {"unit": unit, "tick_text": tick_text, "smooth": key if smooth else ""}
+        return self._chart(name, {key: line}, value_text, from_zero=True, small=True, **options)
+
+    def _open_options(self, chart: Chart) -> None:
+        options = ChartOptions(chart)
+        options.table_wanted.connect(self._show_table)
+        options.save_wanted.connect(self._ask_where)
+        options.enlarge_wanted.connect(self.room.enlarge)
+        options.open_at(chart.menu_corner())
+
+    def _show_table(self, chart: Chart) -> None:
+        TableWindow(chart.name, chart.table(), self).show()
+
+    def _ask_where(self, chart: Chart, kind: str) -> None:
+        title = tr("Save the {name} chart").format(name=chart.name)
+        suggested = f"{chart.name.lower().replace(' ', '-')}.{kind}"
+        path, _ = QFileDialog.getSaveFileName(self, title, suggested, f"{kind.upper()} (*.{kind})")
+        if path:
+            self.save(chart, kind, Path(path))
+
+    def _copy(self) -> None:
+        if self.link.pins:
+            self.pinned.copy()
 
 
 def newest_mean(values: array[float], window: int) -> float:
-    """Compute the mean of the finite numbers among the last `window` ones; NaN if there are none.
+    """Return the newest value of the smoothed line, as the chart draws it; not a number if there is none.
 
     Args:
         values: numbers in order.
-        window: number of last values to average.
+        window: number of values to average.
     """
-    last = [value for value in values[-window:] if math.isfinite(value)]
-    return sum(last) / len(last) if last else math.nan
-
-
-def _in_card(chart: Chart) -> Card:
-    card = Card()
-    card.body.addWidget(chart)
-    return card
-
-
-def _between(value: float, low: int, high: int) -> int:
-    return round(min(max(value, low), high))
+    last = smoothed(values[-2 * window :], window)
+    return float(last[-1]) if len(last) else math.nan

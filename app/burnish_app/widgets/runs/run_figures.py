@@ -1,15 +1,21 @@
-"""The card of a run's status: headline, progress bar and six figures."""
+"""The card of a run's status: progress bar, figures, the guard's verdict, and what can be done at the end."""
 
 from __future__ import annotations
 
 import math
 
-from burnish_app.look.theme import UNIT
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout
+
+from burnish_app.curves.smoothing import default_window
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
-from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, Value, body, caption, set_tone, title
+from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.card import Card, IconLabel
+from burnish_app.widgets.basic.text import Look, Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
-from burnish_app.widgets.runs.run_charts import loss_text, mean_window, newest_mean
+from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.run_text import RunDescription, Tone, plan_text
 from burnish_engine.contract.run.fold import RunState
@@ -26,42 +32,79 @@ _LOOKS: dict[Tone, Look] = {
 
 
 class RunFigures(Card):
-    """Shows a run's status and figures, at the top of the page Train."""
+    """Shows a run's status and figures, at the top of the page Train.
+
+    While the run is live the page says its phase beside the name, so the headline is only shown for what has to be read
+    first: that the run ended, and how.
+
+    Attributes:
+        next_page: signal with the key of the page that the person wants next.
+    """
+
+    next_page = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
-        self.headline, self.detail = title(""), body("", "muted")
+        self.headline, self.detail = headline(""), body("", "muted")
+        self._tick = IconLabel("success", 24, "success")
+        self.acts = row(
+            secondary(tr("Try it"), lambda: self.next_page.emit("try_out"), "chat"),
+            secondary(tr("Export"), lambda: self.next_page.emit("export"), "export"),
+        )
+        self._top = QHBoxLayout()
+        self._top.setSpacing(UNIT + 4)
+        self._top.addWidget(self._tick)
+        self.headline.setWordWrap(False)
+        self._top.addWidget(self.headline)
+        self._top.addWidget(self.detail, 1)
+        self._top.addWidget(self.acts, alignment=Qt.AlignmentFlag.AlignTop)
         self.bar = ProgressBar()
-        self.step = Value("Step")
+        self.step = Value(tr("Step"))
         self.loss = Value(
-            "Loss", hint="Mean cross entropy per supervised token of the last steps, nats. Lower is better."
+            tr("Loss, mean"),
+            hint=tr(
+                "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
+                "Lower is better."
+            ),
         )
         self.held_out = Value(
-            "Held-out loss",
-            hint="The same on rows that are not trained on. It should fall too. An export measures it anew on the "
-            "first of these rows, in fp32, and says so where the two figures differ.",
+            tr("Held-out loss"),
+            hint=tr(
+                "The same on rows that are not trained on. It should fall too. An export measures it anew on the "
+                "first of these rows, in fp32, and says so where the two figures differ."
+            ),
         )
-        self.speed = Value("Speed", "tokens/s", "Real tokens a second, padding excluded, mean of the last steps.")
-        self.memory = Value("Memory", hint="Peak memory of the device so far, or of the process on the CPU.")
-        self.left = Value("Time left", hint="Predicted from the last steps.")
-        self.body.addWidget(self.headline)
-        self.body.addWidget(self.detail)
+        self.speed = Value(
+            tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")
+        )
+        self.memory = Value(tr("Memory"), hint=tr("Peak memory of the device so far, or of the process on the CPU."))
+        self.left = Value(tr("Time left"), hint=tr("Predicted from the last steps."))
+        self.body.addLayout(self._top)
         self.body.addWidget(self.bar)
-        values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
-        line = columns_layout(values, 3 * UNIT, even=True)
-        line.setContentsMargins(0, UNIT, 0, 0)
+        self._values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
+        line = columns_layout(self._values, 3 * UNIT, even=True)
+        line.setContentsMargins(0, UNIT // 2, 0, 0)
         self.body.addLayout(line)
         self.plan = caption("")
-        self.plan.setToolTip("The prediction was made before training, from the recipe and the machine.")
+        self.plan.setToolTip(tr("The prediction was made before training, from the recipe and the machine."))
         self.body.addWidget(self.plan)
 
-    def show_status(self, description: RunDescription) -> None:
-        """Show the status of the run."""
+    def show_status(self, description: RunDescription, *, can_go_on: bool = True) -> None:
+        """Show the status of the run.
+
+        Args:
+            description: status of the run.
+            can_go_on: whether there is something trained, to talk to and to export.
+        """
         self.headline.setText(description.headline)
         set_tone(self.headline, _LOOKS[description.tone])
         self.detail.setText(description.detail)
         self.detail.setVisible(bool(description.detail))
-        self.bar.set_live(description.tone == "live")
+        is_live, is_done = description.tone == "live", description.tone == "success"
+        self.headline.setVisible(not is_live)
+        self._tick.setVisible(is_done)
+        self.acts.setVisible(is_done and can_go_on)
+        self.bar.set_color("success" if is_done else "accent" if is_live else "muted")
 
     def draw(self, state: RunState, summary: RunSummary) -> None:
         """Show the figures, from the events or, until they are read, from the summary."""
@@ -69,7 +112,7 @@ class RunFigures(Card):
         total = state.total_steps or summary.state.total_steps
         preparing = summary.standing == "running" and not done and state.phase != "evaluating"
         self.bar.set_share(None if preparing else done / total if total else 0.0)
-        self.step.set(f"{done:,}", f"of {total:,}" if total else "")
+        self.step.set(f"{done:,}", tr("of {total:,}").format(total=total) if total else "")
         self._draw_loss(state, summary)
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_text(speed) if math.isfinite(speed) else "–")
@@ -82,13 +125,15 @@ class RunFigures(Card):
         self.plan.setVisible(bool(planned))
         going = summary.standing in ("running", "paused")
         self.left.set(duration_text(last.eta_s) if last and going else "–")
+        for value in self._values:
+            value.setVisible(value.text != "–")
 
     def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
-        window = mean_window(state.total_steps)
+        window = default_window(state.total_steps)
         losses = state.steps.loss.values()
         loss = newest_mean(losses, window) if losses else summary.state.loss
         bad = bool(losses) and not math.isfinite(losses[-1])
-        self.loss.set("not a number" if bad else _loss(loss), tone="error" if bad else "")
+        self.loss.set(tr("not a number") if bad else _loss(loss), tone="error" if bad else "")
         evaluations = state.evaluations.loss.values()
         held_out = state.result[1] if state.result else summary.state.evaluation_loss
         worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]

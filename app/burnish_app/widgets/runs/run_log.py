@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
@@ -20,8 +21,8 @@ class RunLog(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.samples = Card("Replies to the fixed prompts", "The first and the newest reply to each.")
-        self.warnings = Card("Worth knowing")
+        self.samples = Card(tr("Replies to the fixed prompts"), tr("The first and the newest reply to each."))
+        self.warnings = Card(tr("Worth knowing"))
         self._drawn = (-1, -1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -66,9 +67,11 @@ def _sample_widget(first: SampleDone, newest: SampleDone) -> QWidget:
     column.setSpacing(4)
     column.addWidget(caption(newest.prompt))
     if first.step != newest.step:
-        column.addWidget(body(f"Step {first.step:,}: {first.reply.strip()}", "muted"))
+        column.addWidget(body(tr("Step {step:,}: {strip}").format(step=first.step, strip=first.reply.strip()), "muted"))
     ending = "" if newest.stopped else " …"
-    column.addWidget(body(f"Step {newest.step:,}: {newest.reply.strip()}{ending}"))
+    column.addWidget(
+        body(tr("Step {step:,}: {strip}{ending}").format(step=newest.step, strip=newest.reply.strip(), ending=ending))
+    )
     return holder
 
 

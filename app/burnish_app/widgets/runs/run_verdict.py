@@ -1,13 +1,14 @@
-"""The card of the training guard: its verdict with cause and remedy, and notes on rollbacks and early stopping."""
+"""The lines of the training guard: its verdict with cause and remedy, and notes on rollbacks and early stopping."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.card import Card, IconLabel
+from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.wording.guard_text import (
@@ -23,8 +24,8 @@ from burnish_engine.contract.run.fold import RunState
 _ICON_PX = 20
 
 
-class RunVerdict(Card):
-    """Shows the guard's verdict and notes. The card is hidden while there is neither."""
+class RunVerdict(QWidget):
+    """Shows the guard's verdict and notes. The widget is hidden while there is neither."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,21 +50,25 @@ class RunVerdict(Card):
         for widget in (self.cause, self.remedy, self.checked):
             words.addWidget(widget)
         words.addLayout(self._notes)
-        self.body.setSpacing(4)
-        self.body.addLayout(top)
-        self.body.addLayout(words)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, UNIT // 2, 0, 0)
+        column.setSpacing(4)
+        column.addLayout(top)
+        column.addLayout(words)
         self.hide()
 
-    def draw(self, state: RunState, stopping: EarlyStoppingSettings, problem: str = "") -> None:
+    def draw(self, state: RunState, stopping: EarlyStoppingSettings, problem: str = "", *, over: bool = False) -> None:
         """Show the verdict and the notes of a state; cheap if nothing changed.
 
         Args:
             state: state folded from the run's events so far.
             stopping: settings of the run for early stopping.
             problem: reason of the run's failure, which the page shows elsewhere and this card does not repeat.
+            over: whether the run's process has ended.
         """
         now = (
             problem,
+            over,
             state.guard,
             state.rollbacks,
             state.bad_steps,
@@ -74,7 +79,7 @@ class RunVerdict(Card):
         if now == self._drawn:
             return
         self._drawn = now
-        found = guard_verdict(state)
+        found = guard_verdict(state, over=over)
         if found is not None and found.sentence in problem:
             found = None
         notes = [(rollback_text(back), "warning") for back in state.rollbacks]
@@ -106,5 +111,5 @@ class RunVerdict(Card):
 
     def _name_more(self) -> None:
         folded = self.checked.isHidden()
-        self._more.setText("▸  Checks" if folded else "▾  Checks")
-        self._more.setAccessibleName(f"Checks, {'folded' if folded else 'open'}")
+        self._more.setText(tr("▸  Checks") if folded else tr("▾  Checks"))
+        self._more.setAccessibleName(tr("Checks, folded") if folded else tr("Checks, open"))

@@ -8,13 +8,14 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QColor, QStandardItemModel, QTextBlockFormat, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QTextEdit
 
+from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, caption, set_tone
 from burnish_engine.contract.serve.protocol import ChatMessage, Reply
 
-_MIN_PX = 120  # of the box of who answers
+_MIN_PX = 120  # least width of the box that chooses who answers
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
 
@@ -36,7 +37,7 @@ class ChatPane(Card):
         self._timer = QTimer(self, singleShot=True, interval=_FLUSH_MS)
         self._timer.timeout.connect(self._flush)
         self.who = QComboBox()
-        self.who.setAccessibleName(f"{name}: who answers")
+        self.who.setAccessibleName(tr("{name}: who answers").format(name=name))
         for label, value in choices:
             self.who.addItem(label, value)
         self.who.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
@@ -74,7 +75,7 @@ class ChatPane(Card):
             can_answer: function that tells whether the model of a value can answer.
         """
         items = self.who.model()
-        assert isinstance(items, QStandardItemModel)  # what a box makes for itself
+        assert isinstance(items, QStandardItemModel)  # a combo box makes this model for itself
         for number in range(self.who.count()):
             items.item(number).setEnabled(can_answer(str(self.who.itemData(number))))
         self._can_answer = can_answer
@@ -84,10 +85,10 @@ class ChatPane(Card):
         """Add the person's message and start the reply."""
         self._messages.append(ChatMessage(role="user", content=text))
         self._streamed.clear()
-        self._add_speaker("You")
+        self._add_speaker(tr("You"))
         self._insert(text, self._format("muted"))
         self._add_speaker(self.who.currentText())
-        self.state.setText("Loading the model ...")
+        self.state.setText(tr("Loading the model ..."))
         set_tone(self.state, "muted")
 
     def stream(self, piece: str) -> None:
@@ -105,7 +106,7 @@ class ChatPane(Card):
             self._insert(reply.text, self._format("text"))
         self._messages.append(ChatMessage(role="assistant", content=reply.text or written))
         speed = f"{reply.tokens / reply.seconds:.1f} tokens/s" if reply.seconds > 0 else ""
-        end = "" if reply.stopped else "cut at the longest reply"
+        end = "" if reply.stopped else tr("cut at the longest reply")
         self.state.setText("  ·  ".join(part for part in (reply.name, speed, end) if part))
 
     def stop(self, text: str, tone: Look = "muted") -> None:
@@ -135,7 +136,7 @@ class ChatPane(Card):
 
     def _show_hint(self) -> None:
         can_answer = self._can_answer(self.variant)
-        self.text.setPlaceholderText("Answers appear here." if can_answer else "It cannot answer yet.")
+        self.text.setPlaceholderText(tr("Answers appear here.") if can_answer else tr("It cannot answer yet."))
 
     def _add_speaker(self, who: str) -> None:
         first = self.text.document().isEmpty()
@@ -183,5 +184,5 @@ class PromptBox(QPlainTextEdit):
         super().__init__()
         self.setFixedHeight(9 * UNIT)
         self.setTabChangesFocus(True)
-        self.setPlaceholderText("Ask both the same. Ctrl+Return sends.")
-        self.setAccessibleName("Your message")
+        self.setPlaceholderText(tr("Ask both the same. Ctrl+Return sends."))
+        self.setAccessibleName(tr("Your message"))

@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.families import why_not_fast
+from burnish_engine.models.families import stores_nf4, why_not_fast
 from burnish_kernels.registry import CAPABILITIES
 
 Config = Mapping[str, Any]
@@ -120,8 +120,8 @@ def check_optimizer(recipe: Recipe) -> None:
 
 
 def is_nf4(recipe: Recipe, config: Config | None) -> bool:
-    """Whether the fast engine keeps the frozen weights in 4 bits, because the recipe asks or the checkpoint is so."""
-    return recipe.model.quantize == "nf4" or bool(config and config.get("quantization_config"))
+    """Whether a run keeps the frozen weights in 4 bits (NF4), because the recipe asks or the checkpoint is so."""
+    return recipe.model.quantize == "nf4" or (config is not None and stores_nf4(config))
 
 
 def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Config | None = None) -> str:

@@ -254,12 +254,17 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         shapes += [_vector(at("attn_norm"), hidden), _vector(at("ffn_norm"), hidden)]
         shapes += [TensorShape(at(part), (spec.intermediate_size, hidden)) for part in ("ffn_gate", "ffn_up")]
         shapes.append(TensorShape(at("ffn_down"), (hidden, spec.intermediate_size)))
+        if spec.sandwich_norms:
+            shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
         if layer.kind == "short_convolution":
             shapes += [
                 TensorShape(at("shortconv.in_proj"), (3 * hidden, hidden)),
                 TensorShape(at("shortconv.out_proj"), (hidden, hidden)),
                 TensorShape(at("shortconv.conv"), (hidden, spec.conv_width), "F32"),
             ]
+            if spec.conv_bias:
+                parts = {"conv": hidden, "in_proj": 3 * hidden, "out_proj": hidden}
+                shapes += [_vector(f"blk.{index}.shortconv.{part}.bias", size) for part, size in parts.items()]
             continue
         shapes += [
             TensorShape(at("attn_q"), (query, hidden)),
@@ -272,8 +277,8 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
             shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
         if spec.attention_output_bias:
             shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
-        if spec.sandwich_norms:
-            shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
+        if spec.attention_gate:
+            shapes.append(TensorShape(at("attn_gate"), (spec.num_heads, hidden)))
         if spec.qk_norm:
             shapes += [_vector(at(f"attn_{part}_norm"), spec.head_dim) for part in "qk"]
     return shapes

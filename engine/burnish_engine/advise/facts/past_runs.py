@@ -57,7 +57,7 @@ class PastRun(BaseModel):
 
     @property
     def comparable(self) -> PastRun:
-        """The same run, without process_bytes where an older version measured too little."""
+        """Return the run, without process_bytes where an older version measured too little."""
         known = self.true_peak or self.reserved_bytes
         return self if known else self.model_copy(update={"process_bytes": 0})
 

@@ -56,15 +56,6 @@ def visited(spec: DecoderSpec, matrix: Matrix) -> int:
     return min(spec.experts_per_token or matrix.count, matrix.count)
 
 
-def linear_shapes(spec: DecoderSpec, layer: LayerSpec) -> dict[str, tuple[int, int]]:
-    """Map the last part of each linear map's name to its (inputs, outputs), for one layer."""
-    return {
-        _last(matrix): (matrix.columns, matrix.rows)
-        for matrix in layer_matrices(spec, layer)
-        if matrix.form == "linear"
-    }
-
-
 def adapted(spec: DecoderSpec, layer: LayerSpec, adapter: AdapterSection) -> list[Matrix]:
     """List the matrices of a layer that get an adapter; none where every weight is trained."""
     if adapter.method == "full":
@@ -110,10 +101,6 @@ def _mixture_vectors(spec: DecoderSpec) -> int:
     if spec.family != "gpt_oss":
         return 0
     return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
-
-
-def _last(matrix: Matrix) -> str:
-    return matrix.name.rpartition(".")[2]
 
 
 def _is_mixture(layer: LayerSpec) -> bool:

@@ -18,6 +18,9 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families.adapter_targets import is_target
 from burnish_engine.models.families.matrices import layer_matrices
 
+_TRANSPOSED = frozenset({"gpt2", "openai-gpt"})
+"""Model types whose linear layers are transformers' Conv1D, weights [in, out]."""
+
 
 def exports_of(
     config: Config,
@@ -25,7 +28,7 @@ def exports_of(
     adapter: AdapterSection,
     *,
     trained: Path | None = None,
-    name: str = "the model",
+    name: str = "",
 ) -> list[ExportChoice]:
     """List each kind of export and whether it works.
 
@@ -34,7 +37,7 @@ def exports_of(
         spec: shape of the base model, read or counted; None where neither could be done.
         adapter: the recipe's adapter section.
         trained: folder of the finished adapter, which then decides instead of the recipe.
-        name: the model's name in the reasons.
+        name: the model's name in the reasons; empty where it is not told.
     """
     refused = {kind: refusal(kind, config, spec, adapter, trained=trained, name=name) for kind in get_args(ExportKind)}
     return [ExportChoice(kind=kind, works=why is None, reason=why.what if why else "") for kind, why in refused.items()]
@@ -61,7 +64,7 @@ def refusal(
     adapter: AdapterSection,
     *,
     trained: Path | None = None,
-    name: str = "the model",
+    name: str = "",
 ) -> Refusal | None:
     """Find out why one kind of export does not work; None where it works.
 
@@ -71,17 +74,19 @@ def refusal(
         spec: shape of the base model, read or counted; None where neither could be done.
         adapter: the recipe's adapter section.
         trained: folder of the finished adapter, which then decides instead of the recipe.
-        name: the model's name in the reasons.
+        name: the model's name in the reasons; empty where it is not told.
     """
     whole = adapter.method == "full"
     if whole and kind in {"adapter", "lora-gguf"}:
         return Refusal("Every weight is trained, so there is no adapter.", "Export as safetensors or GGUF instead.")
     if kind == "adapter":
         return None
-    other = _quantized(kind, config, name) or (None if whole else _on_experts(kind, spec, adapter, trained))
+    other = _quantized(kind, config, name)
+    if not whole:
+        other = other or _on_experts(kind, spec, adapter, trained) or _on_transposed(config)
     if kind == "safetensors":
         return other
-    shape = gguf_refusal(str(config.get("model_type")), spec, config, name)
+    shape = gguf_refusal(str(config.get("model_type")), spec, config, name or "the model")
     return shape._replace(remedy=other.remedy) if shape and other else shape or other
 
 
@@ -112,7 +117,7 @@ def _quantized(kind: ExportKind, config: Config, name: str) -> Refusal | None:
         else "an adapter merged into rounded weights would not be the trained model"
     )
     return Refusal(
-        f"The base model {name} is quantized ({method}); {why}.",
+        f"{f'The base model {name}' if name else 'The base model'} is quantized ({method}); {why}.",
         "Export the adapter (--to adapter), or train on the same model in 16 bit.",
     )
 
@@ -126,6 +131,15 @@ def _on_experts(
     missing = "write as an adapter for llama.cpp" if kind == "lora-gguf" else "merge"
     return Refusal(
         f"The adapter changes experts that the model keeps in one stack, which this version does not {missing}.",
+        "Export the adapter (--to adapter); PEFT adds it to the base.",
+    )
+
+
+def _on_transposed(config: Config) -> Refusal | None:
+    if config.get("model_type") not in _TRANSPOSED:
+        return None
+    return Refusal(
+        "The linear layers of this family are stored transposed, which this version does not merge.",
         "Export the adapter (--to adapter); PEFT adds it to the base.",
     )
 

@@ -171,7 +171,7 @@ class _Solver:
         found = [np.full((1, self._layers), staying, np.int8)]
         for level in [level for level in ("host", "input") if level in self._allowed]:
             moving = LEVEL_NAMES.index(level)
-            offloaded = sum(self.memory.layer(0)[moving].offloaded)
+            offloaded = self.memory.layers(0).offloaded[:, moving].max()
             for tables in range(3):
                 room = max(self._host_budget - tables * self.memory.embedding_bytes, 0)
                 counts = np.zeros((1, len(LEVEL_NAMES)), np.int16)

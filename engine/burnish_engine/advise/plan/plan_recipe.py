@@ -37,9 +37,10 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
             return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
     source = open_model(name)
     check_token_ids(source)
-    return plan_run(
+    plan = plan_run(
         recipe, spec_of(source), machine, dataset=dataset, config=source.config, weights_bytes=weights_bytes(source)
     )
+    return plan if source.wrapper is None else plan.model_copy(update={"notes": [source.note, *plan.notes]})
 
 
 def spec_of(source: ModelSource) -> DecoderSpec:

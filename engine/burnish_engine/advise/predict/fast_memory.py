@@ -11,6 +11,7 @@ than a training step, in the same memory, so it is not counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -80,7 +81,7 @@ class PlanOptions(NamedTuple):
     head_on_host: bool = False
 
 
-class Peaks(NamedTuple):
+class PlanPeaks(NamedTuple):
     """The peaks of several plans beside permanent memory, bytes, each [plans].
 
     Attributes:
@@ -92,6 +93,28 @@ class Peaks(NamedTuple):
     activations: Bytes
     pass_peak: Bytes
     top_layer: Bytes
+
+
+class LayerTables(NamedTuple):
+    """The memory of layers, bytes, each [kinds of layers, levels]; see `LayerBytes`.
+
+    Attributes:
+        kept: bytes that stay on the device between forward and backward pass.
+        offloaded: bytes that are in host memory meanwhile.
+        forward: peak of the forward pass.
+        backward: peak of the backward pass.
+    """
+
+    kept: Bytes
+    offloaded: Bytes
+    forward: Bytes
+    backward: Bytes
+
+
+_SIZES: tuple[Callable[[LayerBytes], int], ...] = (
+    lambda one: one.kept, lambda one: sum(one.offloaded), lambda one: one.forward, lambda one: one.backward,
+)  # fmt: skip
+"""The figures of `LayerTables`, in its order."""
 
 
 class FastMemory:
@@ -109,17 +132,29 @@ class FastMemory:
     def __init__(self, run: FastRun) -> None:
         self.run = run
         self._width = BYTES_OF[run.precision]
-        self._shape = LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda)
+        kinds = [layer.kind for layer in run.spec.layers]
+        self._shapes = [
+            LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda, kind) for kind in dict.fromkeys(kinds)
+        ]
+        self._rank = max(shape.rank for shape in self._shapes)
+        self._kinds = np.array([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
         self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
         self.tokens = run.largest.padded_tokens
-        self._layers: dict[int, list[LayerBytes]] = {}
+        self._layers: dict[int, LayerTables] = {}
 
-    def layer(self, mlp_chunk_tokens: int) -> list[LayerBytes]:
-        """Count the memory of a layer at each of `LEVEL_NAMES`."""
+    def layers(self, mlp_chunk_tokens: int) -> LayerTables:
+        """Count the memory of each kind of layer at each of `LEVEL_NAMES`."""
         if mlp_chunk_tokens not in self._layers:
-            self._layers[mlp_chunk_tokens] = [
-                layer_bytes(self._shape, level, self.tokens, mlp_chunk_tokens) for level in LEVEL_NAMES
+            found = [
+                [layer_bytes(shape, level, self.tokens, mlp_chunk_tokens, self._rank) for level in LEVEL_NAMES]
+                for shape in self._shapes
             ]
+            self._layers[mlp_chunk_tokens] = LayerTables(
+                *(
+                    np.array([[size(one) for one in by_level] for by_level in found], dtype=np.float64)
+                    for size in _SIZES
+                )
+            )
         return self._layers[mlp_chunk_tokens]
 
     def totals(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
@@ -130,31 +165,29 @@ class FastMemory:
             most + self._permanent_bytes(options) + self.fragmentation_bytes(found, levels, options)
         )
 
-    def peaks(self, levels: SaveLevels, mlp_chunk_tokens: int) -> Peaks:
+    def peaks(self, levels: SaveLevels, mlp_chunk_tokens: int) -> PlanPeaks:
         """Walk through a micro-batch with several plans and note their peaks."""
-        layers = self.layer(mlp_chunk_tokens)
-        kept = _per_layer(levels, [one.kept for one in layers])
+        layers = self.layers(mlp_chunk_tokens)
+        kept = self._per_layer(levels, layers.kept)
         if not self.run.cuda:  # the host's memory is the device's
-            kept += _per_layer(levels, [sum(one.offloaded) for one in layers])
+            kept += self._per_layer(levels, layers.offloaded)
         above = np.cumsum(kept, axis=1)
         below = above - kept
-        forward = below + _per_layer(levels, [one.forward for one in layers])
+        forward = below + self._per_layer(levels, layers.forward)
         forward += self._pool_bytes(forward_pool_sizes(levels))[:, None]
         forward += self._inputs
         if self.run.cuda:  # the CPU copies at once
             forward += inputs_in_flight(levels) * self._buffer_bytes[1]
-        backward = (
-            below + _per_layer(levels, [one.backward for one in layers]) + self._pool_bytes(backward_pool_sizes(levels))
-        )
+        backward = below + self._per_layer(levels, layers.backward) + self._pool_bytes(backward_pool_sizes(levels))
         backward += self._inputs + self._on_cpu(mlp_chunk_tokens)
         pass_peak = np.maximum(forward.max(axis=1), backward.max(axis=1))
-        return Peaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1])
+        return PlanPeaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1])
 
     def host_bytes(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """The host memory that several plans take beside the device's, page-locked where possible, bytes, [plans]."""
         if not self.run.cuda:
             return np.zeros(len(levels))
-        offloaded = _per_layer(levels, [sum(one.offloaded) for one in self.layer(options.mlp_chunk_tokens)]).sum(axis=1)
+        offloaded = self._per_layer(levels, self.layers(options.mlp_chunk_tokens).offloaded).sum(axis=1)
         return offloaded + self.tables_on_host(options)
 
     def least_totals(self, counts: Bytes, options: PlanOptions) -> Bytes:
@@ -164,23 +197,24 @@ class FastMemory:
             counts: number of layers of each level, [plans, levels].
             options: options that all the plans share.
         """
-        layers = self.layer(options.mlp_chunk_tokens)
-        kept = np.array([one.kept for one in layers], dtype=np.float64)
-        working = np.array([one.backward for one in layers], dtype=np.float64) - kept
+        layers = self.layers(options.mlp_chunk_tokens)
         # The top layer is differentiated while everything is kept; it keeps the most.
-        order = np.argsort(kept, kind="stable")[::-1]
+        last = self._kinds[-1]
+        order = np.argsort(layers.kept[last], kind="stable")[::-1]
         top_layer = order[np.argmax(counts[:, order] > 0, axis=1)]
-        top = np.maximum(self.head_bytes(options), working[top_layer] + self._on_cpu(options.mlp_chunk_tokens))
-        return self._with_overhead(counts @ kept + self._inputs + top + self._permanent_bytes(options))
+        working = (layers.backward - layers.kept)[last][top_layer]
+        top = np.maximum(self.head_bytes(options), working + self._on_cpu(options.mlp_chunk_tokens))
+        least = counts @ layers.kept.min(axis=0)  # whichever layers have a level
+        return self._with_overhead(least + self._inputs + top + self._permanent_bytes(options))
 
     def least_host_bytes(self, counts: Bytes, options: PlanOptions) -> Bytes:
         """The value of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
-        offloaded = np.array([sum(one.offloaded) for one in self.layer(options.mlp_chunk_tokens)], dtype=np.float64)
-        return counts @ offloaded + self.tables_on_host(options)
+        return counts @ self.layers(options.mlp_chunk_tokens).offloaded.min(axis=0) + self.tables_on_host(options)
 
     def least_workspace(self, mlp_chunk_tokens: int) -> float:
         """The least workspace of a layer, bytes; a chunk of the head that takes less saves nothing."""
-        return min(one.backward - one.kept for one in self.layer(mlp_chunk_tokens)) + self._on_cpu(mlp_chunk_tokens)
+        layers = self.layers(mlp_chunk_tokens)
+        return float((layers.backward - layers.kept).min()) + self._on_cpu(mlp_chunk_tokens)
 
     @cached_property
     def _inputs(self) -> int:
@@ -219,7 +253,7 @@ class FastMemory:
         """
         spec = self.run.spec
         token = spec.vocab_size * (self._width + (0 if self.run.cuda else 8)) + spec.hidden_size * self._width
-        hidden = self.tokens * (2 * spec.hidden_size + self._shape.gradient) * self._width
+        hidden = self.tokens * (3 * spec.hidden_size + self._rank) * self._width
         if not options.head_on_host:
             return hidden + options.head_chunk_tokens * token
         return (
@@ -239,7 +273,7 @@ class FastMemory:
         trained = 8 * self.trained + self.optimizer.device  # with its gradient
         return self.weights.stored + self.weights.scratch + trained - self.tables_on_host(options)
 
-    def fragmentation_bytes(self, found: Peaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
+    def fragmentation_bytes(self, found: PlanPeaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """Bytes that fragmentation between pool buffers and saved activations adds, [plans]."""
         if not self.run.cuda:
             return np.zeros(len(levels))
@@ -271,8 +305,8 @@ class FastMemory:
     @cached_property
     def _buffer_bytes(self) -> tuple[int, ...]:
         """Bytes of one pool buffer for gate and up, for a layer's input, and for attention's output."""
-        sizes = *offloaded_bytes(self._shape, "offloaded"), *offloaded_bytes(self._shape, "host")
-        return tuple(self.tokens * size for size in sizes)
+        by_kind = [(*offloaded_bytes(one, "offloaded"), *offloaded_bytes(one, "host")) for one in self._shapes]
+        return tuple(self.tokens * max(sizes) for sizes in zip(*by_kind, strict=True))
 
     def _pool_bytes(self, pool: PoolSizes) -> Counts:
         """The bytes of the pool's device buffers."""
@@ -298,7 +332,11 @@ class FastMemory:
     @cached_property
     def cpu_slack(self) -> int:
         """Bytes that the CPU's allocator keeps after they were freed."""
-        return int(_LAYERS_NOT_RETURNED * evaluated_bytes(self._shape, self.tokens, 0))
+        return int(_LAYERS_NOT_RETURNED * max(evaluated_bytes(one, self.tokens, 0) for one in self._shapes))
+
+    def _per_layer(self, levels: SaveLevels, table: Bytes) -> Bytes:
+        """Look a figure up for each layer by its kind and save level, [plans, layers]."""
+        return np.asarray(table[self._kinds, levels])
 
 
 def split_plan(plan: MemoryPlan) -> tuple[SaveLevels, PlanOptions]:
@@ -316,8 +354,3 @@ def memory_of(run: FastRun) -> FastMemory:
 def host_bytes(run: FastRun, plan: MemoryPlan) -> int:
     """The host memory that a plan takes, page-locked where possible, bytes."""
     return int(memory_of(run).host_bytes(*split_plan(plan))[0])
-
-
-def _per_layer(levels: SaveLevels, by_level: list[int]) -> Bytes:
-    """Look a figure up for each layer by its save level."""
-    return np.array(by_level, dtype=np.float64)[levels]

@@ -7,29 +7,25 @@ the adapters' ranks, each padded to 16.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish_engine.advise.facts.shape import (
     BYTES_OF,
     adapted,
     embedding_parameters,
-    linear_shapes,
     parameters,
     projection_parameters,
 )
-from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
 RANK_UNIT = 16
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
 _ALIGNMENT = 128  # elements; matrices start at multiples of it
-_MEMBERS = {
-    "qkv": ("q_proj", "k_proj", "v_proj", "qkv_proj"),
-    "o": ("o_proj",),
-    "gate_up": ("gate_proj", "up_proj", "gate_up_proj"),
-    "down": ("down_proj",),
-}
 _HEAD_CHUNK_TOKENS = 4096
 """Most tokens of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take
 memory."""
@@ -39,7 +35,7 @@ _FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackShape:
     """One stacked matrix.
 
     Attributes:
@@ -87,21 +83,22 @@ class FrozenWeightBytes:
         return self.matrices + self.tables + self.embedding
 
 
-def stacks(spec: DecoderSpec, adapter: AdapterSection) -> dict[str, Stack]:
-    """The four stacks of a layer; all layers of the families that the engine knows have the same."""
-    shapes = linear_shapes(spec, spec.layers[0])
-    chosen = {matrix.name.rpartition(".")[2] for matrix in adapted(spec, spec.layers[0], adapter)}
+def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[StackName, StackShape]:
+    """The four stacks of a layer; layers of one kind have the same."""
+    layer = next(layer for layer in spec.layers if layer.kind == kind)
     padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
-    found = {}
-    for name, members in _MEMBERS.items():
-        own = [member for member in members if member in shapes]
-        outputs, inputs = sum(shapes[member][1] for member in own), shapes[own[0]][0]
-        count = sum(member in chosen for member in own)
-        found[name] = Stack(outputs, inputs, padded * count, padded if count else 0)
+    chosen, found = {matrix.name for matrix in adapted(spec, layer, adapter)}, {}
+    members = [matrix for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
+    for name in STACK_NAMES:
+        own = [matrix for matrix in members if stack_of(matrix) == name]
+        count = sum(matrix.name in chosen for matrix in own)
+        found[name] = StackShape(
+            sum(matrix.rows for matrix in own), own[0].columns, padded * count, padded if count else 0
+        )
     return found
 
 
-def is_fused(made: dict[str, Stack], adapter: AdapterSection, *, cuda: bool) -> bool:
+def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
     widest = max(made["gate_up"].widest, made["down"].widest)
     return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK
@@ -109,20 +106,20 @@ def is_fused(made: dict[str, Stack], adapter: AdapterSection, *, cuda: bool) -> 
 
 def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> FrozenWeightBytes:
     """Count the memory of the frozen weights."""
-    width, made = BYTES_OF[precision], stacks(spec, adapter).values()
+    width = BYTES_OF[precision]
+    counted = [(stacks(spec, adapter, kind), count) for kind, count in Counter(one.kind for one in spec.layers).items()]
+    made = [(stack, count) for found, count in counted for stack in found.values()]
     embedding = embedding_parameters(spec) * (1 if spec.tied_embeddings else 2) * width
     outside = (parameters(spec) - projection_parameters(spec)) * width - embedding
     if not nf4:
-        matrices = spec.num_layers * sum(_aligned(stack.elements) for stack in made) * width
+        matrices = sum(count * _aligned(stack.elements) for stack, count in made) * width
         return FrozenWeightBytes(outside + matrices, 0, embedding, 0)
-    count = spec.num_layers * sum(stack.outputs * stack.inputs for stack in made)
-    compute_copies = spec.num_layers * sum(_aligned(stack.compute_copies) for stack in made) * width
-    by_name = stacks(spec, adapter)
-    others = max(stack.elements for name, stack in by_name.items() if name != "gate_up")
-    tables = math.ceil(count * (NF4_BYTES - 0.5))
-    return FrozenWeightBytes(
-        outside + -(-count // 2) + compute_copies, tables, embedding, (by_name["gate_up"].elements + others) * width
-    )
+    weights = sum(count * stack.outputs * stack.inputs for stack, count in made)
+    compute_copies = sum(count * _aligned(stack.compute_copies) for stack, count in made) * width
+    wide = max(found["gate_up"].elements for found, _ in counted)
+    others = max(stack.elements for found, _ in counted for name, stack in found.items() if name != "gate_up")
+    tables = math.ceil(weights * (NF4_BYTES - 0.5))
+    return FrozenWeightBytes(outside + -(-weights // 2) + compute_copies, tables, embedding, (wide + others) * width)
 
 
 def head_chunk_tokens(supervised_tokens: int, *, cuda: bool, divided: int = 1) -> int:

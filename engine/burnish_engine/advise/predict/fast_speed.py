@@ -19,42 +19,41 @@ from burnish_engine.advise.facts.shape import BYTES_OF, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, split_plan
-from burnish_engine.advise.predict.fast_shape import NF4_BYTES, Stack, is_fused, stacks
+from burnish_engine.advise.predict.fast_shape import NF4_BYTES, StackShape, is_fused
 from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.transfers import AHEAD, PIECE_BYTES, Seconds, backward_seconds, forward_seconds
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
+from burnish_engine.models.decoder.mixers.declared import declared_mixer
+from burnish_engine.models.families.matrices import StackName
 
-_GEMM_SHARE = 0.71  # of the dense tensor peak
-_ATTENTION_SHARE = 0.37  # of that peak
+_GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
+_ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
-_MEMORY_SHARE = 0.93  # of the memory's peak, a second read of what was just written not counted
-_LAYER_S = 40e-6  # beginnings and ends of a layer's kernels, forward and backward
+_MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
+_LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
 _AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of recomputed kernels
-_TILE_S = 20e-6  # the same of one further chunk of the feed-forward
+_TILE_S = 20e-6  # the same time for one further chunk of the feed-forward
 _TILE_FILL = 96  # tokens whose time equals that of filling and draining the multiprocessors once more for a chunk
-_FP32_RATE = 0.125  # of the tensor peak, where fp32 has no tensor cores
-# Numbers that a layer moves for one token outside the products, forward and in all: for each of hidden size, query
-# and key width, and feed-forward width. Norms touch four forward and five backward; the adapters' skinny products read
-# each input and output once forward and twice backward.
-_HIDDEN, _HEADS, _NORMED_HEADS, _WIDE, _WIDE_FUSED = (10, 26), (6, 16), (7, 19), (4, 15), (3, 11)
+_FP32_RATE = 0.125  # share of the tensor peak that fp32 reaches without tensor cores
+# Numbers that a layer moves for one token outside the products and its mixer, forward and in all: for each of hidden
+# size and feed-forward width. Norms touch four forward and five backward; the adapters' skinny products read each input
+# and output once forward and twice backward.
+_HIDDEN, _WIDE, _WIDE_FUSED = (10, 26), (4, 15), (3, 11)
 _SANDWICH = (4, 14)  # hidden sizes of two more norms
-# The same of what is recomputed: norms, the adapters' skinny products, and rotation.
-_NARROW_HIDDEN, _ATTENTION_HIDDEN, _ATTENTION_HEADS = 2, 6, 3
-_ROTATED_HEADS, _ALL_HIDDEN = 2, 2  # not moved where more is kept
+# The same of what is recomputed: norms, and the adapters' skinny products.
+_NARROW_HIDDEN, _RECOMPUTED_HIDDEN = 2, 6
+_ALL_HIDDEN = 2  # not moved where norm outputs are kept
 _LOGIT_PASSES = 3  # the loss reads the logits twice and writes them once
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0, "fp16": 60.0}
 _CPU_UNPACKED_PER_S_AND_CORE = 500e6  # NF4 weights
 _CPU_GB_S = 20.0  # rate of memory on any CPU; it is a small part of the time
-_LINK_SHARE = 0.85  # of what a PCIe lane carries: an H100's 16 lanes of generation 5, 63 GB/s, move 54
-_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # by generation, one way
+_LINK_SHARE = 0.85  # share of a PCIe lane's rate: an H100's 16 lanes of generation 5, 63 GB/s, move 54
+_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one way, by PCIe generation
 _LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
-
-_EVERYTHING = ["gate_up", "o", "qkv"]
-_AGAIN = {"narrow": ["gate_up"], "attention": _EVERYTHING, "host": _EVERYTHING, "input": _EVERYTHING}
-"""Stacks whose products are recomputed, by save level."""
 
 
 class Rates(NamedTuple):
@@ -86,7 +85,11 @@ class FastSpeed:
     def __init__(self, run: FastRun, micro_batch: MicroBatchSize) -> None:
         self._run, self._micro_batch = run, micro_batch
         self._width, self._rates = BYTES_OF[run.precision], rates(run)
-        self._stacks = stacks(run.spec, run.recipe.adapter)
+        kinds = [layer.kind for layer in run.spec.layers]
+        self._shapes = [
+            LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda, kind) for kind in dict.fromkeys(kinds)
+        ]
+        self._kinds = np.array([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
         self._layers: dict[int, tuple[Seconds, Seconds]] = {}
 
     def seconds(self, plans: Sequence[tuple[SaveLevels, PlanOptions]]) -> Seconds:
@@ -96,13 +99,12 @@ class FastSpeed:
             plans: (save levels of several plans, [plans, layers], and their options) for each set of options; results
                 are concatenated in this order.
         """
-        offloaded = np.array([[*sizes, 0, 0][:2] for sizes in self._offloaded], dtype=np.float64)
-        levels = np.vstack([one for one, _ in plans])
-        both = [[self.layer(options.mlp_chunk_tokens)[way][one] for one, options in plans] for way in (0, 1)]
+        levels, kinds = np.vstack([one for one, _ in plans]), self._kinds
+        both = [[self.layers(options.mlp_chunk_tokens)[way][kinds, one] for one, options in plans] for way in (0, 1)]
         times = 2.5 + (levels == LEVEL_NAMES.index("input"))
         forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
-        copies = offloaded[levels] / self._rates.link
+        copies = self._offloaded[kinds, levels] / self._rates.link
         if not copies.any():
             return forward.sum(axis=1) + backward.sum(axis=1) + outside
         return forward_seconds(forward, copies) + backward_seconds(backward, copies, AHEAD[levels]) + outside
@@ -115,22 +117,28 @@ class FastSpeed:
             options: options that all the plans share.
         """
         found = np.full(len(counts), self.outside(options))
-        copies = counts @ np.array([sum(sizes) for sizes in self._offloaded], dtype=np.float64) / self._rates.link
+        copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
         count = self._run.spec.num_layers
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        for one, factor in zip(self.layer(options.mlp_chunk_tokens), (1.0, 2.5 + again), strict=True):
-            compute = counts @ one + factor * self._attention.sum()
+        for one, factor in zip(self.layers(options.mlp_chunk_tokens), (1.0, 2.5 + again), strict=True):
+            compute = counts @ self._mean(one) + factor * self._attention.sum()
             found += np.maximum(
                 compute, copies + compute / count
             )  # the last tensor to leave, or the first to come, is waited for
         return found
 
-    def layer(self, mlp_chunk_tokens: int) -> tuple[Seconds, Seconds]:
-        """The time of a layer's forward and backward pass without attention, at each of `LEVEL_NAMES`, seconds."""
+    def layers(self, mlp_chunk_tokens: int) -> tuple[Seconds, Seconds]:
+        """The times of layers' forward and backward passes without attention, seconds, [kinds of layers, levels]."""
         if mlp_chunk_tokens not in self._layers:
-            both = [self._layer(level, mlp_chunk_tokens) for level in LEVEL_NAMES]
-            self._layers[mlp_chunk_tokens] = np.array([one for one, _ in both]), np.array([one for _, one in both])
+            both = np.array(
+                [[self._layer(shape, level, mlp_chunk_tokens) for level in LEVEL_NAMES] for shape in self._shapes]
+            )
+            self._layers[mlp_chunk_tokens] = both[..., 0], both[..., 1]
         return self._layers[mlp_chunk_tokens]
+
+    def _mean(self, table: Seconds) -> Seconds:
+        """Average a table [kinds of layers, levels] over the layers, [levels]."""
+        return table[0] if len(table) == 1 else np.asarray(table[self._kinds].mean(axis=0))
 
     def outside(self, options: PlanOptions) -> float:
         """The time of everything outside the layers: embedding, head and loss, seconds."""
@@ -150,10 +158,10 @@ class FastSpeed:
         return total
 
     @cached_property
-    def _offloaded(self) -> list[tuple[int, ...]]:
-        shape = LayerShape(self._run.spec, self._run.recipe.adapter, self._width, self._run.cuda)
-        tokens = self._micro_batch.padded_tokens
-        return [tuple(tokens * size for size in offloaded_bytes(shape, level)) for level in LEVEL_NAMES]
+    def _offloaded(self) -> Seconds:
+        """The bytes of each tensor that leaves, [kinds of layers, levels, tensors]; 0: none."""
+        sizes = [[[*offloaded_bytes(one, level), 0, 0][:2] for level in LEVEL_NAMES] for one in self._shapes]
+        return np.array(sizes, dtype=np.float64) * self._micro_batch.padded_tokens
 
     @cached_property
     def _attention(self) -> Seconds:
@@ -161,57 +169,48 @@ class FastSpeed:
         edge = _ATTENTION_EDGE if self._run.cuda else 0
         return np.array(attention_operations(self._run.spec, self._micro_batch, edge)) / self._rates.attention
 
-    def _layer(self, level: SaveLevel, mlp_chunk_tokens: int) -> tuple[float, float]:
-        micro_batch, at, width, made = self._micro_batch, self._rates, self._width, self._stacks
-        again = _AGAIN.get(level, [])
-        if level == "input" and mlp_chunk_tokens:
-            again = [*again, "qkv"]
-        forward = sum(self._product(name, mlp_chunk_tokens) for name in made)
-        backward = sum(self._product(name, mlp_chunk_tokens, turned=True) for name in made)
+    def _layer(self, shape: LayerShape, level: SaveLevel, mlp_chunk_tokens: int) -> tuple[float, float]:
+        micro_batch, at, width, made = self._micro_batch, self._rates, self._width, shape.stacks
+        again = stacks_again(shape.tensors, level, chunked=0 < mlp_chunk_tokens < micro_batch.padded_tokens)
+        forward = sum(self._product(name, made[name], mlp_chunk_tokens) for name in made)
+        backward = sum(self._product(name, made[name], mlp_chunk_tokens, turned=True) for name in made)
         # In the feed-forward's backward pass a matrix is unpacked once for all that is done with it.
-        backward += sum(self._product(name, mlp_chunk_tokens, unpacks=name != "gate_up") for name in again)
+        backward += sum(self._product(name, made[name], mlp_chunk_tokens, unpacks=name != "gate_up") for name in again)
         moved = micro_batch.padded_tokens * width / at.memory
-        first, both = self._moved
-        more = self._moved_again(level)
+        first, both = self._moved(shape)
+        more = self._moved_again(shape, level)
         tiles = -(-micro_batch.padded_tokens // mlp_chunk_tokens) - 1 if mlp_chunk_tokens else 0
         starts = _LAYER_S + tiles * _TILE_S if self._run.cuda else 0.0
         forward += first * moved + 0.4 * starts
         return forward, backward + (both - first + more) * moved + 0.6 * starts + _AGAIN_S.get(level, 0.0)
 
-    def _product(self, name: str, mlp_chunk_tokens: int, *, turned: bool = False, unpacks: bool = True) -> float:
+    def _product(
+        self, name: StackName, stack: StackShape, mlp_chunk_tokens: int, *, turned: bool = False, unpacks: bool = True
+    ) -> float:
         """The time of a stack's product with all tokens of the micro-batch, or with their gradient, seconds."""
-        stack, tokens, at = self._stacks[name], self._micro_batch.padded_tokens, self._rates
+        tokens, at = self._micro_batch.padded_tokens, self._rates
         step = min(mlp_chunk_tokens or tokens, tokens) if name in {"gate_up", "down"} else tokens
         tiles = -(-tokens // step)
         operations = 2.0 * (tokens + (tiles - 1) * _TILE_FILL) * _weights(stack, turned=turned)
         taken = max(operations / at.products, tiles * stack.outputs * stack.inputs * self._width / at.memory)
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
-    @cached_property
-    def _moved(self) -> tuple[int, int]:
+    def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
-        spec, adapter = self._run.spec, self._run.recipe.adapter
-        heads = (spec.num_heads + spec.num_kv_heads) * spec.head_dim
-        wide = _WIDE_FUSED if is_fused(self._stacks, adapter, cuda=self._run.cuda) else _WIDE
-        by_head = _NORMED_HEADS if spec.qk_norm else _HEADS
+        spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.kind).moved(self._run.spec)
+        wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
         first, both = (
             (_HIDDEN[way] + (_SANDWICH[way] if spec.sandwich_norms else 0)) * spec.hidden_size
-            + by_head[way] * heads
             + wide[way] * spec.intermediate_size
             for way in (0, 1)
         )
-        return first, both
+        return first + mixer.forward, both + mixer.forward + mixer.backward
 
-    def _moved_again(self, level: SaveLevel) -> int:
+    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> int:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
-        spec = self._run.spec
-        heads = (spec.num_heads + spec.num_kv_heads) * spec.head_dim
-        if level == "narrow":
-            return _NARROW_HIDDEN * spec.hidden_size
-        if level in {"attention", "host", "input"}:
-            return _ATTENTION_HIDDEN * spec.hidden_size + _ATTENTION_HEADS * heads
-        spared = _ROTATED_HEADS * heads if spec.qk_norm and level in {"all", "rotated"} else 0
-        return -spared - (_ALL_HIDDEN * spec.hidden_size if level == "all" else 0)
+        hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
+        again = declared_mixer(self._run.spec, shape.kind).moved_again(self._run.spec, level)
+        return hidden.get(level, 0) * self._run.spec.hidden_size + again
 
 
 def fast_seconds(run: FastRun, micro_batch: MicroBatchSize, plan: MemoryPlan) -> float:
@@ -226,9 +225,7 @@ def fast_seconds(run: FastRun, micro_batch: MicroBatchSize, plan: MemoryPlan) ->
 
 
 def attention_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, edge: float) -> list[float]:
-    """Count the operations of each layer's attention within documents, forward: 4 for each pair of tokens and number.
-
-    A token attends to half of its document on average. The backward pass takes 2.5 times as many operations.
+    """Count the operations of each layer's attention (or other mixer), forward.
 
     Args:
         spec: shape of the model.
@@ -236,9 +233,10 @@ def attention_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, edge: f
         edge: number of tokens by which a document counts as longer.
     """
     span = micro_batch.span or micro_batch.tokens
-    local = min(span, float(spec.sliding_window or span))
-    spans = [local if layer.kind == "sliding_attention" else span for layer in spec.layers]
-    return [4.0 * micro_batch.tokens * (seen + edge) / 2 * spec.num_heads * spec.head_dim for seen in spans]
+    return [
+        declared_mixer(spec, layer.kind).operations(spec, layer, micro_batch.tokens, span, edge)
+        for layer in spec.layers
+    ]
 
 
 def rates(run: FastRun) -> Rates:
@@ -271,7 +269,7 @@ def link_gb_s(pcie: PcieFacts | None) -> float:
     return _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
 
 
-def _weights(stack: Stack, *, turned: bool) -> int:
+def _weights(stack: StackShape, *, turned: bool) -> int:
     """The number of elements of the matrix in a product."""
     if turned:
         return (stack.outputs + stack.rank) * stack.inputs

@@ -19,10 +19,10 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 
-_GROWING_SEGMENTS_SHARE = 0.19  # of the head's peak: H100, torch 2.11, eight runs, torch's peak against NVML's
-_FIXED_SEGMENTS_SHARE = 1.1  # the same without expandable segments, seven runs
+_GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's
+_FIXED_SEGMENTS_SHARE = 1.1  # that share without expandable segments, seven runs
 _CONTEXT_BYTES = 820 * MIB  # H100; smaller cards need less
-_MALLOC_SHARE = {"fp32": 0.69, "bf16": 0.40}  # of one pass's activations, kept or not: glibc returns little of it
+_MALLOC_SHARE = {"fp32": 0.69, "bf16": 0.40}  # share of a pass's activations, kept or not, that glibc does not return
 # Share of it that stays where every weight is trained: gradients are large blocks that return to the system, buffers
 # for
 # 8-bit moments do not. Fitted to peaks of resident memory of SmolLM2-135M with 512 tokens a micro-batch.

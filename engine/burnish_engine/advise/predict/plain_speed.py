@@ -24,16 +24,16 @@ from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 
-_GEMM_SHARE = 0.60  # of the dense tensor peak that cuBLAS reaches on these shapes
-_ATTENTION_SHARE = 0.20  # of that peak: masked attention, all blocks computed
-_DOCUMENTS_SHARE = 0.25  # of that peak: Burnish's attention over documents of some hundred tokens, on the fast engine
-_MEMORY_SHARE = 0.75  # of the memory's peak that elementwise kernels reach
+_GEMM_SHARE = 0.60  # share of the dense tensor peak that cuBLAS reaches on these shapes
+_ATTENTION_SHARE = 0.20  # share of that peak: masked attention, all blocks computed
+_DOCUMENTS_SHARE = 0.25  # the same: Burnish's attention over documents of some hundred tokens, on the fast engine
+_MEMORY_SHARE = 0.75  # share of the memory's peak rate that elementwise kernels reach
 _HOST_S_PER_LAYER = 0.0081  # forward and backward of a layer with seven adapters: some 350 kernels started from Python
-_HOST_S_PER_WHOLE_LAYER = 0.0036  # of a layer without adapters: fitted to a Llama 55M and a Qwen3-0.6B on an H100
+_HOST_S_PER_WHOLE_LAYER = 0.0036  # a layer without adapters: fitted to a Llama 55M and a Qwen3-0.6B on an H100
 _HOST_QK_NORM = 1.16
 _HOST_FP32 = 0.5  # no casts around the adapters
 _HOST_S_PER_PASS = 0.035  # embedding, mask, head, loss, clipping, optimizer
-_HOST_S_PER_WHOLE_PASS = 0.020  # of these two models
+_HOST_S_PER_WHOLE_PASS = 0.020  # fitted to the same two models
 _RECOMPUTED_TRAFFIC = 1.4
 # Bytes moved forward and backward for one number of each kind, a token: an adapted map's inputs and outputs (its fp32
 # branch and the casts around it), hidden states (norms, residuals), rotated heads without and with their norms, the
@@ -43,7 +43,7 @@ _UPDATED = 30  # bytes a weight: its gradient summed, scaled and read, the maste
 _PAGED = (
     60  # times the bytes of paged moments, as pages go over the link, some forty times slower than memory, and back
 )
-_CPU_GB_S = 8.0  # of memory traffic, single operations one after the other
+_CPU_GB_S = 8.0  # rate of memory, single operations one after the other
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0}  # oneDNN on AVX-512 cores, run alone; about half with AVX2
 
 
@@ -76,7 +76,7 @@ def plain_seconds(
     if uses_own_attention(recipe, spec, gpu):
         pairs = (
             (micro_batch.span or micro_batch.longest or micro_batch.tokens) / 2 / micro_batch.tokens
-        )  # as a share of all
+        )  # share of all documents' operations
         busy += pairs * _attention_operations(recipe, spec, micro_batch) / (peak * _DOCUMENTS_SHARE)
     else:
         busy += _attention_operations(recipe, spec, micro_batch) / (peak * _ATTENTION_SHARE)

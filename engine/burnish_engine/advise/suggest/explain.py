@@ -46,7 +46,6 @@ class SettingsContext:
         machine: facts of the machine that trains.
         dataset: facts that `inspect` found about the data.
         work: workload at the settings' row length.
-        steps: number of optimizer steps; None where not known.
         step_s: predicted time of a step, seconds.
         separate_validation: whether there are validation files.
     """
@@ -55,7 +54,6 @@ class SettingsContext:
     machine: MachineFacts
     dataset: DatasetFacts | None
     work: Workload | None
-    steps: int | None
     step_s: float
     separate_validation: bool
 
@@ -173,11 +171,10 @@ def _explain_passes(settings: SuggestedSettings, by: SettingsContext) -> None:
     fits = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
     settings.choose("train.micro_batch_tokens", train.micro_batch_tokens, f"The fastest pass that fits: {fits}.")
     tokens = train.micro_batch_tokens * train.accumulation
-    enough = f"{by.steps:,} steps" if by.steps else "enough steps"
     settings.choose(
         "train.accumulation",
         train.accumulation,
-        f"Makes {tokens:,} tokens a step, for a steady gradient and still {enough}.",
+        f"Makes {tokens:,} tokens a step, for a steady gradient and still enough steps.",
     )
     if train.recompute:
         settings.choose(
@@ -193,9 +190,10 @@ def _explain_rate(settings: SuggestedSettings, by: SettingsContext) -> None:
         f"What LoRA wants at a width of {by.spec.hidden_size:,}; wider models want less.",
     )
     settings.choose("train.schedule", train.schedule, "Ends at a tenth of the peak, which settles the last steps.")
-    warmup = f"About {max(1, round(train.warmup_share * by.steps)):,} steps" if by.steps else "The first steps"
     settings.choose(
-        "train.warmup_share", train.warmup_share, f"{warmup} of rising rate, until the optimizer knows its scales."
+        "train.warmup_share",
+        train.warmup_share,
+        "The rate rises over the first steps, until the optimizer knows its scales.",
     )
 
 

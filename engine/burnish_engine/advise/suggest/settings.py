@@ -78,7 +78,7 @@ def propose(
     )
     explain(
         settings,
-        SettingsContext(spec, machine, dataset, work, steps, step_s, separate_validation=separate_validation),
+        SettingsContext(spec, machine, dataset, work, step_s, separate_validation=separate_validation),
     )
     return settings
 

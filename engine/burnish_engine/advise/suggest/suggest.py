@@ -24,6 +24,7 @@ from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
 _FEW_ROWS = 50
 _LONG_RUN_S = 86400.0
@@ -104,15 +105,17 @@ def suggest(
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0
     facts = facts_for_recipe(recipe, goal.dataset)
     plan = plan_run(recipe, chosen.spec, machine, dataset=facts, config=chosen.config, download_bytes=download)
+    becomes_gguf = any(one.kind == "gguf" and one.works for one in plan.exports)
     choices = [
         SettingChoice(key="model.path", value=chosen.path, reason=why),
         *settings.choices,
-        *_target_choices(runs, goal.target),
+        *(_target_choices(runs, goal.target) if becomes_gguf else []),
         *_device_choice(machine, recipe),
     ]
     warnings += [
         *settings.warnings,
-        *_model_warnings(chosen, models, runs, goal.target),
+        *_model_warnings(chosen, models),
+        *(_target_warnings(chosen, runs, goal.target) if becomes_gguf else []),
         *filter(None, [export_text(plan.exports)]),
         *_machine_warnings(machine),
         *_work_warnings(plan, goal),
@@ -130,7 +133,7 @@ def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str
 
     Raises:
         UsageError: There is no such model or folder.
-        SetupError: The folder is unusable, or its config does not say the model's shape.
+        SetupError: The folder is unusable, its tokenizer is another model's, or its config does not say the shape.
     """
     entry = find_model(EMBEDDED if path == "embedded" else path, models)
     if path == "embedded" and entry is not None:
@@ -138,6 +141,7 @@ def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str
     if entry is not None and not Path(path).is_dir():
         return ChosenModel(entry.name, entry.title, entry.spec, here=entry.name in here, entry=entry)
     source = open_model(path)
+    check_token_ids(source)
     return ChosenModel(path, source.name, spec_of(source), here=True, config=source.config)
 
 
@@ -223,9 +227,7 @@ def _device_choice(machine: MachineFacts, recipe: Recipe) -> list[SettingChoice]
     ]
 
 
-def _model_warnings(
-    chosen: ChosenModel, models: Sequence[CatalogModel], runs: OnTarget, target: TargetSection
-) -> list[str]:
+def _model_warnings(chosen: ChosenModel, models: Sequence[CatalogModel]) -> list[str]:
     warnings = []
     entry = chosen.entry
     if not chosen.here and entry:
@@ -239,14 +241,18 @@ def _model_warnings(
         warnings.append(f"{entry.title} is gated: accept its terms on its page and set HF_TOKEN before fetching it.")
     if entry and entry.license_note:
         warnings.append(f"License {entry.license}: {entry.license_note}")
+    return warnings
+
+
+def _target_warnings(chosen: ChosenModel, runs: OnTarget, target: TargetSection) -> list[str]:
     if runs.run_bytes > runs.usable_bytes:
-        warnings.append(
+        return [
             f"{chosen.title} as {runs.quant} takes {memory_size(runs.run_bytes)} to run, more than the "
             f"{memory_size(runs.usable_bytes)} that a {target.kind} of {target.ram_gib:g} GiB has to give."
-        )
-    elif runs.tokens_per_s < SLOWEST_TOKENS_PER_S:
-        warnings.append(f"{chosen.title} would write about {runs.tokens_per_s:.1f} tokens/s on a {target.kind}.")
-    return warnings
+        ]
+    if runs.tokens_per_s < SLOWEST_TOKENS_PER_S:
+        return [f"{chosen.title} would write about {runs.tokens_per_s:.1f} tokens/s on a {target.kind}."]
+    return []
 
 
 def _machine_warnings(machine: MachineFacts) -> list[str]:

@@ -142,7 +142,7 @@ class ModelFacts(_Advice):
     folder: str
     family: str
     parameters: int | None = None
-    spec: DecoderSpec | None = None
+    spec: DecoderSpec | None = Field(default=None, description="Its shape, read or counted on the built model.")
     bytes: int = Field(default=0, description="Size of its weights on disk.")
     max_context: int | None = None
     chat: bool = Field(default=False, description="Whether it has a chat template.")

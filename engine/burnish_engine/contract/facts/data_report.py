@@ -64,6 +64,7 @@ class FileColumns(_Facts):
     question: str = Field(default="", description="Why a person has to say which; empty where one reading is sure.")
     needs: dict[str, list[str]] = Field(description="Shape to the meanings that some column must have.")
     may_have: list[str] = Field(description="Meanings that a column may have besides.")
+    rows: list[dict[str, str]] = Field(default=[], description="The first rows, column to value, shortened.")
 
 
 class TemplateFacts(_Facts):

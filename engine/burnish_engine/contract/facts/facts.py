@@ -32,12 +32,15 @@ class RopeSpec(_Facts):
     """Rotary position embedding."""
 
     theta: float = 10000.0
-    scaling: Literal["none", "linear", "llama3", "yarn", "longrope", "dynamic"] = "none"
+    scaling: Literal["none", "linear", "llama3", "yarn", "longrope", "dynamic", "proportional"] = "none"
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int | None = None
     partial: float = Field(default=1.0, description="Share of each head that is rotated.")
+    proportion: float = Field(
+        default=1.0, description="proportional: share of the pairs of a head that rotate; the others stay."
+    )
     short_factor: list[float] = Field(default=[], description="longrope: divides each frequency of short documents.")
     long_factor: list[float] = Field(
         default=[], description="longrope: divides each frequency of documents longer than original_context."
@@ -75,6 +78,9 @@ class DecoderSpec(_Facts):
         default=False, description="Whether the checkpoint holds qkv_proj and gate_up_proj, stacked (Phi-3)."
     )
     qk_norm: bool = False
+    attention_gate: bool = Field(
+        default=False, description="Whether a sigmoid of the layer's input scales attention's output, head by head."
+    )
     norm_one_plus: bool = Field(default=False, description="Norms multiply by 1 + weight (Gemma).")
     sandwich_norms: bool = Field(
         default=False, description="Norms after attention and feed-forward too, before their sum (Gemma 3)."
@@ -88,6 +94,9 @@ class DecoderSpec(_Facts):
         default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
     )
     conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")
+    conv_bias: bool = Field(
+        default=False, description="Whether these layers' convolutions and projections have biases."
+    )
     weights: int = Field(
         default=0, description="All weights, counted on the built model; 0: they follow from the rest."
     )

@@ -5,7 +5,7 @@ Facts that a system may not tell are None where unknown, because unknown is not 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,10 @@ CommonAncestor = Literal["internal", "single", "multiple", "hostbridge", "node",
 several
 switches, at one host bridge, within one NUMA node, or only across sockets."""
 Strategy = Literal["single", "data_parallel", "sharded"]
+LinkKind = Literal["nvlink", "pcie_p2p", "host_staged", "pcie"]
+HOST: Final = -1
+"""Node number of the host in a machine's graph; a GPU's node number is its index."""
+_DIFFERS = 0.25  # a measurement further than this from the table is worth a word
 
 
 class _Facts(BaseModel):
@@ -93,6 +97,27 @@ class LinkFacts(_Facts):
     measured: LinkMeasurement | None = None
 
 
+class EdgeFacts(_Facts):
+    """A connection in the graph of a machine: between two GPUs, or between a GPU and the host."""
+
+    first: int = Field(description="Index of a GPU.")
+    second: int = Field(description="Larger index of another GPU, or -1 for the host.")
+    kind: LinkKind = Field(description="What carries the data: NVLink, PCIe directly, or a detour over the host.")
+    gb_s: float = Field(
+        description="Rate that large copies reach in one direction, 10^9 bytes/s: measured, or expected from the table."
+    )
+    table_gb_s: float = Field(description="Rate expected from the table, 10^9 bytes/s.")
+    measured: bool = Field(description="Whether `gb_s` was measured.")
+    spec_gb_s: float | None = Field(
+        default=None, description="Specified rate of the connection in one direction, 10^9 bytes/s."
+    )
+
+    @property
+    def differs(self) -> bool:
+        """Whether measurement and table disagree by so much that a person should hear of it."""
+        return abs(self.gb_s - self.table_gb_s) > _DIFFERS * self.table_gb_s
+
+
 class HostFacts(_Facts):
     """The facts of a machine beside its GPUs."""
 
@@ -117,6 +142,7 @@ class MachineFacts(HostFacts):
 
     gpus: list[GpuFacts] = []
     links: list[LinkFacts] = Field(default=[], description="One entry a pair of GPUs.")
+    edges: list[EdgeFacts] = Field(default=[], description="The graph that follows from all this: its connections.")
     all_reduce_gb_s: float | None = Field(
         default=None, description="Measured all-reduce over all GPUs: bytes of the buffer / time, 10^9 bytes/s."
     )

@@ -9,7 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SaveLevel = Literal["all", "rotated", "products", "offloaded", "narrow", "attention", "host", "input"]
 """Name of the activations that a layer keeps between forward and backward, from fastest to smallest on the device; see
-`models.decoder.save_policy.SAVE_LEVELS`, which holds the same names."""
+`models.decoder.layer_tensors`, which says it tensor by tensor:
+
+- all: everything, norm outputs and activations too. Has to be pinned by hand.
+- rotated: outputs of matrix products and of attention, and rotated queries and keys.
+- products: outputs of matrix products and of attention.
+- offloaded: the same, the widest of them in host memory: free as long as the link keeps up.
+- narrow: the same without the widest, those of the gate and up projections.
+- attention: the layer's input and attention's output; the layer is computed again, but not attention.
+- host: the same in host memory: on the device a layer leaves only a few numbers a token.
+- input: the layer's input alone, in host memory. A third to a half for the link to carry."""
 
 LEVEL_NAMES: tuple[SaveLevel, ...] = get_args(SaveLevel)
 AUTO = "auto"

@@ -113,7 +113,7 @@ class DataSection(Section):
     @field_validator("columns")
     @classmethod
     def _columns_are_pairs(cls, columns: list[str]) -> list[str]:
-        seen = set[str]()
+        seen, named = set[str](), set[str]()
         for pair in columns:
             meaning, _, name = (part.strip() for part in pair.partition("="))
             if meaning not in COLUMN_MEANINGS or not name:
@@ -122,7 +122,10 @@ class DataSection(Section):
                 )
             if meaning in seen:
                 raise ValueError(f"says twice which column is {meaning}: keep one of them")
+            if name in named:
+                raise ValueError(f"gives the column {name} two meanings: keep one of them")
             seen.add(meaning)
+            named.add(name)
         return columns
 
     @model_validator(mode="after")

@@ -211,7 +211,8 @@ def _ranges(schema: dict[str, Any]) -> Iterator[str]:
         yield f"`{item['const']}`"
     for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<")):
         if key in schema:
-            yield f"{sign} {schema[key]:g}"
+            number = schema[key]
+            yield f"{sign} {number:,.0f}" if float(number).is_integer() else f"{sign} {number:g}"
 
 
 def _one_line(help_text: str, unit: str) -> str:

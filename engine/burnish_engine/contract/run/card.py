@@ -17,11 +17,11 @@ CARD_VERSION = 1
 _WEIGHTS = (".safetensors", ".gguf")
 
 
-class _Card(BaseModel):
+class _CardRecord(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class HashedFile(_Card):
+class HashedFile(_CardRecord):
     """A file with its size and hash."""
 
     name: str = Field(description="File name without its folder.")
@@ -40,7 +40,7 @@ class DataFile(HashedFile):
     role: Literal["train", "held out"]
 
 
-class CardData(_Card):
+class CardData(_CardRecord):
     """The data of a run."""
 
     files: list[DataFile] = Field(description="In the recipe's order.")
@@ -51,14 +51,14 @@ class CardData(_Card):
     learned_tokens: int = Field(description="Tokens of the training rows.")
 
 
-class CardModel(_Card):
+class CardModel(_CardRecord):
     """The base model of a run."""
 
     name: str
     files: list[HashedFile] = Field(description="Weights, configuration, tokenizer; by name.")
 
 
-class RunEnvironment(_Card):
+class RunEnvironment(_CardRecord):
     """The environment in which one process trained: software, device, engine, precision."""
 
     versions: dict[str, str] = Field(description="Versions of Burnish and its libraries; only installed ones.")
@@ -86,7 +86,7 @@ class RunEnvironment(_Card):
         return self.versions | {name: None if value is None else str(value) for name, value in facts.items()}
 
 
-class FactChange(_Card):
+class FactChange(_CardRecord):
     """A fact that changed between two processes; None: absent."""
 
     what: str
@@ -94,7 +94,7 @@ class FactChange(_Card):
     after: str | None
 
 
-class Resume(_Card):
+class Resume(_CardRecord):
     """The record of another process that went on with the run."""
 
     t: float = Field(description="Wall-clock time, seconds since the epoch.")
@@ -102,7 +102,7 @@ class Resume(_Card):
     changed: list[FactChange] = Field(description="Facts that differ from the process before.")
 
 
-class CardResult(_Card):
+class CardResult(_CardRecord):
     """The result that a process saved at its end."""
 
     t: float = Field(description="Wall-clock time, seconds since the epoch.")
@@ -116,7 +116,7 @@ class CardResult(_Card):
     best_loss: float | None = Field(default=None, description="Held-out loss of that step, nats.")
 
 
-class CardGuard(_Card):
+class CardGuard(_CardRecord):
     """The guard's verdict on whether the run really trained."""
 
     verdict: Literal["training", "suspicious", "not_training"]
@@ -128,7 +128,7 @@ class CardGuard(_Card):
     coverage: str = Field(default="", description="What an adapter reaches of the layers' weights, in words.")
 
 
-class CardRollback(_Card):
+class CardRollback(_CardRecord):
     """The record of a rollback, after which the run went on at a lower learning rate."""
 
     step: int = Field(description="The step of the trouble.")
@@ -137,7 +137,7 @@ class CardRollback(_Card):
     reason: str
 
 
-class RunCard(_Card):
+class RunCard(_CardRecord):
     """Content of `card.json`. Written by the engine only: begun with training, completed at the end."""
 
     v: Literal[1] = 1

@@ -27,6 +27,11 @@ class GrowingColumn(Generic[N]):
         """The newest number; None if the column is empty."""
         return self._data[self.length - 1] if self.length else None
 
+    @property
+    def first(self) -> N | None:
+        """The oldest number; None if the column is empty."""
+        return self._data[0] if self.length else None
+
     def values(self) -> array[N]:
         """Return a copy of the numbers; numpy reads it without another copy."""
         return self._data[: self.length]
@@ -40,6 +45,12 @@ class GrowingColumn(Generic[N]):
     def cut(self, length: int) -> GrowingColumn[N]:
         """Return a view of at most the first `length` numbers."""
         return self if length >= self.length else GrowingColumn(self._data, length)
+
+    def without_first(self, count: int) -> GrowingColumn[N]:
+        """Return a copy without the first `count` numbers; this view itself where there is nothing to leave out."""
+        if count <= 0:
+            return self
+        return GrowingColumn(self._data[count : self.length], max(0, self.length - count))
 
     def count_up_to(self, limit: float) -> int:
         """Count the numbers that are at most `limit`. The numbers must rise."""

@@ -34,7 +34,8 @@ Verdict = Literal["training", "suspicious", "not_training"]
 """training: nothing found. suspicious: a sign that something is wrong. not_training: the run does not do its job."""
 
 
-Phase = Literal["loading", "preparing", "dry_run", "training", "evaluating", "saving", "paused"]
+Phase = Literal["loading", "preparing", "checking", "dry_run", "training", "evaluating", "sampling", "saving", "paused"]
+"""checking: the guard looks at the run before its first step. sampling: the model answers the fixed prompts."""
 
 
 class _Event(BaseModel):

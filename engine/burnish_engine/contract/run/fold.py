@@ -87,7 +87,7 @@ class RunState:
     """The state of a run after the events seen so far.
 
     What was made after the checkpoint from which the run resumed, or to which it rolled back, does not count any more:
-    it is in none of the steps, evaluations and samples.
+    it is in none of the steps, evaluations, checkpoints and samples.
 
     Attributes:
         seq: sequence number of the last folded event; -1 before the first.
@@ -95,6 +95,7 @@ class RunState:
         begins: step after which each engine began, of those engines whose steps count; rising, from 0.
         phase: current phase of the engine, as in `PhaseChanged`; empty before the first.
         phase_detail: text of that phase event.
+        beginnings: phase events of the present process up to its first step, in order.
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
         peak_bytes: peak of what the process holds of the device, bytes, since the prediction; 0 before a step.
@@ -109,6 +110,7 @@ class RunState:
         warnings: warning events, in order.
         refused: last command if the engine refused it, else None.
         saved_step: step of the newest checkpoint; None before the first.
+        checkpoints: step of each checkpoint that was saved, rising; a later one may have replaced it on disk.
         ended: end event of the run's current process; None while it runs.
     """
 
@@ -117,6 +119,7 @@ class RunState:
     begins: tuple[int, ...] = (0,)
     phase: str = ""
     phase_detail: str = ""
+    beginnings: tuple[PhaseChanged, ...] = ()
     data: DataReady | None = None
     plan: PlanMade | None = None
     peak_bytes: int = 0
@@ -131,6 +134,7 @@ class RunState:
     warnings: GrowingList[Warned] = field(default_factory=GrowingList)
     refused: CommandDone | None = None
     saved_step: int | None = None
+    checkpoints: GrowingColumn[int] = field(default_factory=whole_numbers)
     ended: RunEnded | None = None
 
     @property
@@ -194,7 +198,12 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
         case RunStarted():
             return _start(state, event)
         case PhaseChanged():  # the first sign of a new process: it loads before it says `run_started`
-            return {"phase": event.phase, "phase_detail": event.detail, "ended": None}
+            return {
+                "phase": event.phase,
+                "phase_detail": event.detail,
+                "ended": None,
+                "beginnings": _beginnings(state, event),
+            }
         case EvaluationDone():
             return {"evaluations": state.evaluations.add(event)}
         case SampleDone():
@@ -208,6 +217,15 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
             return _note(state, event)
 
 
+def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...]:
+    """Return the phases up to the first step. Loading begins anew; after a step nothing is added."""
+    if event.phase == "loading":
+        return (event,)
+    if state.last_step is not None and state.beginnings and state.last_step.t >= state.beginnings[0].t:
+        return state.beginnings
+    return (*state.beginnings, event)
+
+
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
         case DataReady():
@@ -215,7 +233,8 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
-            return {"saved_step": event.step}
+            earlier = state.checkpoints.cut(state.checkpoints.count_up_to(event.step - 1))
+            return {"saved_step": event.step, "checkpoints": earlier.append(event.step)}
         case CommandDone():
             return {"refused": None if event.accepted else event}
         case Warned():
@@ -263,11 +282,12 @@ def _process(start: RunStarted) -> tuple[int, float]:
 
 
 def _cut(state: RunState, safe: int) -> dict[str, Any]:
-    """Return the fields without the steps, evaluations and samples after step `safe`, where the run continues."""
+    """Return the fields without the steps, evaluations and so on after step `safe`, where the run continues."""
     return {
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
+        "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }

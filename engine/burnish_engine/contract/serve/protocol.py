@@ -16,6 +16,7 @@ from burnish_engine.contract.facts.capacity import DeviceCapacity
 from burnish_engine.contract.facts.data_report import FileColumns
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.facts import DatasetFacts, FidelityReport
+from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.recipe.recipe_export import GgufType, MergeOnto, TargetSection
 from burnish_engine.contract.run.commands import CommandName
@@ -45,6 +46,12 @@ class MachineRequest(_Request):
     """Read the machine as it is now, quickly. Result: `machine`."""
 
     method: Literal["machine"] = "machine"
+
+
+class HardwareRequest(_Request):
+    """Sample the machine once a second, as `hardware` messages, until it is canceled. It has no result."""
+
+    method: Literal["hardware"] = "hardware"
 
 
 class ModelRequest(_Request):
@@ -98,6 +105,10 @@ class EstimateRequest(_Request):
 
     method: Literal["estimate"] = "estimate"
     recipe: str
+    dataset: DatasetFacts | None = Field(
+        default=None,
+        description="What an earlier inspection with this recipe found; a server that began anew needs it.",
+    )
 
 
 class WhatFitsRequest(_Request):
@@ -235,6 +246,7 @@ class CancelRequest(_Request):
 Request = Annotated[
     DoctorRequest
     | MachineRequest
+    | HardwareRequest
     | ModelRequest
     | ModelsRequest
     | FetchRequest
@@ -339,6 +351,14 @@ class Piece(_Line):
     text: str
 
 
+class HardwareReading(_Line):
+    """A line of the live recording of the hardware, as in a run's `hardware.jsonl`."""
+
+    type: Literal["hardware"] = "hardware"
+    id: str
+    line: HardwareLine
+
+
 class Result(_Line):
     """A request is done. The method decides which key is filled."""
 
@@ -379,7 +399,9 @@ class Canceled(_Line):
     id: str
 
 
-Message = Annotated[Hello | Progress | Piece | Result | Failure | Canceled, Field(discriminator="type")]
+Message = Annotated[
+    Hello | Progress | Piece | HardwareReading | Result | Failure | Canceled, Field(discriminator="type")
+]
 """Union of all messages of the server."""
 
 RunSummary.model_rebuild()

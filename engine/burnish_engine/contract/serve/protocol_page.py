@@ -13,6 +13,15 @@ from burnish_engine.contract.errors import EXIT_CODE_MEANINGS
 from burnish_engine.contract.facts.capacity import DeviceCapacity, LargestPass, ModelCapacity
 from burnish_engine.contract.facts.data_report import FileColumns
 from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.facts.hardware import (
+    GpuHolders,
+    GpuSample,
+    HardwareSample,
+    HardwareStart,
+    MemoryHolder,
+    MemoryUsers,
+    SampledGpu,
+)
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.protocol import (
     MAX_LINE_BYTES,
@@ -41,18 +50,24 @@ _PARTS: tuple[type[BaseModel], ...] = (
     LargestPass,
     ExportForecast,
     ExportStage,
+    HardwareStart,
+    SampledGpu,
+    HardwareSample,
+    GpuSample,
+    MemoryUsers,
+    GpuHolders,
+    MemoryHolder,
 )
 
 _INTRODUCTION = f"""# The protocol of `burnish serve`
 
 Made by `burnish serve --protocol`. Version {PROTOCOL_VERSION}.
 
-A client starts `burnish serve` and talks to it over standard input and output: one JSON object a line, UTF-8, at most
-{MAX_LINE_BYTES // 2**20} MiB
-a line. Each request has an `id` of the client's choice and a `method`; every answer carries that id. Any number of
-requests may be open; answers come in any order. A request ends with exactly one `result`, `failure` or `canceled`.
-A line that is no request is answered by a `failure` with an empty id, and nothing else happens. NaN and infinity travel
-as strings.
+A client starts `burnish serve` and talks to it over standard input and output: one JSON object a line, UTF-8, no line
+longer than {MAX_LINE_BYTES // 2**20} MiB. Each request has an `id` of the client's choice and a `method`; every answer
+carries that id. Any number of requests may be open; answers come in any order. A request ends with exactly one
+`result`, `failure` or `canceled`. A line that is no request is answered by a `failure` with an empty id, and nothing
+else happens. NaN and infinity travel as strings.
 
 The server ends when its standard input closes. Runs and exports go on: they are processes of their own, and their
 folders say how far they are. Only the protocol is written to standard output; logs go to standard error.

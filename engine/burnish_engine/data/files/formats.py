@@ -156,7 +156,7 @@ def parsed(text: str, name: str, number: int) -> dict[str, Any]:
         BrokenRowError: The text is no JSON object.
     """
     try:
-        value = json.loads(text)
+        value = _without_nan(text)
     except (ValueError, RecursionError):
         try:
             value = _parse(text, name, number)
@@ -166,7 +166,9 @@ def parsed(text: str, name: str, number: int) -> dict[str, Any]:
         return value
     remedy = "Every line must be one JSON object, such as {...}."
     if number == 1 and text.lstrip().startswith("["):
-        remedy = "The file looks like one JSON list: give it the ending .json."
+        remedy = (
+            'Give a file that is one JSON list the ending .json, and write a line with a chat as {"messages": [...]}.'
+        )
     raise BrokenRowError(
         f"Line {number} of {name} is {_json_kind(value)}, not an object: {shorten(text)}.", remedy, "not a JSON object"
     )
@@ -190,6 +192,10 @@ def _parse(text: str, name: str, line: int | None = None) -> Any:
     except ValueError as error:
         where = f"Line {line} of {name}" if line else name
         raise DataError(f"{where} cannot be read: {shorten(error, 100)}.", "Correct or remove it.") from None
+
+
+_without_nan = json.JSONDecoder(parse_constant=lambda _: None).decode
+"""Parses a JSON text; NaN, which pandas and Python write for a missing value, is read as null."""
 
 
 def _text_or_raise(line: Line) -> str:
@@ -252,12 +258,11 @@ def _delimiter(part: DatasetPart, header: str) -> str:
 
 def _header(file: str, fields: list[str]) -> list[str]:
     names = [name.strip() for name in fields]
+    if len(names) > 1 and not names[0]:
+        names[0] = "Unnamed: 0"  # the index that pandas writes, named as pandas reads it
     for column, name in enumerate(names, start=1):
         if not name:
-            raise DataError(
-                f"Column {column} of {file} has no name in the header: {shorten(names)}.",
-                "Name it or remove it (pandas writes such a column for its index; save with index=False).",
-            )
+            raise DataError(f"Column {column} of {file} has no name in the header: {shorten(names)}.", "Name it.")
         if name in names[: column - 1]:
             raise DataError(f'The header of {file} names the column "{shorten(name)}" twice.', "Rename one of them.")
     return names

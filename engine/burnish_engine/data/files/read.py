@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import DataError
-from burnish_engine.data.files.discover import DatasetPart, find_parts
-from burnish_engine.data.files.formats import READERS, NumberedJson, parsed
+from burnish_engine.data.files.discover import DatasetPart
+from burnish_engine.data.files.formats import READERS, NumberedJson
 from burnish_engine.data.files.problems import BrokenRowError
 from burnish_engine.data.files.unpack import opened
 
 _STRETCHES = 16
 """Stretches of a large file that sample rows are taken from, evenly spread; the first is its beginning."""
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """One row of a part.
-
-    Attributes:
-        number: line where the row begins (JSONL, CSV, TXT, Markdown) or its count (JSON, Parquet, Arrow), from 1.
-        values: column to value.
-    """
-
-    number: int
-    values: dict[str, Any]
 
 
 class Table:
@@ -50,12 +35,6 @@ class Table:
             DataError: The part is unreadable or damaged.
         """
         return READERS[self.part.format](self.part, self.encoding)
-
-    def __iter__(self) -> Iterator[TableRow]:
-        for number, text in self.raw():
-            if isinstance(text, BrokenRowError):
-                raise text
-            yield TableRow(number, parsed(text, self.part.name, number))
 
     def sample(self, most_bytes: int) -> tuple[list[NumberedJson], float]:
         """Sample rows of the part, and estimate how many rows of the part each sampled row stands for.
@@ -121,19 +100,6 @@ class Table:
 
 def _closable(rows: Iterator[NumberedJson]) -> Any:
     return rows if hasattr(rows, "close") else (row for row in rows)
-
-
-def read_table(path: Path, encoding: str = "utf-8") -> Table:
-    """Open one data file after checking that it has rows.
-
-    Raises:
-        DataError: The file is missing, of no known kind, damaged at its beginning, or has no rows.
-    """
-    found = find_parts([str(path)])
-    table = Table(found.parts[0], encoding)
-    if next(iter(table.raw()), None) is None:
-        raise no_rows(table.part.name)
-    return table
 
 
 def no_rows(name: str) -> DataError:

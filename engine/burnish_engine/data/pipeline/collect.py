@@ -19,7 +19,7 @@ from burnish_engine.data.files.problems import BrokenRowError
 from burnish_engine.data.files.read import Table, no_rows
 from burnish_engine.data.pipeline.pool import BatchResult, default_workers, process_batches
 from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, RowBatch
-from burnish_engine.data.rows.column_readings import columns_of, find_readings
+from burnish_engine.data.rows.column_readings import columns_of, find_readings, unread_columns
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.row_log import RowLog
@@ -155,7 +155,8 @@ class RowCollector:
                 f"{part.name} holds preferences (shape {layout.shape}), which are read and shown, but not trained on.",
                 f'To learn the {replies} as they stand, set data.shape = "{layout.shape}".',
             )
-        return RowSource(table, layout, columns_of(samples), found, sample, scale)
+        unread = unread_columns(layout, samples)
+        return RowSource(table, layout, columns_of(samples), found, unread, sample, scale)
 
     def _first_rows(self, rows: Iterator[NumberedJson], name: str) -> Iterator[dict[str, Any]]:
         """Yield the first readable rows as column to value."""

@@ -173,6 +173,12 @@ def _reading_warnings(record: PreparationRecord) -> list[str]:
         shown = "; ".join(f"{name} ({why})" for name, why in list(record.left_out.items())[:3])
         more = f" and {len(record.left_out) - 3} more" if len(record.left_out) > 3 else ""
         warnings.append(f"Not read: {shown}{more}.")
+    unread = {f'"{meaning}={name}"' for source in record.sources for meaning, name in source.unread.items()}
+    if unread:
+        warnings.append(
+            f"The recipe says how the columns are read, and leaves out some that are read by themselves otherwise. "
+            f"Add to data.columns what counts: {', '.join(sorted(unread))}."
+        )
     for shape, what in (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good")):
         if any(source.layout.shape == shape for source in record.sources):
             warnings.append(

@@ -16,7 +16,8 @@ from burnish_engine.data.files.problems import RowRef, RowTally, shorten
 from burnish_engine.data.pipeline.select import DuplicateRows
 from burnish_engine.data.rows import content_checks
 from burnish_engine.data.rows.column_readings import CandidateReading
-from burnish_engine.data.rows.content_parts import NEEDS_MEDIA, NOT_A_REPLY, PARTLY_SUPERVISED
+from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISED
+from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.rows.shapes import BAD_REPLY

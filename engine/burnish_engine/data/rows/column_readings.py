@@ -8,7 +8,8 @@ from typing import Any
 
 from burnish_engine.data.files.formats import CONVERSATION_COLUMNS
 from burnish_engine.data.rows.conversation import ROLE_KEYS, is_reply, speakers_in, turns_in
-from burnish_engine.data.rows.shapes import ColumnLayout, is_label
+from burnish_engine.data.rows.labels import is_label, is_sure_label
+from burnish_engine.data.rows.shapes import ColumnLayout
 
 SURE = 0.7
 """Least confidence at which a reading is used without asking."""
@@ -24,7 +25,8 @@ _PAIRS = (
     ("human", "bot"), ("user", "bot"), ("document", "summary"), ("article", "highlights"), ("article", "summary"),
     ("dialogue", "summary"), ("post", "reply"), ("request", "reply"), ("title", "abstract"), ("q", "a"),
     ("context", "response"), ("problem", "answer"), ("task", "solution"), ("nl", "code"), ("input", "target"),
-    ("inputs", "targets"), ("message_1", "message_2"),
+    ("inputs", "targets"), ("message_1", "message_2"), ("text", "summary"), ("text", "code"), ("text", "response"),
+    ("text", "answer"), ("text", "output"), ("text", "completion"), ("text", "translation"),
 )  # fmt: skip
 """Column pairs of public datasets, the question first."""
 _TEXTS = ("text", "content", "document", "body", "article", "raw_content", "code")
@@ -38,8 +40,11 @@ _CHOSEN = (
     ("preferred_output", "non_preferred_output"),
     ("chosen_response", "rejected_response"),
     ("chosen_messages", "rejected_messages"),
+    ("accepted", "rejected"),
+    ("preferred", "dispreferred"),
+    ("response_j", "response_k"),
 )
-_REJECTED = ("rejected_response", "rejected_messages", "rejected")  # beside a conversation that holds the chosen reply
+_REJECTED = ("rejected_response", "rejected_messages", "rejected")  # beside a column that holds the chosen reply
 _LABELS = ("label", "kto_tag")
 _MORE_CHATS = ("dialog", "dialogue", "turns", "history", "thread", "texts")
 _NO_CHATS = {*(name for pair in _CHOSEN for name in pair), "positive_messages", "negative_messages", "segments"}
@@ -113,13 +118,14 @@ def _all_readings(names: ByName, samples: Sequence[dict[str, Any]]) -> Iterator[
 def _labels(names: ByName, samples: Sequence[dict[str, Any]]) -> tuple[str, bool]:
     """Find the column that labels replies as good or bad (empty: none), and whether it surely does.
 
-    True and false are surely such labels; 0 and 1 may be classes.
+    True and false are surely such labels, and some other values may then stand among them; 0 and 1 may be classes.
     """
     for name in _LABELS:
         values = [values.get(names[name]) for values in samples] if name in names else []
-        given = [value for value in values if value is not None]
-        if given and all(map(is_label, given)):
-            return names[name], name == "kto_tag" or all(isinstance(value, bool) for value in given)
+        given = [value for value in values if value not in (None, "")]
+        sure = bool(given) and (name == "kto_tag" or 2 * sum(map(is_sure_label, given)) >= len(given))
+        if sure or (given and all(map(is_label, given))):
+            return names[name], sure
     return "", False
 
 
@@ -131,10 +137,25 @@ def _preferences(names: ByName, samples: Sequence[dict[str, Any]]) -> Iterator[C
             why = f"preference pairs in {columns['chosen']} and {columns['rejected']}"
             yield CandidateReading(ColumnLayout("preference", columns | _question_columns(names, chat)), 0.99, why)
             return
-    rejected = next((names[name] for name in _REJECTED if name in names and _is_filled(names[name], samples)), "")
+    rejected = next((names[name] for name in _REJECTED if name in names and _holds_replies(names[name], samples)), "")
+    if rejected and not chat:
+        chat = next(
+            (_as_chosen(found.layout.columns) for found in _pairs(names, samples) if found.confidence > SURE), {}
+        )
     if chat and rejected:
-        why = f"preference pairs: {chat['conversation']} with the chosen reply, {rejected} with the rejected one"
+        chosen = chat.get("chosen") or chat["conversation"]
+        why = f"preference pairs: {chosen} with the chosen reply, {rejected} with the rejected one"
         yield CandidateReading(ColumnLayout("preference", {**chat, "rejected": rejected}), 0.99, why)
+
+
+def _as_chosen(columns: dict[str, str]) -> dict[str, str]:
+    """Return the columns of a question and its reply as those of a preference pair."""
+    return {"chosen" if meaning in ("output", "completion") else meaning: name for meaning, name in columns.items()}
+
+
+def _holds_replies(column: str, samples: Sequence[dict[str, Any]]) -> bool:
+    values = [values.get(column) for values in samples]
+    return any(value not in ("", [], {}) and isinstance(value, (str, list, dict)) for value in values)
 
 
 def _question_columns(names: ByName, chat: dict[str, str]) -> dict[str, str]:
@@ -166,8 +187,8 @@ def _chats(names: ByName, samples: Sequence[dict[str, Any]]) -> Iterator[Candida
         if name not in names or name in _NO_CHATS or (name == "history" and asked):
             continue
         key = role_key(names[name], samples)
-        halves = name in _PROMPTS or (name in _COMPLETIONS and asked)
-        if not key or (name not in known and key == "pairs") or halves:
+        halves = name in (*_PROMPTS, "instruction") or (name in _COMPLETIONS and asked)
+        if not key or (name not in known and key in ("pairs", "speakers")) or halves:
             continue
         if _without_questions(names[name], samples):
             if name in _COMPLETIONS:
@@ -275,7 +296,7 @@ def _with_optional(reading: CandidateReading, names: ByName, samples: Sequence[d
     if "conversation" not in layout.columns:
         if layout.shape != "preference":
             wanted.append(("reasoning", _REASONINGS))
-        if role_key(names.get("history", ""), samples):
+        if any(turns_in(values.get(names.get("history", ""))) for values in samples):
             wanted.append(("history", ("history",)))
         if "prompt" in layout.columns:
             wanted.append(("context", _CONTEXTS))
@@ -285,6 +306,20 @@ def _with_optional(reading: CandidateReading, names: ByName, samples: Sequence[d
         if name and (_is_prose if meaning == "context" else _is_filled)(name, samples):
             columns[meaning] = name
     return replace(reading, layout=replace(layout, columns=columns))
+
+
+def unread_columns(layout: ColumnLayout, samples: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Find the columns of usual names that a layout from the recipe leaves out.
+
+    Returns:
+        Meaning to column name.
+    """
+    names = by_name(samples)
+    found = dict(_with_optional(CandidateReading(layout, 1.0, ""), names, samples).layout.columns)
+    labels, sure = _labels(names, samples)
+    if sure and not layout.is_text and layout.shape != "preference":
+        found.setdefault("label", labels)
+    return {meaning: name for meaning, name in found.items() if name not in layout.columns.values()}
 
 
 def _first(column: str, samples: Sequence[dict[str, Any]]) -> Any:

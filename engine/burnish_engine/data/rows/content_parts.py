@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from burnish_engine.data.files.problems import RowError
+from burnish_engine.data.rows.media import NEEDS_MEDIA
 
-NEEDS_MEDIA = "needs images, audio or video, and only text is trained on"
 PARTLY_SUPERVISED = "a reply of which only a part is to be learned"
 NOT_A_REPLY = "a turn that is not the assistant's is to be learned"
 

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from burnish_engine.data.files.problems import RowError, shorten
 from burnish_engine.data.rows.content_parts import PARTLY_SUPERVISED, ContentParts, is_supervised, split_content
+from burnish_engine.data.rows.media import NEEDS_MEDIA, needs_media
 
-ROLE_KEYS = ("role", "from", "speaker", "author")
+ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
 """Keys of a turn that name its speaker."""
 _MOST_LEVELS = 100  # nesting of a tool or its arguments; Python's recursion limit lies some hundreds of levels higher
-_CONTENT_KEYS = ("content", "value", "text", "message", "utterance")
+_CONTENT_KEYS = ("content", "value", "text", "message", "utterance", "parts")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thoughts", "thought")
 _ROLES = {
     "system": "system", "developer": "system", "sys": "system", "context": "system",
     "user": "user", "human": "user", "prompter": "user", "customer": "user", "client": "user", "usr": "user",
     "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
     "ai": "assistant", "gpt-4": "assistant", "gpt4": "assistant", "bard": "assistant", "bing": "assistant",
-    "claude": "assistant", "agent": "assistant", "chatbot": "assistant", "answer": "assistant",
+    "claude": "assistant", "agent": "assistant", "chatbot": "assistant",
+    "input": "user", "question": "user", "prompt": "user", "query": "user", "instruction": "user",
+    "output": "assistant", "answer": "assistant", "response": "assistant",
     "tool": "tool", "function": "tool", "observation": "tool", "ipython": "tool", "tool_response": "tool",
     "tool-response": "tool", "function_response": "tool", "function-response": "tool", "tool_result": "tool",
     "tool_results": "tool", "function_result": "tool",
     "function_call": "call", "function-call": "call", "tool_call": "call", "tool-call": "call", "tool_calls": "call",
 }  # fmt: skip
 """Name of a role in datasets to the role; "call" is an assistant's turn whose text is a tool call as JSON."""
+_THOUGHTS = re.compile(r"\s*<think>(.*?)</think>(.*)", re.DOTALL)
+_PYTHON_LIST = re.compile(r"\[\s*[\[{(]\s*['\"]")
+_LONGEST_PYTHON = 2**20  # characters; parsing takes some hundred bytes for each
 
 
 @dataclass(frozen=True)
@@ -76,18 +85,38 @@ class Conversation:
 
 
 def turns_in(value: Any) -> list[Any] | None:
-    """Return the list of turns in a cell, which CSV and some Parquet files hold as JSON text; None without one."""
+    """Return the list of turns in a cell; None without one.
+
+    CSV and some Parquet files hold it as JSON text, or, written by pandas, as Python's; the `datasets` library stores a
+    sequence of objects as an object of lists.
+    """
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            return None
+            return _python_list(value)
+    if isinstance(value, dict) and value and all(isinstance(column, list) for column in value.values()):
+        lengths = {len(column) for column in value.values()}
+        if len(lengths) == 1 and any(key in value for key in ROLE_KEYS):
+            return [dict(zip(value, turn, strict=True)) for turn in zip(*value.values(), strict=True)]
     return value if isinstance(value, list) else None
+
+
+def _python_list(text: str) -> list[Any] | None:
+    if len(text) > _LONGEST_PYTHON or not _PYTHON_LIST.match(text.lstrip()):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that Python does not know
+            value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+    return [list(turn) if isinstance(turn, tuple) else turn for turn in value] if isinstance(value, list) else None
 
 
 def chat_in(value: Any) -> list[Any] | None:
     """Return the turns in a cell that holds objects with roles, or one such object; None where it holds plain text."""
-    turns = [value] if isinstance(value, dict) else turns_in(value)
+    turns = turns_in(value) or ([value] if isinstance(value, dict) else None)
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
     return turns if any(key in turns[0] for key in ROLE_KEYS) or speakers_in(turns[0]) else None
@@ -98,15 +127,34 @@ def speakers_in(turn: Any) -> list[str]:
     if not isinstance(turn, dict) or any(key in turn for key in ROLE_KEYS):
         return []
     named = [key for key, value in turn.items() if isinstance(value, str)]
-    return named if all(key.strip().lower() in _ROLES for key in named) else []
+    return named if all(map(known_role, named)) else []
+
+
+def known_role(name: Any) -> str:
+    """Return the role that a dataset's name of a role means: a value of `_ROLES`, or an empty text."""
+    return _ROLES.get(name.strip().rstrip(":").lower(), "") if isinstance(name, str) else ""
 
 
 def is_reply(turn: Any) -> bool:
     """Whether a turn is a reply of the assistant or contains one."""
+    return isinstance(turn, list) or any(known_role(name) in ("assistant", "call") for name in _names_in(turn))
+
+
+def may_reply(turn: Any) -> bool:
+    """Whether a turn is a reply, or of an unknown role."""
+    return is_reply(turn) or not all(map(known_role, _names_in(turn)))
+
+
+def _names_in(turn: Any) -> list[Any]:
     if not isinstance(turn, dict):
-        return isinstance(turn, list)
-    names = [turn[key] for key in ROLE_KEYS if isinstance(turn.get(key), str)][:1] or speakers_in(turn)
-    return any(_ROLES.get(name.strip().lower()) in ("assistant", "call") for name in names)
+        return []
+    return [turn[key] for key in ROLE_KEYS if turn.get(key) is not None][:1] or speakers_in(turn)
+
+
+def is_turn(row: dict[str, Any]) -> bool:
+    """Whether a row is a single turn: it names a known role as its speaker, and has content."""
+    role = next((row[key] for key in ROLE_KEYS if row.get(key) is not None), None)
+    return bool(known_role(role)) and any(key in row for key in _CONTENT_KEYS)
 
 
 def messages_of(turns: Sequence[Any]) -> list[Message]:
@@ -154,11 +202,13 @@ def _messages_in(turn: Any) -> tuple[str, list[Message]]:
     """
     if not isinstance(turn, dict):
         raise RowError("a message is not an object")
+    if needs_media(turn, _CONTENT_KEYS):
+        raise RowError(NEEDS_MEDIA)
     role = next((turn[key] for key in ROLE_KEYS if turn.get(key) is not None), None)
     if not isinstance(role, str):
         raise RowError("a message has no role")
-    known = _ROLES.get(role.strip().lower())
-    if known is None:
+    known = known_role(role)
+    if not known:
         raise RowError(f'unknown role "{shorten(role, 30)}"')
     content = next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None)
     if known == "tool" and (isinstance(content, dict) or _is_json_list(content)):
@@ -167,7 +217,8 @@ def _messages_in(turn: Any) -> tuple[str, list[Message]]:
     supervised = is_supervised(turn, known, parts)
     if known == "call":
         calls = parts.calls or parts.text if parts else content
-        return known, [Message("assistant", "", {"tool_calls": calls_of(calls)}, supervised)]
+        thoughts, calls = _thoughts_before(calls)
+        return known, [Message("assistant", "", {"tool_calls": calls_of(calls), **thoughts}, supervised)]
     results = [_answer(name, answer) for name, answer in parts.results] if parts else []
     if results and not (parts and parts.text):
         return known, results
@@ -176,6 +227,12 @@ def _messages_in(turn: Any) -> tuple[str, list[Message]]:
         content = ""
     text = valid_unicode(parts.text) if parts else text_of(content, "message")
     return known, [*results, Message(known, text, extras, supervised)]
+
+
+def _thoughts_before(calls: Any) -> tuple[dict[str, str], Any]:
+    """Split off the thoughts that LLaMA-Factory allows before the JSON of a tool call."""
+    found = _THOUGHTS.match(calls) if isinstance(calls, str) else None
+    return ({"reasoning_content": valid_unicode(found[1].strip())}, found[2]) if found else ({}, calls)
 
 
 def _extras(turn: dict[str, Any], role: str, parts: ContentParts | None) -> dict[str, Any]:
@@ -263,9 +320,12 @@ def tools_in(value: Any) -> tuple[Any, ...]:
             raise RowError("the tools are not JSON") from None
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+    tools = [value] if isinstance(value, dict) else value
+    if isinstance(tools, list) and all(isinstance(tool, str) for tool in tools):
+        return tuple(tool for text in tools for tool in tools_in(text))
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise RowError("the tools are not a list of objects")
-    return tuple(_valid_values(_tool(tool)) for tool in value)
+    return tuple(_valid_values(_tool(tool)) for tool in tools)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,13 @@
-"""Refuses rows that need images, audio or video. Burnish trains on text alone, so such rows are dropped and counted."""
+"""Tells rows that need images, audio or video. Burnish trains on text alone, so such rows are dropped and counted."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any
 
-from burnish_engine.data.files.problems import RowError
-from burnish_engine.data.rows.content_parts import NEEDS_MEDIA
-from burnish_engine.data.rows.conversation import Conversation
+NEEDS_MEDIA = "needs images, audio or video, and only text is trained on"
 
 _KINDS = ("image", "images", "video", "videos", "audio", "audios")
 _NAMES = {
@@ -18,37 +17,62 @@ _NAMES = {
     *("pixel_values", "img", "wav", "mp3"),
 }
 """Names of media columns in TRL, LLaMA-Factory, Axolotl, ms-swift and public datasets."""
-_TAG = re.compile(r"<\|?(image|video|audio)(?:_pad)?\|?>(?!.*</\1>)", re.DOTALL)  # HTML closes its tags
+_HINTS = re.compile(r"image|img|photo|picture|audio|video|speech|voice|sound|wav|file_?name|file_?path")
+"""Parts of column names that hold media where their values are media files."""
+_FILE = re.compile(
+    r"data:(?:image|audio|video)/|.*\.(?:png|jpe?g|gif|webp|bmp|tiff?|wav|mp3|flac|ogg|m4a|mp4|avi|mov|mkv|webm)\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+_STRUCTS = ({"bytes", "path"}, {"array", "sampling_rate"})
+"""Keys of images and audio as the `datasets` library stores them."""
+_LONGEST_PATH = 4096  # characters
+_TAG = re.compile(
+    r"<\|?(image|video|audio)(?:_pad|_soft_token|_placeholder|_\d{1,4})?\|?>"
+    r"|<start_of_(?:image|audio)>|<img>[^<>\s]{1,4096}</img>",
+    re.IGNORECASE,
+)
+"""Tags of LLaVA, Qwen-VL (new and old), Phi-3 vision and Gemma 3. HTML has two of them, and closes them."""
 
 
-def needs_media(values: dict[str, Any]) -> bool:
-    """Whether a row has images, audio or video beside its text.
+def needs_media(values: dict[str, Any], read: Collection[str] = ()) -> bool:
+    """Whether a row, or a turn, has images, audio or video beside its text.
 
     Args:
         values: column to value.
+        read: columns that are read as text.
     """
-    return any(value not in (None, "", [], {}) for name, value in values.items() if name.strip().lower() in _NAMES)
+    return any(
+        value not in (None, "", [], {}) and name not in read and _is_media(name, value)
+        for name, value in values.items()
+    )
 
 
 def has_media_tag(texts: Sequence[str]) -> bool:
     """Whether some text contains a tag for media, such as `<image>`."""
-    return any("<" in text and _TAG.search(text) for text in texts)
+    return any("<" in text and _has_tag(text) for text in texts)
 
 
-def refuse_media(values: dict[str, Any], conversation: Conversation, *, from_recipe: bool) -> None:
-    """Refuse a row that needs media.
+def _has_tag(text: str) -> bool:
+    closed: dict[str, int] = {}
+    for tag in _TAG.finditer(text):
+        kind = tag[1]
+        if kind is None or tag.start() > closed.setdefault(kind, text.rfind(f"</{kind}>")):
+            return True
+    return False
 
-    Args:
-        values: column to value.
-        conversation: conversation that was parsed from the row.
-        from_recipe: whether the recipe names the columns. Media columns are then ignored, unless the text has a tag for
-            media.
 
-    Raises:
-        RowError: The row needs media.
-    """
-    if not needs_media(values):
-        return
-    texts = [conversation.text or "", *(message.content for message in conversation.messages)]
-    if not from_recipe or has_media_tag(texts):
-        raise RowError(NEEDS_MEDIA)
+def _is_media(name: str, value: Any) -> bool:
+    named, hinted = _kind_of(name)
+    if named:
+        return True
+    first = value[0] if isinstance(value, list) else value
+    if isinstance(first, dict):
+        return any(first.keys() >= keys for keys in _STRUCTS)
+    return hinted and isinstance(first, str) and len(first) <= _LONGEST_PATH and bool(_FILE.match(first))
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(name: str) -> tuple[bool, bool]:
+    """Return whether a column's name says that it holds media, and whether it may."""
+    bare = name.strip().lower()
+    return bare in _NAMES, bool(_HINTS.search(bare))

@@ -22,7 +22,7 @@ MOST_CHECKS = 20_000
 """Most pairs that a search checks unless it is thorough; they take about 2 s."""
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiplicative hashing, Knuth 6.4
-_MIX = np.uint64(0xBF58476D1CE4E5B9)  # of splitmix64
+_MIX = np.uint64(0xBF58476D1CE4E5B9)  # first multiplier of splitmix64
 _MOST_CHARS = 100_000  # a longer row is compared by its beginning
 _SHINGLE_TOKENS = 4  # shingle length where a pair is checked, token ids
 

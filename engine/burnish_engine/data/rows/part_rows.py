@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from burnish_engine.data.files.discover import DatasetPart
@@ -24,6 +24,7 @@ class RowSource:
         layout: meaning of the columns.
         columns: names of the columns, in order.
         readings: all ways to read the columns, the surest first.
+        unread: columns of usual names that the recipe leaves out, meaning to name.
         sample: sampled rows; None where the whole part is read.
         scale: number of the part's rows for each sampled one.
     """
@@ -32,6 +33,7 @@ class RowSource:
     layout: ColumnLayout
     columns: list[str]
     readings: list[CandidateReading]
+    unread: dict[str, str] = field(default_factory=dict)
     sample: list[NumberedJson] | None = None
     scale: float = 1.0
 

@@ -19,7 +19,8 @@ from burnish_engine.data.rows.conversation import (
     turns_in,
     valid_unicode,
 )
-from burnish_engine.data.rows.media import refuse_media
+from burnish_engine.data.rows.labels import is_good, is_label
+from burnish_engine.data.rows.media import NEEDS_MEDIA, has_media_tag, needs_media
 
 SHAPES = {
     "messages": f"a column {' or '.join(CONVERSATION_COLUMNS)} with lists of {{role, content}}",
@@ -85,7 +86,11 @@ class ColumnLayout:
             RowError: The row cannot be used.
         """
         found = self._conversation(values, row, file, system_prompt)
-        refuse_media(values, found, from_recipe=self.from_recipe)
+        if needs_media(values, self.columns.values()):
+            texts = [found.text or "", *(message.content for message in found.messages)]
+            # Where the recipe names the columns, the others do not count, unless the text has a place for them.
+            if not self.from_recipe or has_media_tag(texts):
+                raise RowError(NEEDS_MEDIA)
         return found
 
     def _conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str) -> Conversation:
@@ -127,11 +132,10 @@ def _from_columns(values: dict[str, Any], columns: dict[str, str]) -> list[Messa
 
 def _question_turns(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     """Build the turns before the reply."""
-    history = turns_in(values.get(columns.get("history", "")))
-    before = messages_of(history) if history else []
+    before = _history(values.get(columns.get("history", "")))
     name = "instruction" if "instruction" in columns else "prompt"
     question = values.get(columns.get(name, ""))
-    if name == "prompt" and (chat := _prompt_turns(question)) is not None:
+    if (chat := _prompt_turns(question)) is not None:
         return [*before, *chat]
     parts = [_one_text(question, name)]
     further = values.get(columns.get("input", ""))
@@ -141,6 +145,16 @@ def _question_turns(values: dict[str, Any], columns: dict[str, str]) -> list[Mes
     if not asked and name == "instruction":
         raise RowError("empty instruction")
     return [*before, Message("user", asked)]
+
+
+def _history(value: Any) -> list[Message]:
+    if value in (None, "", []):
+        return []
+    try:
+        turns = turns_in(value)
+        return messages_of(turns) if turns else []
+    except RowError:
+        raise RowError("a history that is no list of turns, nor of pairs of a question and its reply") from None
 
 
 def _prompt_turns(prompt: Any) -> list[Message] | None:
@@ -161,7 +175,7 @@ def _from_kto(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     label = values.get(columns["label"])
     if not is_label(label):
         raise RowError("a label that is neither true nor false")
-    if not _is_true(label):
+    if not is_good(label):
         raise RowError(BAD_REPLY)
     return (_from_conversation if "conversation" in columns else _from_columns)(values, columns)
 
@@ -228,7 +242,7 @@ def _from_segments(value: Any) -> tuple[str, tuple[tuple[int, int], ...]]:
         if not is_label(segment.get("label")):
             raise RowError("a segment whose label is neither true nor false")
         begins, text = len(text), text + valid_unicode(segment["text"])
-        if _is_true(segment["label"]) and len(text) > begins:
+        if is_good(segment["label"]) and len(text) > begins:
             joins = bool(spans) and spans[-1][1] == begins
             spans[-1:] = [(spans[-1][0], len(text))] if joins else [*spans[-1:], (begins, len(text))]
     if not spans:
@@ -244,18 +258,6 @@ _CONVERT: dict[str, Callable[[dict[str, Any], dict[str, str]], list[Message]]] =
     "kto": _from_kto,
     "preference": _from_preference,
 }
-
-
-def is_label(value: Any) -> bool:
-    """Whether a value is a label: true or false, 1 or 0, or the text of one of them."""
-    if isinstance(value, str):
-        return value.strip().lower() in ("true", "false", "0", "1")
-    return isinstance(value, (bool, int, float)) and value in (0, 1)
-
-
-def _is_true(label: Any) -> bool:
-    """Whether a label (see `is_label`) is true; CSV files hold it as text."""
-    return label.strip().lower() in ("true", "1") if isinstance(label, str) else bool(label)
 
 
 def _one_text(value: Any, name: str) -> str:
@@ -278,7 +280,7 @@ def _filled_text(value: Any) -> str:
     if chat and all(isinstance(turn, dict) for turn in chat):  # ms-swift's pre-training rows: replies without questions
         text = "\n".join(message.content for message in messages_of(chat))
     else:
-        text = text_of(value, "text")
+        text = _one_text(value, "text")
     if not text.strip():
         raise RowError("empty text")
     return text

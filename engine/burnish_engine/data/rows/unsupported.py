@@ -8,7 +8,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import DataError
 from burnish_engine.data.rows.column_readings import SURE, ByName, CandidateReading
-from burnish_engine.data.rows.conversation import is_reply, turns_in
+from burnish_engine.data.rows.conversation import is_reply, is_turn, may_reply, turns_in
 
 _QUESTIONS = ("question", "prompt", "query", "instruction", "problem")
 _BY_HAND = "Where some columns hold what is to be learned all the same, name them in data.columns."
@@ -78,7 +78,7 @@ def refuse_unsupported(
 
 
 def _is_tokenized(file: _SampledFile) -> bool:
-    return file.holds_lists("input_ids") and not file.is_read
+    return any(file.holds_lists(name) for name in file.names if name.endswith("input_ids")) and not file.is_read
 
 
 def _has_steps(file: _SampledFile) -> bool:
@@ -107,7 +107,13 @@ def _is_classified(file: _SampledFile) -> bool:
 
 def _lacks_replies(file: _SampledFile) -> bool:
     chats = file.chats
-    return bool(chats) and not any(is_reply(turn) for chat in chats for turn in chat)
+    return bool(chats) and not any(may_reply(turn) for chat in chats for turn in chat)
+
+
+def _is_turns(file: _SampledFile) -> bool:
+    turns = [row for row in file.samples if is_turn(row)]
+    others = any(one.layout.shape != "text" and one.confidence >= SURE for one in file.found)
+    return len(turns) * 2 > len(file.samples) and any(map(is_reply, turns)) and not others
 
 
 def _is_prompts(file: _SampledFile) -> bool:
@@ -119,13 +125,18 @@ def _is_prompts(file: _SampledFile) -> bool:
 _UNSUPPORTED: tuple[tuple[Callable[[_SampledFile], bool], str, str], ...] = (
     (
         _is_tokenized,
-        "token ids (a column input_ids), which belong to one tokenizer that the file does not name",
+        "token ids (input_ids), which belong to one tokenizer that the file does not name",
         "Give the text that the ids were made of.",
     ),
     (
         _has_steps,
         "steps that are labeled one by one, from which a process reward model is trained, not a chat model",
         "Write the good steps as one reply into a column completion.",
+    ),
+    (
+        _is_turns,
+        "the turns of chats as rows of their own, so that it does not say what is asked and what is replied",
+        'Put the turns of each chat into one row: {"messages": [{"role": ..., "content": ...}, ...]}.',
     ),
     (_is_ranked, "ranked lists of replies", "Write the best reply of each list into a column completion."),
     (
@@ -151,8 +162,9 @@ _UNSUPPORTED: tuple[tuple[Callable[[_SampledFile], bool], str, str], ...] = (
     ),
     (
         _is_prompts,
-        "questions without replies, as for training with rewards (PPO, GRPO); there is nothing to learn from them",
-        "Add a column with the replies. " + _BY_HAND,
+        "questions without replies in a column of a usual name, as for training with rewards (PPO, GRPO)",
+        'Add a column with the replies, or name the one that holds them: data.columns = ["prompt=...", '
+        '"completion=..."].',
     ),
 )
 """Unsupported layouts: test, description of what the file holds, remedy. The first whose test succeeds counts."""

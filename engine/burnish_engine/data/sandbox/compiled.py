@@ -21,7 +21,7 @@ from burnish_engine.data.sandbox.environment import RefusedByTemplateError, Temp
 from burnish_engine.data.sandbox.limits import COMPILE_S_PER_CHAR, SPARE_S, depth_limit, float_limit, memory_limit
 from burnish_engine.data.sandbox.template_protocol import Messages
 
-_FILE = "<template>"  # what jinja calls a template without a name
+_FILE = "<template>"  # jinja's name for a template without one
 
 
 class TemplateFaultError(Exception):
@@ -86,7 +86,7 @@ class CompiledTemplate:
         """
         limit_time(0)
         try:
-            self._settle()
+            self._charge_time()
         except SecurityError as error:
             raise TemplateFaultError(str(error), hostile=True) from None
 
@@ -100,7 +100,7 @@ class CompiledTemplate:
         given = _size(messages, tools)
         allowance = Allowance.of(len(messages), given, len(self.source))
         try:
-            self._settle()
+            self._charge_time()
             self._allowed_s = allowance.seconds
             limit_time(self._account.seconds + allowance.seconds)
             self._environment.start(len(messages), given)
@@ -128,7 +128,7 @@ class CompiledTemplate:
             raise RowError(f"the chat template failed{_line(error)}: {shorten(error, 80)}") from None
         return text
 
-    def _settle(self) -> None:
+    def _charge_time(self) -> None:
         """Charge the processor time since the last charge."""
         now = time.process_time()
         used, self._since = now - self._since, now

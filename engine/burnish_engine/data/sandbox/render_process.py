@@ -25,7 +25,7 @@ from burnish_engine.data.sandbox.limits import SPARE_CHARS, text_limit, time_lim
 
 _MODULE = "burnish_engine.data.templates.render_child"
 _ANSWER_BYTES, _ANSWER_BYTES_PER_BYTE = 8 * SPARE_CHARS, 64
-_TRIES = 2  # of a request; something outside may end the process once
+_TRIES = 2  # tries of a request; something outside may end the process once
 
 Answer = dict[str, Any]
 

@@ -44,7 +44,7 @@ class _ExtendedLimits(ctypes.Structure):
     )
 
 
-class _Job:
+class _JobObject:
     def __init__(self, kernel32: Any) -> None:
         self._kernel32 = kernel32
         self._limits = _ExtendedLimits()
@@ -90,7 +90,7 @@ def limit_time(seconds: float) -> None:
 
 
 @cache
-def _job() -> _Job:
+def _job() -> _JobObject:
     kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined,unused-ignore]  # Windows
     pointer, number = ctypes.c_void_p, ctypes.c_uint32
     declared: dict[str, tuple[Any, ...]] = {
@@ -103,7 +103,7 @@ def _job() -> _Job:
     for name, (result, *arguments) in declared.items():
         function = getattr(kernel32, name)
         function.restype, function.argtypes = result, arguments
-    return _Job(kernel32)
+    return _JobObject(kernel32)
 
 
 def _check(succeeded: Any) -> None:

@@ -23,7 +23,7 @@ from burnish_engine.duel.report.svg import (
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 18, 14, 42
 _LABELS = 300
 _ROW = 34
-_WIDTH = 860  # of a plot of intervals
+_WIDTH = 860  # width of a plot of intervals, pixels
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from burnish_engine.contract.recipe.recipe import GuardSection, Recipe
 
 Phase = Literal["grid", "seeds", "second look"]
 
-_LARGEST_RATE = 1.0  # of train.learning_rate
-_SEEDS = 2**32  # of train.seed
+_LARGEST_RATE = 1.0  # largest value of train.learning_rate
+_SEEDS = 2**32  # number of values of train.seed
 
 
 class _Spec(BaseModel):

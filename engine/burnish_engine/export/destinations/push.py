@@ -16,7 +16,7 @@ from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.contract.paths import is_hub_name
 from burnish_engine.contract.units import file_size
 from burnish_engine.export.base.staging import Cancelled, never
-from burnish_engine.export.card import CARD, CHECKSUMS
+from burnish_engine.export.model_card import CARD, CHECKSUMS
 from burnish_engine.export.verify.report import REPORT, read_report
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.runs.file_hashes import sha256_file

@@ -14,7 +14,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.base.staging import publish, require_space, staging_folder
 from burnish_engine.export.gguf.families import family_of
-from burnish_engine.export.gguf.families.base import Family
+from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.write import clean_name
 from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
 from burnish_engine.export.weights.merge import MergedWeights
@@ -75,7 +75,7 @@ def _why_not(adapter: AdapterWeights) -> str:
     return ""
 
 
-def _write(adapter: AdapterWeights, family: Family, source: ModelSource, path: Path, name: str) -> None:
+def _write(adapter: AdapterWeights, family: GgufFamily, source: ModelSource, path: Path, name: str) -> None:
     import gguf
 
     spec = source.spec

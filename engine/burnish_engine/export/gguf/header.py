@@ -20,7 +20,7 @@ MERGED_ONTO, DEQUANTIZED = "burnish.merged_onto", "dequantized"
 """Key and value in files whose adapter was added to weights rounded to NF4 instead of the base's own."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_NUMBERS = ("general.alignment", "general.file_type", "tokenizer.ggml.tokens")  # of an array, its length is kept
+_NUMBERS = ("general.alignment", "general.file_type", "tokenizer.ggml.tokens")  # array of which only the length is kept
 _NUMBERS_OF_ARCHITECTURE = (
     "vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count",

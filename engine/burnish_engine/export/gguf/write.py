@@ -17,7 +17,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
 from burnish_engine.export.gguf.families import family_of
-from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
@@ -236,7 +236,7 @@ def _add_vocabulary(writer: Any, plan: GgufPlan) -> None:
 
 
 def _try_pre_tokenizers(
-    plan: GgufPlan, family: Family, expected: Sequence[tuple[str, list[int]]], scratch: Path
+    plan: GgufPlan, family: GgufFamily, expected: Sequence[tuple[str, list[int]]], scratch: Path
 ) -> str:
     path = scratch / "vocabulary.gguf"
     writer = _open_writer(replace(plan, pre_tokenizer="default"), path, "F16")

@@ -27,7 +27,7 @@ from burnish_engine.export.quantize.quantize import Quantized
 from burnish_engine.export.verify.contexts import plan_contexts
 from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
-from burnish_engine.models.generation.sampling import Reply, Sampling
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
 
@@ -185,16 +185,6 @@ class ReferenceComparison:
         return KlStatistics(len(all_kl), mean, p99, self._same / len(all_kl), self._loss.mean)
 
 
-def kl_divergence(log_probs: npt.NDArray[np.float32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Compute KL(p || q) of each row, nats.
-
-    Args:
-        log_probs: log p [T, V].
-        logits: unnormalized log q [T, V].
-    """
-    return token_kl(log_probs, log_softmax(logits))
-
-
 def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Compute log-probabilities of each row, fp64.
 
@@ -221,7 +211,7 @@ def judge(quant: str, found: KlStatistics) -> list[str]:
     return []
 
 
-def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[Reply, list[str]]:
+def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[GeneratedReply, list[str]]:
     """Return the file's reply to a conversation that the trained model ends by itself, and what is wrong with it.
 
     A quantized model may word its reply differently, so it gets twice the tokens. If its reply still does not end, as
@@ -229,7 +219,7 @@ def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[Reply, list[str
     """
     fitting = [probe for probe in probes if len(probe.ids) < model.context]
     ended = [probe for probe in fitting if probe.reply is not None and probe.reply.stopped]
-    reply = Reply("", False, 0)
+    reply = GeneratedReply("", False, 0)
     for probe in ended or fitting[:1]:
         room = min(2 * REPLY_TOKENS, model.context - len(probe.ids))
         reply = model.generate(probe.ids, Sampling(max_tokens=max(room, 1))).finish()
@@ -281,7 +271,7 @@ def check_file(
     """
     problems: list[str] = []
     contexts = plan_contexts(origin.source.spec, reference)
-    comparison, reply = ReferenceComparison(reference, cancelled), Reply("", False, 0)
+    comparison, reply = ReferenceComparison(reference, cancelled), GeneratedReply("", False, 0)
     with GgufModel(made.path, context=contexts.usual, threads=threads, exact=True) as model:
         tokens = check_tokens(model, tokenizer, expected, reference)
         problems += tokens.problems

@@ -22,7 +22,7 @@ from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ class Probe:
     messages: Messages
     text: str
     ids: list[int]
-    reply: Reply | None = None
+    reply: GeneratedReply | None = None
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,17 @@ def render_probes(tokenizer: Any, chats: Sequence[Messages]) -> list[Probe]:
 
 
 def choose_documents(
-    held_out: Sequence[Sequence[int]], probes: Sequence[Probe], vocabulary: int, context: int = LONGEST_DOCUMENT
-) -> list[list[int]]:
-    """Choose rows to compare on: held-out ones, or rendered chats where none are given.
+    held_out: Sequence[Sequence[int]],
+    supervised: Sequence[Sequence[bool]],
+    probes: Sequence[Probe],
+    vocabulary: int,
+    context: int = LONGEST_DOCUMENT,
+) -> list[tuple[list[int], Flags]]:
+    """Choose rows to compare on, held-out ones or else rendered chats, each with its flags of supervised tokens [T].
 
     Args:
         held_out: token ids of rendered rows.
+        supervised: flags of the rows' supervised tokens; all tokens of rows beyond these are supervised.
         probes: rendered conversations.
         vocabulary: number of tokens of the model; with `MOST_BYTES` it bounds the positions.
         context: length of the longest document, tokens.
@@ -157,17 +162,6 @@ def choose_documents(
     Raises:
         UsageError: There is nothing to compare on.
     """
-    return [ids for ids, _ in _choose(held_out, (), probes, vocabulary, context)]
-
-
-def _choose(
-    held_out: Sequence[Sequence[int]],
-    supervised: Sequence[Sequence[bool]],
-    probes: Sequence[Probe],
-    vocabulary: int,
-    context: int,
-) -> list[tuple[list[int], Flags]]:
-    """Choose rows as `choose_documents` does, each with its flags of supervised tokens [T]."""
     room = max(min(MOST_POSITIONS, MOST_BYTES // (4 * vocabulary)), 64)
     rows = list(held_out) or [probe.ids for probe in probes]
     chosen: list[tuple[list[int], Flags]] = []
@@ -232,7 +226,7 @@ def compute_reference(
     if adapter is not None:
         model = load_adapter(model, adapter)
     width = model.get_output_embeddings().weight.shape[0]
-    chosen = _choose(held_out, options.supervised, probes, width, _context(source))
+    chosen = choose_documents(held_out, options.supervised, probes, width, _context(source))
     documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
     log_probs, tuned = [], MeanLoss()
     for done, (document, flags) in enumerate(chosen):

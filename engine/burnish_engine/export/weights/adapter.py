@@ -17,6 +17,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
 
 _PREFIX = "base_model.model."
@@ -96,6 +97,7 @@ def read_adapter(folder: Path) -> AdapterWeights:
         UsageError: This kind of adapter cannot be merged.
     """
     config = _config(folder)
+    _check_mergeable(folder, config)
     modules: dict[str, dict[str, torch.Tensor]] = {}
     replacements: dict[str, torch.Tensor] = {}
     for name, tensor in _tensors(folder).items():
@@ -106,9 +108,17 @@ def read_adapter(folder: Path) -> AdapterWeights:
         else:
             replacements[path.replace(".base_layer.", ".")] = tensor.float()
     updates = {f"{module}.weight": _update(folder, module, parts, config) for module, parts in modules.items()}
-    if not updates and not replacements:
-        raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
     return AdapterWeights(folder, updates, replacements)
+
+
+def check_adapter(folder: Path) -> None:
+    """Check that a folder holds a PEFT adapter, of any kind, and that its files can be read.
+
+    Raises:
+        SetupError: The folder holds no adapter, or a damaged one.
+    """
+    _config(folder)
+    _tensors(folder)
 
 
 def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
@@ -135,16 +145,19 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
 
 
 def _config(folder: Path) -> Any:
-    from peft import PeftConfig
-
+    peft = import_peft()
     if not (folder / _WEIGHTS).is_file():
         raise SetupError(f"{folder} holds no adapter ({_WEIGHTS}).", "Check the run or folder given.")
     try:
-        config = PeftConfig.from_pretrained(str(folder))
+        return peft.PeftConfig.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SetupError(
             f"adapter_config.json in {folder} cannot be read: {error}.", "Save the adapter again."
         ) from error
+
+
+def _check_mergeable(folder: Path, config: Any) -> None:
+    """Refuse adapters that change more than single weights by a product of two factors, or another base."""
     kind = str(getattr(config.peft_type, "value", config.peft_type))
     odd = [name for name in _UNSUPPORTED if getattr(config, name, None)]
     start = str(getattr(config, "init_lora_weights", ""))
@@ -154,7 +167,6 @@ def _config(folder: Path) -> Any:
             f"The adapter in {folder} is {what}, which cannot be merged exactly.",
             "Merge it with the program that made it, or export the adapter itself.",
         )
-    return config
 
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -163,9 +175,12 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
 
     path = folder / _WEIGHTS
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (SafetensorError, OSError) as error:
         raise SetupError(f"{path} cannot be read: {error}.", "Use another checkpoint of the run.") from error
+    if not tensors:
+        raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
+    return tensors
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -198,6 +213,7 @@ def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: A
 
 
 def _by_pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
+    import_peft()
     from peft.utils.other import get_pattern_key
 
     patterns = patterns or {}

@@ -14,7 +14,7 @@ import torch
 from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
 from burnish_engine.export.base.staging import Cancelled, never, publish, require_space, staging_folder, stop_if
-from burnish_engine.export.weights.adapter import read_adapter, target_whole_model
+from burnish_engine.export.weights.adapter import check_adapter, target_whole_model
 from burnish_engine.export.weights.merge import PLAIN_DTYPES, MergedWeights
 from burnish_engine.models.checkpoint.safetensors_header import TYPE_BITS
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -114,7 +114,7 @@ def export_adapter(adapter: Path, out: Path, wrapper: Wrapper | None = None) -> 
         NoSpaceError: The adapter does not fit the disk.
     """
     _must_be_free(out)
-    read_adapter(adapter)
+    check_adapter(adapter)
     files = [adapter / name for name in _ADAPTER_FILES if (adapter / name).is_file()]
     require_space(out.parent, sum(file.stat().st_size for file in files), "The adapter")
     with staging_folder(out.parent) as staging:

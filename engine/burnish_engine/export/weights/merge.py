@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
 from burnish_engine.export.weights.nf4_merge import round_trip
+from burnish_engine.models.checkpoint.meta_model import stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families import family
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
@@ -60,12 +62,18 @@ class MergedWeights:
         files = _tensor_files(source.folder)
         own = {name: name for name in files}
         self._stored = source.wrapper.language_model(own) if source.wrapper else own
+        known = family(source.spec.family) if source.spec else None
+        if known and source.spec:  # the names that an adapter knows
+            loaded = {
+                f"{known.stored_path(one.path)}.weight": f"{one.path}.weight" for one in known.modules(source.spec)
+            }
+            self._stored = {loaded.get(name, name): stored for name, stored in self._stored.items()}
         self.others = sorted(own.keys() - self._stored.values())
         self._files = {name: files[stored] for name, stored in self._stored.items()}
         self._other_files = {name: files[name] for name in self.others}
         self._open: dict[Path, Any] = {}
         _refuse_quantized_tensors(source, self._files, self.base_dtype)
-        self.adapter: AdapterWeights | None = read_adapter(adapter) if adapter is not None else None
+        self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
         self._unused = set(self.adapter.targets) if self.adapter else set()
         self._check_targets()
 
@@ -144,6 +152,18 @@ class MergedWeights:
             except (SafetensorError, OSError) as error:
                 raise SetupError(f"{path} cannot be read: {error}.", "Download the file again.") from error
         return self._open[path]
+
+    def _renamed(self, adapter: AdapterWeights) -> AdapterWeights:
+        """Give an adapter's parts the names of the stored tensors, where transformers names these anew on loading."""
+        if self.source.spec is not None or adapter.targets <= self._files.keys():
+            return adapter  # families with a specification keep their names
+        names = stored_names(self.source.config, self._files)
+        updates = {names.get(name, name): update for name, update in adapter.updates.items()}
+        return replace(
+            adapter,
+            updates=updates,
+            replacements={names.get(name, name): value for name, value in adapter.replacements.items()},
+        )
 
     def _check_targets(self) -> None:
         if self.adapter is None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, ParallelSettings
+from burnish_engine.contract.facts.machine import EdgeFacts, GpuFacts, LinkKind, MachineFacts, ParallelSettings
 from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
-from burnish_engine.hardware.gpu.topology import Edge, LinkKind, false_p2p, topology
+from burnish_engine.hardware.gpu.topology import false_p2p, topology
 
 TYPICAL_ADAPTER_BYTES: Final = 168_000_000
 """fp32 gradients of a rank-16 adapter on all seven projections of an 8B model: 42 million parameters."""
@@ -22,11 +22,11 @@ _BUCKET_MIB: dict[LinkKind, int] = {"nvlink": 25, "pcie_p2p": 50, "host_staged":
 # through host memory it competes with loading and with the copies of training itself.
 _MOST_SHARE: dict[LinkKind, float] = {"nvlink": 0.5, "pcie_p2p": 0.5, "host_staged": 0.05}
 _MOST_ACCUMULATION = 8
-_NOT_WORTH_IT = 0.5  # past this share the second GPU waits more than it helps
+_NOT_WORTH_IT = 0.5  # share of a step past which the second GPU waits more than it helps
 
 
 @dataclass(frozen=True)
-class _Job:
+class _SharedRun:
     adapter_bytes: int
     base_bytes: int
     step_s: float
@@ -51,7 +51,7 @@ def parallel_settings(
         base_bytes: bytes of frozen weights, whole on each GPU unless sharded.
         step_s: seconds of one forward and backward pass on the fastest GPU.
     """
-    job = _Job(adapter_bytes, base_bytes, step_s)
+    job = _SharedRun(adapter_bytes, base_bytes, step_s)
     if not machine.gpus:
         reason = f"The GPU does not answer ({machine.gpu_problem})" if machine.gpu_problem else "There is no NVIDIA GPU"
         return ParallelSettings(strategy="single", gpus=[], reasons=[f"{reason}, so the CPU trains."])
@@ -119,7 +119,7 @@ def _best_group(gpus: Sequence[GpuFacts]) -> list[GpuFacts]:
 
 
 def _data_parallel(
-    machine: MachineFacts, group: Sequence[GpuFacts], job: _Job, left_out: list[str]
+    machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, left_out: list[str]
 ) -> ParallelSettings:
     indices = [gpu.index for gpu in group]
     edge = topology(machine).slowest(indices)
@@ -162,7 +162,7 @@ def _data_parallel(
     )
 
 
-def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edge) -> float:
+def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFacts) -> float:
     """The rate of an all-reduce, bytes of the buffer / time: measured with these GPUs, else that of a ring."""
     if machine.all_reduce_gb_s and len(group) == len(machine.gpus):
         return machine.all_reduce_gb_s
@@ -170,7 +170,7 @@ def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edg
     return edge.gb_s * count / (2 * (count - 1))
 
 
-def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edge) -> tuple[dict[str, str], list[str]]:
+def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFacts) -> tuple[dict[str, str], list[str]]:
     """Choose NCCL's environment variables, with the reasons."""
     if false_p2p(machine, group):
         reason = (
@@ -189,7 +189,7 @@ def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: Edge) -
     return {}, []
 
 
-def _link_reason(machine: MachineFacts, edge: Edge) -> str:
+def _link_reason(machine: MachineFacts, edge: EdgeFacts) -> str:
     rate = f"{edge.gb_s:.1f} GB/s {'measured' if edge.measured else 'expected'}"
     link = next((link for link in machine.links if (link.first, link.second) == (edge.first, edge.second)), None)
     if edge.kind == "nvlink" and link:
@@ -200,7 +200,7 @@ def _link_reason(machine: MachineFacts, edge: Edge) -> str:
     return f"They cannot read each other's memory{problem}, so gradients go through host memory: {rate}."
 
 
-def _difference(machine: MachineFacts, edge: Edge, rate: float, group: Sequence[GpuFacts]) -> list[str]:
+def _difference(machine: MachineFacts, edge: EdgeFacts, rate: float, group: Sequence[GpuFacts]) -> list[str]:
     if not edge.measured:
         return []
     words = []
@@ -235,7 +235,7 @@ def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) ->
     )
 
 
-def _too_big(machine: MachineFacts, job: _Job, obstacle: str) -> ParallelSettings:
+def _too_big(machine: MachineFacts, job: _SharedRun, obstacle: str) -> ParallelSettings:
     """Shard a base that fits into no single GPU, if that is possible and enough."""
     best = max(machine.gpus, key=lambda gpu: gpu.vram_free_bytes)
     room = memory_size(best.vram_free_bytes)
@@ -249,7 +249,7 @@ def _too_big(machine: MachineFacts, job: _Job, obstacle: str) -> ParallelSetting
     return _single(best, [f"{lack}; all {len(ordered)} GPUs together are too small too: choose a smaller model."])
 
 
-def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _Job, lack: str) -> ParallelSettings:
+def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, lack: str) -> ParallelSettings:
     edge = topology(machine).slowest([gpu.index for gpu in group])
     environment, why = _environment(machine, group, edge)
     count = len(group)

@@ -103,6 +103,22 @@ def read_pcie(driver: Driver, handle: Any) -> PcieFacts | None:
     return None if facts == PcieFacts() else facts
 
 
+def read_holders(driver: Driver, handle: Any) -> list[tuple[int, int | None]]:
+    """List (process id, bytes) of the processes that hold memory of a GPU, largest first.
+
+    A process that computes and draws is listed once.
+
+    Args:
+        driver: initialized NVML.
+        handle: handle of the GPU.
+    """
+    held: dict[int, int | None] = {}
+    for pid, count in _processes(driver, handle):
+        before = held.get(pid)
+        held[pid] = count if before is None else max(before, count or 0)
+    return sorted(held.items(), key=lambda user: (-(user[1] or 0), user[0]))
+
+
 def bus_id(pci: Any) -> str:
     """Spell a GPU's address on the PCI bus in one way, such as 00000000:01:00.0; empty where it is not known.
 
@@ -149,13 +165,7 @@ def _display(driver: Driver, handle: Any) -> bool | None:
 
 
 def _users(driver: Driver, handle: Any, process_name: Callable[[int], str]) -> list[MemoryUser]:
-    """List the processes that hold memory, largest first; one that computes and draws is listed once."""
-    held: dict[int, int | None] = {}
-    for pid, count in _processes(driver, handle):
-        before = held.get(pid)
-        held[pid] = count if before is None else max(before, count or 0)
-    users = [MemoryUser(pid=pid, name=process_name(pid), bytes=count) for pid, count in held.items()]
-    return sorted(users, key=lambda user: (-(user.bytes or 0), user.pid))
+    return [MemoryUser(pid=pid, name=process_name(pid), bytes=count) for pid, count in read_holders(driver, handle)]
 
 
 def _processes(driver: Driver, handle: Any) -> Iterator[tuple[int, int | None]]:

@@ -24,16 +24,16 @@ _PDH_MORE_DATA = 0x800007D2
 _PDH_VALID = (0x00000000, 0x00000001)  # PDH_CSTATUS_VALID_DATA, PDH_CSTATUS_NEW_DATA
 
 
-class _Value(ctypes.Structure):
+class _CounterValue(ctypes.Structure):
     """The C structure PDH_FMT_COUNTERVALUE; only the 64-bit member of its union is declared."""
 
     _fields_ = (("status", ctypes.c_uint32), ("large", ctypes.c_int64))
 
 
-class _Item(ctypes.Structure):
+class _CounterItem(ctypes.Structure):
     """The C structure PDH_FMT_COUNTERVALUE_ITEM_W."""
 
-    _fields_ = (("name", ctypes.c_wchar_p), ("value", _Value))
+    _fields_ = (("name", ctypes.c_wchar_p), ("value", _CounterValue))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _sum_of(pdh: Any, counter: ctypes.c_void_p, pid: int) -> int | None:
     buffer = ctypes.create_string_buffer(size.value)
     if pdh.PdhGetFormattedCounterArrayW(*arguments, buffer):
         return None
-    items = (_Item * count.value).from_buffer(buffer)
+    items = (_CounterItem * count.value).from_buffer(buffer)
     own = [
         int(item.value.large)
         for item in items

@@ -6,13 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, Literal
 
-from burnish_engine.contract.facts.machine import GpuFacts, LinkFacts, MachineFacts, PcieFacts
-
-HOST: Final = -1
-"""Node number of the host; a GPU's node number is its index."""
-LinkKind = Literal["nvlink", "pcie_p2p", "host_staged", "pcie"]
+from burnish_engine.contract.facts.machine import (
+    HOST,
+    EdgeFacts,
+    GpuFacts,
+    LinkFacts,
+    LinkKind,
+    MachineFacts,
+    PcieFacts,
+)
 
 # 10^9 bytes/s of one lane in one direction after line coding (PCI-SIG base specifications 1.0 to 6.0).
 _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -28,42 +31,15 @@ _UNKNOWN_PCIE = PcieFacts(best_generation=3, best_width=8)
 # check_cuda_p2p_ib_support; nccl-tests issue 117).
 _FIRST_DRIVER_WITHOUT_FALSE_P2P = (550, 40, 7)
 _GEFORCE_40 = re.compile(r"\bGeForce RTX 40\d\d\b")
-_DIFFERS = 0.25  # a measurement further than this from the table is worth a word
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A connection between two nodes.
-
-    Attributes:
-        first: index of a GPU.
-        second: larger index of another GPU, or `HOST`.
-        kind: kind of connection that carries the data.
-        gb_s: rate that large copies reach in one direction, 10^9 bytes/s: measured, or expected from the table.
-        table_gb_s: rate expected from the table, 10^9 bytes/s.
-        measured: whether `gb_s` was measured.
-    """
-
-    first: int
-    second: int
-    kind: LinkKind
-    gb_s: float
-    table_gb_s: float
-    measured: bool
-
-    @property
-    def differs(self) -> bool:
-        """Whether measurement and table disagree by so much that a person should hear of it."""
-        return abs(self.gb_s - self.table_gb_s) > _DIFFERS * self.table_gb_s
 
 
 @dataclass(frozen=True)
 class Topology:
     """The graph of a machine."""
 
-    edges: tuple[Edge, ...]
+    edges: tuple[EdgeFacts, ...]
 
-    def between(self, first: int, second: int) -> Edge:
+    def between(self, first: int, second: int) -> EdgeFacts:
         """The edge between two nodes.
 
         Raises:
@@ -74,7 +50,7 @@ class Topology:
                 return edge
         raise KeyError((first, second))
 
-    def slowest(self, gpus: Sequence[int]) -> Edge:
+    def slowest(self, gpus: Sequence[int]) -> EdgeFacts:
         """The slowest edge among some GPUs, which sets the pace of a ring.
 
         Args:
@@ -93,6 +69,11 @@ def topology(machine: MachineFacts) -> Topology:
         pair = gpus[first], gpus[second]
         edges.append(_gpu_edge(link, *pair, p2p=has_p2p(link) and not false_p2p(machine, pair)))
     return Topology(tuple(edges))
+
+
+def with_edges(machine: MachineFacts) -> MachineFacts:
+    """Return a machine's facts with the connections of its graph."""
+    return machine.model_copy(update={"edges": list(topology(machine).edges)})
 
 
 def pcie_gb_s(generation: int, width: int) -> float:
@@ -117,20 +98,37 @@ def spec_pcie_gb_s(gpu: GpuFacts) -> float:
     return pcie_gb_s(generation, pcie.best_width or pcie.width or _UNKNOWN_PCIE.best_width or 8)
 
 
-def _host_edge(gpu: GpuFacts) -> Edge:
-    expected = _PCIE_SHARE * spec_pcie_gb_s(gpu)
+def _host_edge(gpu: GpuFacts) -> EdgeFacts:
+    spec = spec_pcie_gb_s(gpu)
+    expected = _PCIE_SHARE * spec
     measured = [rate for rate in (gpu.pcie.to_gpu_gb_s, gpu.pcie.from_gpu_gb_s) if rate] if gpu.pcie else []
-    return Edge(gpu.index, HOST, "pcie", min(measured, default=expected), expected, bool(measured))
+    return EdgeFacts(
+        first=gpu.index,
+        second=HOST,
+        kind="pcie",
+        gb_s=min(measured, default=expected),
+        table_gb_s=expected,
+        measured=bool(measured),
+        spec_gb_s=spec,
+    )
 
 
-def _gpu_edge(link: LinkFacts, first: GpuFacts, second: GpuFacts, *, p2p: bool) -> Edge:
+def _gpu_edge(link: LinkFacts, first: GpuFacts, second: GpuFacts, *, p2p: bool) -> EdgeFacts:
     spec = min(spec_pcie_gb_s(first), spec_pcie_gb_s(second))
     kind: LinkKind = "pcie_p2p" if p2p else "host_staged"
     expected = _PCIE_SHARE * spec if kind == "pcie_p2p" else min(_HOST_STAGED_GB_S, _HOST_STAGED_SHARE * spec)
     if link.nvlinks and link.nvlink_gb_s and (link.measured is None or link.measured.peer_access is not False):
-        kind, expected = "nvlink", _NVLINK_SHARE * link.nvlink_gb_s
+        kind, spec, expected = "nvlink", link.nvlink_gb_s, _NVLINK_SHARE * link.nvlink_gb_s
     measured = link.measured.copy_gb_s if link.measured else None
-    return Edge(link.first, link.second, kind, measured or expected, expected, measured is not None)
+    return EdgeFacts(
+        first=link.first,
+        second=link.second,
+        kind=kind,
+        gb_s=measured or expected,
+        table_gb_s=expected,
+        measured=measured is not None,
+        spec_gb_s=spec,
+    )
 
 
 def has_p2p(link: LinkFacts) -> bool:

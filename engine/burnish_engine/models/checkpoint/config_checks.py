@@ -14,21 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.checkpoint.safetensors_header import StoredTensor
+from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
 from burnish_engine.models.families import family
+from burnish_engine.models.families.matrices import layer_matrices
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _MOST = 2**31  # tokenizers and kernels count in 32 bits
 _COUNTS = {"vocab_size": _MOST, "hidden_size": _MOST, "num_hidden_layers": MOST_LAYERS}
 _COUNTS_OF_KNOWN = {
     "intermediate_size": _MOST, "num_attention_heads": _MOST, "num_key_value_heads": _MOST, "head_dim": _MOST,
-    "max_position_embeddings": _MOST,
+    "max_position_embeddings": _MOST, "sliding_window": _MOST,
 }  # fmt: skip
+_BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "use_sliding_window")
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
 _ACTIVATION_KEYS = {
-    **dict.fromkeys(("llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "phi3"), "hidden_act"),
+    **dict.fromkeys(("llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "phi3", "gpt_oss"), "hidden_act"),
     "gemma3_text": "hidden_activation",
 }
 """Family to the key of its activation; the other known families have a fixed one."""
@@ -43,10 +47,13 @@ DTYPES = frozenset({
     "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "half",
 })  # fmt: skip
 """Names of torch's floating-point types, of which transformers takes `dtype` and `torch_dtype`."""
-_MAY_BE_NULL = {"num_key_value_heads", "head_dim"}
+ROPE_TYPES = frozenset({"default", "dynamic", "linear", "llama3", "longrope", "proportional", "su", "yarn"})
+"""Names of rotary embeddings that transformers has (`ROPE_INIT_FUNCTIONS`), the plain one, and Phi-3's older name."""
+_MAY_BE_NULL = {"num_key_value_heads", "head_dim", "sliding_window"}
 _HEADS_DIVIDE_WIDTH = {"llama", "gemma3_text"}
 """Families of which transformers wants hidden_size to be a multiple of the heads although head_dim is given."""
-_PLAIN = {"F64", "F32", "F16", "BF16"}
+_BLOCKS = "_blocks"
+"""End of the name of a tensor that holds MXFP4 codes, 16 bytes for 32 weights (gpt-oss)."""
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _SHAPES = {
     "embed_tokens": "vocab_size, hidden_size",
@@ -62,6 +69,12 @@ _SHAPES = {
     "down_proj": "hidden_size, intermediate_size",
     "q_norm": "head_dim",
     "k_norm": "head_dim",
+    "in_proj": "3 x hidden_size, hidden_size",
+    "conv": "hidden_size, 1, conv_L_cache",
+    **dict.fromkeys(("w1", "w3"), "block_ff_dim or intermediate_size, hidden_size"),
+    "w2": "hidden_size, block_ff_dim or intermediate_size",
+    "gate": "num_experts, hidden_size",
+    "router": "num_local_experts, hidden_size",
 }
 """Module to the keys of config.json that its weight's shape follows from; of every other vector it is hidden_size."""
 
@@ -76,8 +89,8 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
 
     Raises:
         SetupError: A size is null, no whole number, below 1 or absurd, an epsilon is no positive number, the
-            activation is none that transformers has, the dtype none of torch's, or the heads do not share out. The
-            message names key and value.
+            activation or rope is none that transformers has, the dtype none of torch's, the heads do not share out, or
+            a switch or token id is of another type. The message names key and value.
     """
     known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
     for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
@@ -93,8 +106,8 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
     for key in ("dtype", "torch_dtype"):
         if key in config:  # beside text_config or in it
             _check(folder, False, key, config[key], _why_no_dtype(config[key]))
-    if known and all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
-        _check_heads(folder, nested, config)
+    if known:
+        _check_known(folder, nested, config)
 
 
 def check_tensors(
@@ -113,7 +126,7 @@ def check_tensors(
     """
     if spec is None:
         return
-    wanted = _expected(config, spec)
+    wanted = _expected(config, spec, tensors)
     if not wanted.keys() & tensors.keys():
         raise SetupError(
             f"The weights in {folder} hold none of the tensors of a {spec.family} model, such as {EMBEDDING}.",
@@ -134,9 +147,10 @@ def check_tensors(
         )
     for name, shape in wanted.items():
         stored = tensors[name]
-        if stored.shape != shape and stored.dtype in _PLAIN:  # others are quantized, of which the loaders tell
+        if stored.shape != shape and (stored.dtype in PLAIN_TYPES or name.endswith(_BLOCKS)):
             parts = name.split(".")
             keys = _SHAPES.get(parts[-2], "hidden_size") if parts[-1] == "weight" else "its weight's rows"
+            keys = "number and width of the experts, hidden_size" if "experts" in parts else keys
             raise SetupError(
                 f"The tensor {stored.name} in {stored.file} has the shape {list(stored.shape)}; config.json says "
                 f"{list(shape)} ({keys}).",
@@ -152,15 +166,82 @@ def embedding_rows(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor
     return size if isinstance(size, int) else 0
 
 
-def _expected(config: Mapping[str, Any], spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
+def _expected(
+    config: Mapping[str, Any], spec: DecoderSpec, tensors: Mapping[str, StoredTensor]
+) -> dict[str, tuple[int, ...]]:
     """Return name and shape of the tensors that must exist; of quantized weights only the never quantized ones."""
     known = family(spec.family)
     embedding: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, spec.hidden_size)}
     if known is None:
-        return embedding
+        return embedding if _is_quantized(config) else embedding | _matrices(spec, tensors)
     if config.get("quantization_config"):
-        return embedding | {f"{vector.path}.weight": (vector.size,) for vector in known.vectors(spec)}
+        return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
     return known.tensors(spec)
+
+
+def _is_quantized(config: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint stores more than fused experts quantized."""
+    stored = config.get("quantization_config")
+    return bool(stored) and not (isinstance(stored, Mapping) and stored.get("quant_method") == "mxfp4")
+
+
+def _matrices(spec: DecoderSpec, tensors: Mapping[str, StoredTensor]) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of the layers' matrices; of fused experts as the files have them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for number, layer in enumerate(spec.layers):
+        for matrix in layer_matrices(spec, layer):
+            path = f"model.layers.{number}.{matrix.name}"
+            if matrix.form == "stacked":
+                found |= _experts(path, matrix, spec.family, tensors)
+            elif matrix.form == "other" and matrix.kind == "convolution":
+                found[f"{path}.weight"] = (matrix.rows, 1, matrix.columns)
+            else:
+                found[f"{path}.weight"] = (matrix.rows, matrix.columns)
+    return found
+
+
+def _experts(
+    path: str, matrix: Matrix, model_type: str, tensors: Mapping[str, StoredTensor]
+) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of the tensors that hold a stack: the stack, its blocks of 32 codes, or each expert's."""
+    count, rows, columns = matrix.count, matrix.rows, matrix.columns
+    if f"{path}{_BLOCKS}" in tensors:
+        return {f"{path}{_BLOCKS}": (count, rows, columns // 32, 16)}
+    if model_type == "gpt_oss" or path in tensors:
+        return {path: (count, columns, rows) if model_type == "gpt_oss" else (count, rows, columns)}
+    place, _, name = path.rpartition(".")
+    parts = {"gate_proj": rows // 2, "up_proj": rows // 2} if name == "gate_up_proj" else {name: rows}
+    return {
+        f"{place}.{expert}.{part}.weight": (height, columns)
+        for expert in range(count)
+        for part, height in parts.items()
+    }
+
+
+def _check_known(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
+    """Check what only families with a specification are known to have."""
+    for key in _BOOLEANS:
+        value = config.get(key)
+        _check(folder, nested, key, value, "" if value is None or isinstance(value, bool) else "which is no switch")
+    for key in _TOKENS:
+        _check(folder, False, key, config.get(key), _why_no_tokens(config.get(key)))  # beside text_config or in it
+    for key in ("rope_scaling", "rope_parameters"):
+        _check_rope(folder, nested, key, config.get(key))
+    if all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
+        _check_heads(folder, nested, config)
+    experts, visited = config.get("num_experts") or config.get("num_local_experts"), config.get("num_experts_per_tok")
+    if isinstance(experts, int) and isinstance(visited, int) and visited > experts:
+        _check(folder, nested, "num_experts_per_tok", visited, f"and the model has {experts} experts")
+
+
+def _check_rope(folder: Path, nested: bool, key: str, rope: Any) -> None:
+    """Check the type of a rotary embedding, or of those for each kind of layer."""
+    if not isinstance(rope, Mapping):
+        return
+    for inner, value in rope.items():
+        _check_rope(folder, nested, f"{key}.{inner}", value)
+        if inner in ("rope_type", "type") and not (isinstance(value, str) and value in ROPE_TYPES):
+            _check(folder, nested, f"{key}.{inner}", value, "which is no rotary embedding that transformers has")
 
 
 def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
@@ -188,6 +269,12 @@ def _why_no_number(value: Any) -> str:
 
 def _why_no_activation(value: Any) -> str:
     return "" if isinstance(value, str) and value in ACTIVATIONS else "which is no activation that transformers has"
+
+
+def _why_no_tokens(value: Any) -> str:
+    ids = value if isinstance(value, list) else [value]
+    fits = value is None or all(isinstance(one, int) and not isinstance(one, bool) for one in ids)
+    return "" if fits else "which is no token id"
 
 
 def _why_no_dtype(value: Any) -> str:

@@ -23,6 +23,8 @@ TYPE_BITS = {
     "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
 """Bits of a number by its type's name in the format."""
+PLAIN_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
+"""Types of weights that are not quantized."""
 _REMEDY = "Download the file again, from a source you trust."
 
 

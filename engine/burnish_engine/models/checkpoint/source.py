@@ -14,6 +14,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
+from burnish_engine.models.checkpoint.meta_model import check_built
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import Wrapper, text_part
@@ -80,7 +81,7 @@ def open_model(path: str) -> ModelSource:
     """
     if path == "embedded":
         folder = embedded.ensure()
-        config = _config(folder)
+        config = read_config(folder)
         return ModelSource(
             folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE, rows=embedding_rows(config, {})
         )
@@ -97,7 +98,7 @@ def open_model(path: str) -> ModelSource:
             f"The model folder {folder} {kind}.",
             'Give a folder with config.json, safetensors and a tokenizer, or "embedded".',
         )
-    config, wrapper = text_part(_config(folder))
+    config, wrapper = text_part(read_config(folder))
     _check_weights(folder)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise SetupError(
@@ -112,7 +113,10 @@ def open_model(path: str) -> ModelSource:
         if HEAD not in tensors:  # the keys that say so may stand in either config, or in none
             config["tie_word_embeddings"] = True
     spec = decoder_spec(config)
-    check_tensors(folder, config, spec, tensors)
+    if spec is None:
+        check_built(folder, config, tensors)
+    else:
+        check_tensors(folder, config, spec, tensors)
     return ModelSource(
         folder,
         folder.resolve().name,
@@ -145,7 +149,12 @@ def fetched_names() -> list[str]:
     return [name.replace("--", "/", 1) for name in found if "--" in name]
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read a model folder's config.json.
+
+    Raises:
+        SetupError: There is none, or it is damaged.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise SetupError(
@@ -157,7 +166,7 @@ def _config(folder: Path) -> dict[str, Any]:
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that must hold an object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), object_hook=_special_float)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
         raise SetupError(f"{path} is not valid JSON: {error}.", "Download the file again.") from None
     except OSError as error:
@@ -167,6 +176,12 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SetupError(f"{path} holds a {type(value).__name__}, not an object.", "Download the file again.")
     return value
+
+
+def _special_float(value: dict[str, Any]) -> Any:
+    """Turn the objects that transformers writes for infinite numbers, such as {"__float__": "Infinity"}, into these."""
+    text = value.get("__float__") if len(value) == 1 else None
+    return float(text) if text in ("Infinity", "-Infinity", "NaN") else value
 
 
 def _indexed_files(index: Path) -> list[str]:
@@ -224,7 +239,7 @@ def opens_without_torch(path: str) -> bool:
         return embedded.is_unpacked()
     folder = fetched_model_dir(path) if is_model_name(path) else Path(path)
     try:
-        config, wrapper = text_part(_config(folder))
+        config, wrapper = text_part(read_config(folder))
         check_config(folder, config, nested=wrapper is not None)
         return decoder_spec(config) is not None
     except SetupError:

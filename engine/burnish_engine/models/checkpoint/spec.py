@@ -41,6 +41,11 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "norm_eps": 1e-5, "max_position_embeddings": 128_000, "num_key_value_heads": 8, "tie_word_embeddings": True,
         "rope_theta": 1_000_000.0, "conv_L_cache": 3,
     },
+    "lfm3": {
+        "norm_eps": 1e-5, "max_position_embeddings": 128_000, "num_key_value_heads": 4, "tie_word_embeddings": True,
+        "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256, "use_sandwich_norm": True,
+        "use_attention_gate": True,
+    },
     "gpt_oss": {
         "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "num_key_value_heads": 8, "sliding_window": 128,
         "head_dim": 64, "sliding_window_pattern": 2, "attention_bias": True, "rope_theta": 150_000.0,
@@ -49,6 +54,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 """Values of absent keys, by family."""
 KNOWN_FAMILIES = frozenset(_DEFAULTS)
 """model_type values whose config this module reads fully."""
+_CONVOLVING = {"lfm2", "lfm3"}
 _MIXTURES = {"qwen3_moe", "gpt_oss"}
 _WINDOW_ON_REQUEST = {"qwen2", "qwen3", "qwen3_moe", "smollm3"}  # their window counts only with use_sliding_window
 _WINDOW_EVERYWHERE = {"mistral", "phi3", "qwen3_moe"}  # they look at no layer_types
@@ -120,7 +126,7 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         num_kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=head_dim,
         layers=layers,
-        rms_norm_eps=float(config["norm_eps"] if family == "lfm2" else config.get("rms_norm_eps", 1e-5)),
+        rms_norm_eps=float(config["norm_eps"] if family in _CONVOLVING else config.get("rms_norm_eps", 1e-5)),
         activation=_activation(config, family),
         max_context=max_context,
         rope=rope,
@@ -133,9 +139,10 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         attention_output_bias=biases,
         mlp_bias=bool(config.get("mlp_bias", False)) and family in {"llama", "smollm3"},
         fused_projections=family == "phi3",
-        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", "lfm2"},
+        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", *_CONVOLVING},
+        attention_gate=family == "lfm3" and bool(config["use_attention_gate"]),
         norm_one_plus=is_gemma,
-        sandwich_norms=is_gemma,
+        sandwich_norms=is_gemma or (family == "lfm3" and bool(config["use_sandwich_norm"])),
         embedding_scale=hidden**0.5 if is_gemma else 1.0,
         tied_embeddings=bool(config.get("tie_embedding", config.get("tie_word_embeddings", False))),
         causal=not (is_gemma and config.get("use_bidirectional_attention")),
@@ -143,6 +150,7 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         experts_per_token=int(config.get("num_experts_per_tok") or 0),
         dense_intermediate_size=int(config.get("intermediate_size") or 0) if family == "qwen3_moe" else 0,
         conv_width=int(config.get("conv_L_cache") or 0),
+        conv_bias=bool(config.get("conv_bias")),
     )
 
 
@@ -227,6 +235,9 @@ def _usual_kinds(config: dict[str, Any], family: str, ropes: list[bool], window:
     if family == "lfm2":
         attending = config.get("full_attn_idxs")
         return ["attention" if attending is None or i in attending else "short_convolution" for i in range(count)]
+    if family == "lfm3":  # transformers' Lfm3Config
+        turn: tuple[LayerKind, ...] = ("sliding_attention", "short_convolution", "attention", "short_convolution")
+        return [turn[i % 4] if i else "short_convolution" for i in range(count)]
     sliding = [False] * count
     if window is not None and family in _WINDOW_EVERYWHERE:
         sliding = [True] * count

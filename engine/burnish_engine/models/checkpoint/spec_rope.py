@@ -7,6 +7,10 @@ from typing import Any
 
 from burnish_engine.contract.facts.facts import RopeSpec
 
+_LFM3_ROPES = {
+    "full_attention": {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+}
 _GEMMA3_THETAS = {"full_attention": 1_000_000.0, "sliding_attention": 10_000.0}
 
 
@@ -31,6 +35,10 @@ def global_and_local_rope(
         local = dict(nested.get("sliding_attention") or {})
         local.setdefault("rope_theta", config.get("rope_local_base_freq", _GEMMA3_THETAS["sliding_attention"]))
         return _rope(full, config, family, head_dim, max_context), _rope(local, config, family, head_dim, max_context)
+    if family == "lfm3":
+        nested = config.get("rope_parameters") or _LFM3_ROPES
+        found = [_rope(nested[kind], config, family, head_dim, max_context) for kind in _LFM3_ROPES]
+        return found[0], found[1]
     parameters = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     if family == "gpt_oss" and config.get("rope_parameters") is None and not parameters:
         parameters = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
@@ -46,6 +54,11 @@ def _rope(parameters: dict[str, Any], config: dict[str, Any], family: str, head_
         if kind not in {"default", "longrope"}:
             raise ValueError(f"Phi-3 with {kind} rope")
     partial = float(parameters.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0)
+    proportion = 1.0
+    if kind == "proportional":
+        if family != "lfm3":
+            raise ValueError(f"{family} with {kind} rope")
+        proportion, partial = partial, 1.0
     if partial != 1.0 and family != "phi3":
         raise ValueError(f"rope of {partial} of a head, which transformers does not compute for {family}")
     original = _original_context(parameters, config, max_context) if kind in {"llama3", "yarn", "longrope"} else None
@@ -67,6 +80,7 @@ def _rope(parameters: dict[str, Any], config: dict[str, Any], family: str, head_
         high_freq_factor=float(parameters.get("high_freq_factor", 4.0)),
         original_context=original,
         partial=partial,
+        proportion=proportion,
         short_factor=short,
         long_factor=long,
         attention_factor=attention_factor,

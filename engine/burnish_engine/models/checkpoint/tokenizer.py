@@ -8,7 +8,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.checkpoint.tokenizer_file import Token, read_tokenizer_file, refuse_beyond
+from burnish_engine.models.checkpoint.tokenizer_file import Token, check_token_ids, read_tokenizer_file, refuse_beyond
 
 
 def quiet_transformers() -> None:
@@ -31,12 +31,13 @@ def load_tokenizer(source: ModelSource) -> Any:
     from transformers import AutoTokenizer
 
     quiet_transformers()
+    check_token_ids(source)  # as plans do: a file whose numbers have gaps is loaded with others
     file = read_tokenizer_file(source.folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source.folder, config=_light_config(source), local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError) as error:
+    except Exception as error:  # transformers reads foreign files, which can end in errors of any kind
         raise SetupError(
             f"The tokenizer in {source.folder} could not be loaded: {first_line(error)}.",
             "Copy the tokenizer's files of the same model into the folder.",

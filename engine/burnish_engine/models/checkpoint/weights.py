@@ -15,7 +15,7 @@ from typing import BinaryIO
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.checkpoint.safetensors_header import StoredTensor, checkpoint_tensors
+from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 
 PIECE_BYTES = 32 * 1024 * 1024
@@ -24,7 +24,6 @@ _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
-_FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 class Checkpoint:
@@ -46,7 +45,7 @@ class Checkpoint:
         self._tensors = wrapper.language_model(tensors) if wrapper else tensors
         self._piece_bytes = piece_bytes
         self._files: dict[Path, BinaryIO] = {}
-        self._buffers: dict[torch.device, _Buffers] = {}
+        self._buffers: dict[torch.device, _TransferBuffers] = {}
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -101,7 +100,7 @@ class Checkpoint:
                     f"{list(shape)}.",
                     "Download the model again: config and weights are of different models.",
                 )
-            if stored.dtype not in _FLOATS:
+            if stored.dtype not in PLAIN_TYPES:
                 raise SetupError(
                     f"The tensor {name} in {stored.file} is stored as {stored.dtype}, not as F32, F16 or BF16.",
                     "Use the model's original, not quantized files.",
@@ -170,10 +169,10 @@ class Checkpoint:
             count = f"{len(missing)} tensors, first {missing[0]}" if len(missing) > 1 else f"the tensor {missing[0]}"
             raise SetupError(f"The weights in {self._folder} lack {count}.", "Download the model again.")
 
-    def _buffers_for(self, device: torch.device, row_bytes: int) -> _Buffers:
+    def _buffers_for(self, device: torch.device, row_bytes: int) -> _TransferBuffers:
         found = self._buffers.get(device)
         if found is None or found.size < row_bytes:
-            found = self._buffers[device] = _Buffers(device, max(self._piece_bytes, row_bytes))
+            found = self._buffers[device] = _TransferBuffers(device, max(self._piece_bytes, row_bytes))
         return found
 
     def _fill(self, host: torch.Tensor, stored: StoredTensor, position: int) -> None:
@@ -195,7 +194,7 @@ class Checkpoint:
             ) from error
 
 
-class _Buffers:
+class _TransferBuffers:
     """Two host buffers, and two device buffers for a GPU, used in turn.
 
     Attributes:

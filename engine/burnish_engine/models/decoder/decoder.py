@@ -13,15 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
-from burnish_engine.models.decoder.layer_types import (
-    AttentionFunction,
-    ResidualStream,
-    SavedActivations,
-    SequenceMetadata,
-)
+from burnish_engine.models.decoder.layer_tensors import OFFLOADING
+from burnish_engine.models.decoder.layer_types import ResidualStream, SavedActivations, SequenceMetadata
+from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
-from burnish_engine.models.decoder.save_policy import SavePolicy
 from burnish_engine.models.decoder.streamed_matrix import StreamedMatrix
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_kernels.gather.op import gather_rows
@@ -94,8 +91,8 @@ class Decoder:
         ids_T: torch.Tensor,
         sequences: SequenceMetadata,
         *,
-        policies: Sequence[SavePolicy] | None = None,
-        attention_fn: AttentionFunction | None = None,
+        levels: Sequence[SaveLevel] | None = None,
+        mixing: MixFunctions | None = None,
         offloader: Offloader | None = None,
     ) -> ForwardPass:
         """Run all layers.
@@ -103,24 +100,25 @@ class Decoder:
         Args:
             ids_T: token ids.
             sequences: packed documents of the micro-batch.
-            policies: save policy of each layer for `backward`; None: nothing will be differentiated.
-            attention_fn: function that replaces the packed attention; then nothing can be saved.
-            offloader: owner of activations in host memory; required if a policy offloads.
+            levels: save level of each layer, for `backward`; None: nothing will be differentiated.
+            mixing: functions that replace the mixing of packed documents; then nothing can be saved.
+            offloader: owner of activations in host memory; required if a level offloads.
         """
         stream = ResidualStream(None, self.embed(ids_T))
         kept: list[SavedActivations | None] = []
         first = self.first_trained
-        if offloader is not None and policies is not None:
+        if offloader is not None and levels is not None:
             offloader.begin(
-                [layer.offload_widths(policies[layer.shape.index]) for layer in self.layers[first:]], stream.pending_TH
+                [layer.offload_widths(levels[layer.shape.index]) for layer in self.layers[first:]], stream.pending_TH
             )
         for index, layer in enumerate(self.layers):
-            policy = policies[index] if policies is not None and index >= first else None
-            saved = layer.forward(stream, sequences, policy=policy, attention_fn=attention_fn, offloader=offloader)
+            level = levels[index] if levels is not None and index >= first else None
+            mix = None if mixing is None else mixing[layer.mixer.name]
+            saved = layer.forward(stream, sequences, level=level, mix=mix, offloader=offloader)
             kept.append(saved)
-            if saved is not None and policy is not None and policy.host:
+            if saved is not None and level in OFFLOADING:
                 assert offloader is not None
-                offloader.offload(index, saved, policy.host)
+                offloader.offload(index, saved, tuple(layer.offload_widths(level)))
         if offloader is not None:
             offloader.wait_for_copies()
         hidden, total, inverse = rms_norm.forward(
@@ -142,7 +140,7 @@ class Decoder:
         """Add the adapters' gradients to their stacks' `gradients`.
 
         Args:
-            done: result of `forward` with `policies`; emptied on the way.
+            done: result of `forward` with `levels`; emptied on the way.
             gradient_TE: tensor from `new_gradient`, filled by the caller; changed.
             sequences: same as in `forward`.
         """

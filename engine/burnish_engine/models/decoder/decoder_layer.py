@@ -1,31 +1,34 @@
-"""One decoder layer with forward and backward written out, so that a policy decides which activations are saved.
+"""One decoder layer with forward and backward written out, so that a save level decides which activations are saved.
 
 The residual stream is a sum: each half of a layer adds its output to it, and that addition is fused with the norm that
 follows. So a layer takes the stream and an output that is still pending, and leaves the same pair. The halves compute
-in `attention_half` and `feed_forward`; this module decides which activations are saved and which are recomputed.
+in `mixer_half` and `feed_forward`; this module allocates, drops and recomputes activations, by the table in
+`layer_tensors`.
 
-Shapes: T tokens of a micro-batch, H hidden size, N query heads, M key and value heads, D head dimension, I width of the
-feed-forward, E a width extended by adapter columns (see `stacked_linear`).
+Shapes as there, E a width extended by adapter columns (see `stacked_linear`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from burnish_engine.models.decoder.attention_half import AttentionHalf
+from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.feed_forward import FeedForward
 from burnish_engine.models.decoder.layer_norms import norm
+from burnish_engine.models.decoder.layer_tensors import READERS, TOKENS, LayerTensor, Reader
 from burnish_engine.models.decoder.layer_types import (
-    AttentionFunction,
     DecoderLayerShape,
     LayerWeights,
-    OutputBuffers,
     ResidualStream,
     SavedActivations,
     SequenceMetadata,
+    Tensors,
     not_none,
 )
-from burnish_engine.models.decoder.save_policy import SavePolicy
+from burnish_engine.models.decoder.mixer_half import MixerHalf
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixFunction
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.host_memory.offloader import Offloader, OffloadWidths
 
@@ -36,25 +39,29 @@ class DecoderLayer:
     Args:
         shape: constants of the layer.
         weights: parameters of the layer.
+        mixer: what mixes tokens.
+        tensors: all tensors of the layer, from `mixers.declared.layer_tensors`.
 
     Attributes:
-        attention, feed_forward: the two halves.
+        half, feed_forward: the two halves.
     """
 
-    def __init__(self, shape: DecoderLayerShape, weights: LayerWeights) -> None:
-        self.shape, self.weights = shape, weights
-        self.attention, self.feed_forward = AttentionHalf(shape, weights), FeedForward(shape, weights)
+    def __init__(
+        self, shape: DecoderLayerShape, weights: LayerWeights, mixer: Mixer, tensors: Sequence[LayerTensor]
+    ) -> None:
+        self.shape, self.weights, self.mixer, self.tensors = shape, weights, mixer, tensors
+        self._read_last = {read: [tensor for tensor in tensors if tensor.read == read] for read in READERS}
+        self.half, self.feed_forward = MixerHalf(shape, weights, mixer), FeedForward(shape, weights)
 
     @property
     def stacks(self) -> list[StackedLinear]:
         """The linear stacks of the layer, in the order they are used."""
-        w = self.weights
-        return [w.qkv, w.o, w.gate_up, w.down]
+        return list(self.weights.stacks.values())
 
-    def offload_widths(self, policy: SavePolicy) -> OffloadWidths:
-        """Return the tensors that `forward` offloads to host memory, with their widths."""
-        taken = {"gate_up_TJ": self.weights.gate_up.outputs, "o_TE": self.weights.o.inputs + self.weights.o.rank}
-        return {name: taken.get(name) for name in policy.host}
+    def offload_widths(self, level: SaveLevel) -> OffloadWidths:
+        """Return the tensors that `forward` offloads to host memory, with the widths of those allocated for it."""
+        offloaded = (tensor for tensor in self.tensors if level in tensor.host)
+        return {tensor.name: tensor.width if level in tensor.placed else None for tensor in offloaded}
 
     # Forward
 
@@ -63,8 +70,8 @@ class DecoderLayer:
         stream: ResidualStream,
         sequences: SequenceMetadata,
         *,
-        policy: SavePolicy | None = None,
-        attention_fn: AttentionFunction | None = None,
+        level: SaveLevel | None = None,
+        mix: MixFunction | None = None,
         offloader: Offloader | None = None,
     ) -> SavedActivations | None:
         """Run the layer.
@@ -72,90 +79,60 @@ class DecoderLayer:
         Args:
             stream: residual stream before the layer; changed to that after it.
             sequences: packed documents of the micro-batch.
-            policy: choice of activations to save for `backward`; None: nothing will be differentiated.
-            attention_fn: function that replaces the packed attention; then nothing can be saved.
-            offloader: owner of the buffers for tensors to be offloaded; required if the policy offloads.
+            level: save level, which says what is saved for `backward`; None: nothing will be differentiated.
+            mix: function that replaces the mixing of packed documents; then nothing can be saved.
+            offloader: owner of the buffers for tensors to be offloaded; required if the level offloads.
 
         Returns:
-            The saved activations, or None without a policy.
+            The saved activations, or None without a level.
         """
         w = self.weights
         start_TH = stream.pending_TH
-        buffers = None if policy is None else self._output_buffers(start_TH, policy, offloader)
-        x_TE = w.qkv.new_input(len(start_TH), start_TH)
-        start_TH, inverse_T = norm(self.shape, start_TH, w.attention_norm, x_TE, stream.sum_TH, in_place=True)
+        buffers = None if level is None else self._output_buffers(start_TH, level, offloader)
+        x_TE = w.mixer_in.new_input(len(start_TH), start_TH)
+        start_TH, inverse_T = norm(self.shape, start_TH, w.mixer_norm, x_TE, stream.sum_TH, in_place=True)
         stream.sum_TH = None
         saved = SavedActivations(start_TH=start_TH, start_inverse_T=inverse_T)
-        self.attention.forward(saved, x_TE, sequences, attention_fn, buffers)
+        self.half.forward(saved, x_TE, sequences, mix, buffers)
         del x_TE
-        self._drop_projections(saved, policy, buffers)
-        attention_out_TH = self.attention.project(saved, buffers)
-        if policy is None or not policy.attention:
-            saved.o_TE = saved.lse_NT = None
-        stream.pending_TH = self.feed_forward.forward(saved, attention_out_TH, buffers)
+        self._drop(saved, "mixer", level, buffers)
+        mixer_out_TH = self.half.project(saved, buffers)
+        self._drop(saved, "mixer_out", level, buffers)
+        stream.pending_TH = self.feed_forward.forward(saved, mixer_out_TH, buffers)
         stream.sum_TH = saved.middle_TH
-        if policy is None:
+        if level is None:
             return None
-        self._drop_feed_forward(saved, policy)
+        self._drop(saved, "layer", level, buffers)
         return saved
 
-    def _output_buffers(self, like_TH: torch.Tensor, policy: SavePolicy, offloader: Offloader | None) -> OutputBuffers:
+    def _output_buffers(self, like_TH: torch.Tensor, level: SaveLevel, offloader: Offloader | None) -> Tensors:
         """Allocate memory for the activations that outlive the forward pass, on the device or on their way out."""
-        w, s, tokens = self.weights, self.shape, len(like_TH)
-        offloaded = {
+        tokens, wide = len(like_TH), torch.promote_types(like_TH.dtype, torch.float32)
+        buffers = {
             name: not_none(offloader).take(name, tokens, width, like_TH)
-            for name, width in self.offload_widths(policy).items()
+            for name, width in self.offload_widths(level).items()
             if width
         }
-        xa_down_TR = like_TH.new_empty(tokens, w.down.rank)
-        buffers = OutputBuffers(next_TH=torch.empty_like(like_TH), xa_down_TR=xa_down_TR, **offloaded)
-        if policy.attention:
-            wide = torch.promote_types(like_TH.dtype, torch.float32)
-            buffers.lse_NT = like_TH.new_empty(s.heads, tokens, dtype=wide)
-            buffers.o_TE = w.o.new_input(tokens, like_TH) if buffers.o_TE is None else buffers.o_TE
-        if policy.qkv:
-            buffers.qkv_TC = like_TH.new_empty(tokens, w.qkv.outputs)
-            buffers.xa_qkv_TR = None if policy.elementwise else like_TH.new_empty(tokens, w.qkv.rank)
-        if policy.rotated and w.q_norm is not None:
-            buffers.q_TND = like_TH.new_empty(tokens, s.heads, s.head_dim)
-            buffers.k_TMD = like_TH.new_empty(tokens, s.kv_heads, s.head_dim)
-        if policy.middle:
-            buffers.middle_TH = torch.empty_like(like_TH)
-            buffers.attention_out_TH = None if w.attention_post_norm is None else torch.empty_like(like_TH)
-        if policy.gate_up:
-            if buffers.gate_up_TJ is None:
-                buffers.gate_up_TJ = like_TH.new_empty(tokens, w.gate_up.outputs)
-            buffers.xa_gate_up_TR = like_TH.new_empty(tokens, w.gate_up.rank)
-        buffers.mlp_out_TH = None if w.mlp_post_norm is None else torch.empty_like(like_TH)
+        for tensor in self.tensors:
+            if level in tensor.placed and tensor.name not in buffers:
+                shape = [tokens if size == TOKENS else size for size in tensor.shape]
+                buffers[tensor.name] = like_TH.new_empty(shape, dtype=wide if tensor.is_fp32 else None)
         return buffers
 
-    def _drop_projections(
-        self, saved: SavedActivations, policy: SavePolicy | None, buffers: OutputBuffers | None
+    def _drop(
+        self,
+        saved: SavedActivations,
+        read: Reader,
+        level: SaveLevel | None,
+        buffers: Tensors | None,
     ) -> None:
-        """Drop attention's inputs where the backward pass does not need them or recomputes them."""
-        if policy is None:
-            saved.x_attention_TE = saved.xa_qkv_TR = saved.qkv_TC = saved.q_TND = saved.k_TMD = None
-            return
-        if not policy.elementwise:
-            # The adapter columns are small; kept apart, the wide tensor around them can go.
-            place, columns = not_none(buffers).xa_qkv_TR, not_none(saved.xa_qkv_TR)
-            saved.x_attention_TE, saved.xa_qkv_TR = None, None if place is None else place.copy_(columns)
-        if not policy.rotated and self.weights.q_norm is not None:
-            saved.q_TND, saved.k_TMD = None, None
-        if not policy.qkv:
-            saved.qkv_TC, saved.q_TND, saved.k_TMD = None, None, None
-            saved.x_attention_TE, saved.xa_qkv_TR = None, None
-
-    def _drop_feed_forward(self, saved: SavedActivations, policy: SavePolicy) -> None:
-        """Drop the feed-forward's activations that the policy does not save."""
-        if not policy.elementwise:
-            saved.x_mlp_TE, saved.activated_TE = None, None
-        if not policy.middle:
-            saved.middle_TH, saved.middle_inverse_T = None, None
-            saved.attention_out_TH, saved.attention_out_inverse_T = None, None
-            saved.x_mlp_TE = None
-        if not policy.gate_up:
-            saved.gate_up_TJ, saved.xa_gate_up_TR, saved.x_mlp_TE = None, None, None
+        """Drop the activations that nothing reads any more in the forward pass, except those that the level keeps."""
+        for tensor in self._read_last[read]:
+            if level is None or not tensor.is_kept(level, chunked=False):
+                saved.drop(tensor.name)
+            elif tensor.is_view:  # small; kept apart, the wide tensor around it can go
+                columns = not_none(getattr(saved, tensor.name))
+                setattr(saved, tensor.name, not_none(buffers)[tensor.name].copy_(columns))
 
     # Backward
 
@@ -166,39 +143,37 @@ class DecoderLayer:
 
         Args:
             saved: activations from `forward`; emptied on the way.
-            gradient_TE: gradient `[T, H + ...]` with as many further columns as the widest adapter of o and down; its
-                first H are the gradient of stream + pending after the layer, and on return of stream + pending before
-                it.
+            gradient_TE: gradient `[T, H + ...]` with as many further columns as the widest adapter of `mixer_out` and
+                `down`; its first H are the gradient of stream + pending after the layer, and on return of stream +
+                pending before it.
             sequences: same as in `forward`.
             wanted: whether the gradient before the layer is needed (False where nothing below is trained).
         """
-        self._restore_output(saved, sequences)
-        self._restore_middle(saved)
+        frugal = 0 < self.feed_forward.mlp_chunk_tokens < len(gradient_TE)
+        self._restore_output(saved, sequences, frugal=frugal)
+        self._restore_middle(saved, frugal=frugal)
         self.feed_forward.backward(saved, gradient_TE)
-        self._restore_attention(saved, sequences)
-        self.attention.backward(saved, gradient_TE, sequences, wanted)
+        self._restore_inputs(saved, sequences, frugal=frugal)
+        self.half.backward(saved, gradient_TE, sequences, wanted)
 
-    @property
-    def _saves_memory(self) -> bool:
-        """Whether to compute a tensor twice rather than keep it until its second use: for a chunked feed-forward."""
-        return self.feed_forward.mlp_chunk_tokens > 0
+    # Where the feed-forward runs in chunks, a tensor is rather computed twice than kept until its second use: frugal.
 
-    def _restore_output(self, saved: SavedActivations, sequences: SequenceMetadata) -> None:
-        """Recompute attention's output if it was not saved."""
-        if saved.o_TE is not None:
+    def _restore_output(self, saved: SavedActivations, sequences: SequenceMetadata, *, frugal: bool) -> None:
+        """Recompute the mixer's output if it was not saved."""
+        if saved.mixed_TE is not None:
             return
-        self._attention_again(saved, sequences)
-        if self._saves_memory:  # projected once more when attention is differentiated
-            saved.x_attention_TE = saved.xa_qkv_TR = saved.qkv_TC = saved.q_TND = saved.k_TMD = None
+        self._mix_again(saved, sequences)
+        if frugal:  # projected once more when the mixer is differentiated
+            for tensor in self._read_last["mixer"]:
+                saved.drop(tensor.name)
 
-    def _restore_middle(self, saved: SavedActivations) -> None:
+    def _restore_middle(self, saved: SavedActivations, *, frugal: bool) -> None:
         """Recompute the stream between the halves if it was not saved."""
         if saved.middle_TH is not None:
             return
         w = self.weights
-        assert saved.o_TE is not None
-        out = self.attention.project(saved)
-        if self._saves_memory:
+        out = self.half.project(saved)
+        if frugal:
             saved.middle_TH = out.add_(saved.start_TH)  # the same bits as the norm's sum; the tiles do the rest
             return
         saved.x_mlp_TE = w.gate_up.new_input(len(out), out)
@@ -207,20 +182,20 @@ class DecoderLayer:
         )
         saved.middle_TH = sum_TH
 
-    def _restore_attention(self, saved: SavedActivations, sequences: SequenceMetadata) -> None:
-        """Recompute the inputs of attention's half if they were not saved."""
-        if saved.qkv_TC is not None:
+    def _restore_inputs(self, saved: SavedActivations, sequences: SequenceMetadata, *, frugal: bool) -> None:
+        """Recompute the inputs of the mixer's half if they were not saved."""
+        if saved.projected_TC is not None:
             return
-        self._attention_again(saved, sequences)
-        if self._saves_memory:  # made once more for its gradient
-            saved.x_attention_TE, saved.xa_qkv_TR = None, _compact(not_none(saved.xa_qkv_TR))
+        self._mix_again(saved, sequences)
+        if frugal:  # made once more for its gradient
+            saved.x_mixer_TE, saved.xa_mixer_TR = None, _compact(not_none(saved.xa_mixer_TR))
 
-    def _attention_again(self, saved: SavedActivations, sequences: SequenceMetadata) -> None:
-        """Recompute the attention half from the layer's input up to attention's output."""
+    def _mix_again(self, saved: SavedActivations, sequences: SequenceMetadata) -> None:
+        """Recompute the mixer's half from the layer's input up to the mixer's output."""
         w = self.weights
-        x_TE = w.qkv.new_input(len(saved.start_TH), saved.start_TH)
-        norm(self.shape, saved.start_TH, w.attention_norm, x_TE)
-        self.attention.forward(saved, x_TE, sequences)
+        x_TE = w.mixer_in.new_input(len(saved.start_TH), saved.start_TH)
+        norm(self.shape, saved.start_TH, w.mixer_norm, x_TE)
+        self.half.forward(saved, x_TE, sequences)
 
 
 def _compact(view: torch.Tensor) -> torch.Tensor:

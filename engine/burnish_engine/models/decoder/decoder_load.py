@@ -20,9 +20,11 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
-from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights
+from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
-from burnish_engine.models.decoder.rope_tables import rope_table
+from burnish_engine.models.decoder.mixers.build import build_mixer
+from burnish_engine.models.decoder.mixers.declared import layer_tensors
+from burnish_engine.models.decoder.rope_tables import position_tables
 from burnish_engine.models.decoder.stacked_linear import (
     FrozenWeight,
     QuantizedWeight,
@@ -32,6 +34,7 @@ from burnish_engine.models.decoder.stacked_linear import (
 )
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
+from burnish_engine.models.families.matrices import STACK_NAMES
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.lora_linear import op as lora_linear
@@ -228,39 +231,27 @@ class _Builder:
         spec, options = self._spec, self._options
         if options.quantize:
             self._make_scratch(slots)
-        rope = local = rope_table(spec.rope, spec.head_dim, options.positions, self._device)
-        if spec.local_rope is not None:
-            local = rope_table(spec.local_rope, spec.head_dim, options.positions, self._device)
+        tables = position_tables(spec, options.positions, self._device)
         head_path = self._family.head_path(spec)
         apart = options.embedding_on_host and (options.head_on_host or head_path is not None)
         embedding = self._matrix(self._family.embedding_path, on_host=apart)
         head = embedding if head_path is None else self._matrix(head_path, on_host=options.head_on_host)
-        vectors: dict[int | None, dict[str, torch.Tensor]] = defaultdict(dict)
+        vectors: dict[int | None, Tensors] = defaultdict(dict)
+        own: dict[int | None, Tensors] = defaultdict(dict)
         for vector in self._family.vectors(spec):
-            vectors[vector.layer][vector.role] = self._vector(f"{vector.path}.weight")
+            roles = own if vector.is_of_mixer else vectors
+            roles[vector.layer][vector.role] = self._vector(vector.name)
         layers = []
         for index, layer in enumerate(spec.layers):
-            sliding = layer.kind == "sliding_attention"
-            stacks = {name: self._stack(slots[index, name], name) for name in ("qkv", "o", "gate_up", "down")}
-            table = (local if sliding else rope).table_PR if layer.rope else None
-            weights = LayerWeights(**vectors[index], **stacks, table_PR=table)
-            layers.append(DecoderLayer(self._shape(index, sliding), weights))
-        return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, rope)
+            stacks = {name: self._stack(slots[index, name], name) for name in STACK_NAMES}
+            weights = LayerWeights(**vectors[index], **stacks, own=own[index])
+            mixer = build_mixer(spec, index, weights.own, tables)
+            layers.append(DecoderLayer(self._shape(index), weights, mixer, layer_tensors(spec, layer.kind, stacks)))
+        return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, tables.rope)
 
-    def _shape(self, index: int, sliding: bool) -> DecoderLayerShape:
+    def _shape(self, index: int) -> DecoderLayerShape:
         spec = self._spec
-        return DecoderLayerShape(
-            index=index,
-            heads=spec.num_heads,
-            kv_heads=spec.num_kv_heads,
-            head_dim=spec.head_dim,
-            eps=spec.rms_norm_eps,
-            one_plus=spec.norm_one_plus,
-            activation=ACTIVATIONS[spec.activation],
-            window=spec.sliding_window if sliding else None,
-            scale=spec.attention_scale or spec.head_dim**-0.5,
-            softcap=spec.attention_softcap,
-        )
+        return DecoderLayerShape(index, spec.rms_norm_eps, spec.norm_one_plus, ACTIVATIONS[spec.activation])
 
     def _matrix(self, name: str, *, on_host: bool) -> torch.Tensor:
         shape = self._family.tensors(self._spec)[name]
@@ -295,7 +286,9 @@ class _Builder:
             bias = torch.zeros(stack.N, dtype=self._dtype, device=self._device)
             for module in slot.modules:
                 if module.bias:
-                    bias[module.first_row : module.first_row + module.rows] = self._vector(f"{module.path}.bias")
+                    bias[module.first_row : module.first_row + module.rows] = self._vector(
+                        f"{self._family.stored_path(module.path)}.bias"
+                    )
         return StackedLinear(stack, frozen, bias)
 
     def _resident(self, slot: _StackSlot) -> FrozenWeight:
@@ -306,7 +299,7 @@ class _Builder:
         matrix[stack.N :] = 0
         for module in slot.modules:
             rows = matrix[module.first_row : module.first_row + module.rows, : stack.K]
-            self._checkpoint.read_into(f"{module.path}.weight", rows)
+            self._checkpoint.read_into(f"{self._family.stored_path(module.path)}.weight", rows)
         return ResidentWeight(matrix)
 
     def _quantized(self, slot: _StackSlot, name: str) -> FrozenWeight:
@@ -324,7 +317,7 @@ class _Builder:
 
     def _part(self, module: Module) -> WeightPart:
         """Return one module's weight in NF4, or in 16 bits where a published 4-bit checkpoint left it so."""
-        name, shape = f"{module.path}.weight", (module.rows, module.columns)
+        name, shape = f"{self._family.stored_path(module.path)}.weight", (module.rows, module.columns)
         if f"{name}{_NF4_SUFFIX}" in self._checkpoint:
             keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
             try:

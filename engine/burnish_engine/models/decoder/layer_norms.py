@@ -1,4 +1,4 @@
-"""The norms of a decoder layer, fused with the sums around them. Shapes as in `decoder_layer`."""
+"""The norms of a decoder layer, fused with the sums around them. Shapes as in `layer_tensors`."""
 
 from __future__ import annotations
 

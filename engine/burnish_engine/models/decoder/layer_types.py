@@ -1,20 +1,24 @@
 """The data types of a decoder layer: its weights, the batch's metadata, and the activations it saves.
 
-Shapes as in `decoder_layer`.
+Shapes as in `layer_tensors`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.offloader import OffloadedTensor
 from burnish_kernels.attention.documents import Documents
 
 _T = TypeVar("_T")
+
+Tensors: TypeAlias = "dict[str, torch.Tensor]"
+"""Tensors by the names that `layer_tensors` declares."""
 
 
 @dataclass(frozen=True)
@@ -45,114 +49,90 @@ class ResidualStream:
     pending_TH: torch.Tensor
 
 
-class AttentionFunction(Protocol):
-    """An attention other than that of training, such as one over a cache of keys and values."""
-
-    def __call__(
-        self,
-        shape: DecoderLayerShape,
-        q_TND: torch.Tensor,
-        k_TMD: torch.Tensor,
-        v_TMD: torch.Tensor,
-        out_TND: torch.Tensor,
-    ) -> None:
-        """Fill `out_TND`. Keys and values are views that are overwritten later."""
-        ...
-
-
 @dataclass(frozen=True)
 class DecoderLayerShape:
-    """The constants of a layer.
+    """The constants of a layer beside those of its mixer.
 
     Attributes:
         index: number of the layer.
-        heads, kv_heads, head_dim: sizes N, M, D.
         eps: epsilon of all norms.
         one_plus: whether norms scale by 1 + weight.
         activation: activation of the feed-forward: "silu", "gelu_tanh" or "gelu".
-        window: number of tokens that a token sees, itself included; None: its whole document.
-        scale: factor of the attention scores.
-        softcap: soft cap of the attention scores, or None.
     """
 
     index: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     eps: float
     one_plus: bool
     activation: str
-    window: int | None
-    scale: float
-    softcap: float | None
 
 
 @dataclass
 class LayerWeights:
-    """The parameters of a layer; the norms are `[H]` or `[D]` vectors.
+    """The parameters of a layer; the norms are `[H]` vectors.
 
     Attributes:
-        table_PR: rope table, or None for a layer without positions.
+        own: parameters of the mixer by role.
     """
 
-    attention_norm: torch.Tensor
+    mixer_norm: torch.Tensor
     mlp_norm: torch.Tensor
-    qkv: StackedLinear
-    o: StackedLinear
+    mixer_in: StackedLinear
+    mixer_out: StackedLinear
     gate_up: StackedLinear
     down: StackedLinear
-    attention_post_norm: torch.Tensor | None = None
+    mixer_post_norm: torch.Tensor | None = None
     mlp_post_norm: torch.Tensor | None = None
-    q_norm: torch.Tensor | None = None
-    k_norm: torch.Tensor | None = None
-    table_PR: torch.Tensor | None = None
+    own: Tensors = field(default_factory=dict)
+
+    @property
+    def stacks(self) -> dict[StackName, StackedLinear]:
+        """The linear stacks, in the order they are used."""
+        return {name: getattr(self, name) for name in STACK_NAMES}
+
+    @property
+    def vectors(self) -> Tensors:
+        """The parameters outside the stacks by role."""
+        norms = {name: getattr(self, name) for name in ("mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm")}
+        return {name: norm for name, norm in norms.items() if norm is not None} | self.own
 
 
 @dataclass(kw_only=True)
-class DeviceActivations:
-    """Activations that a layer may save on the device. None: not saved, or elsewhere."""
-
-    xa_qkv_TR: torch.Tensor | None = None
-    qkv_TC: torch.Tensor | None = None
-    q_TND: torch.Tensor | None = None
-    k_TMD: torch.Tensor | None = None
-    o_TE: torch.Tensor | None = None
-    lse_NT: torch.Tensor | None = None
-    attention_out_TH: torch.Tensor | None = None
-    middle_TH: torch.Tensor | None = None
-    xa_gate_up_TR: torch.Tensor | None = None
-    gate_up_TJ: torch.Tensor | None = None
-    xa_down_TR: torch.Tensor | None = None
-    mlp_out_TH: torch.Tensor | None = None
-
-
-@dataclass(kw_only=True)
-class OutputBuffers(DeviceActivations):
-    """Memory for the activations that a layer saves on the device, and for its output.
-
-    It is allocated before the layer's other tensors, so that the saved tensors lie next to each other. Allocated later,
-    they lay between temporary tensors, and wide tensors found no gap any more: fragmentation took 3.6 GiB of 28.
-    """
-
-    next_TH: torch.Tensor
-
-
-@dataclass(kw_only=True)
-class SavedActivations(DeviceActivations):
+class SavedActivations:
     """Tensors that a layer's forward pass saves for its backward pass.
 
     None: not saved, not computed yet, or in host memory (`offloaded`).
+
+    Attributes:
+        own: tensors that the mixer declares beside these, as far as they are saved.
+        offloaded: tensors in host memory by name.
     """
 
     start_TH: torch.Tensor
     start_inverse_T: torch.Tensor
-    x_attention_TE: torch.Tensor | None = None
-    attention_out_inverse_T: torch.Tensor | None = None
+    x_mixer_TE: torch.Tensor | None = None
+    xa_mixer_TR: torch.Tensor | None = None
+    projected_TC: torch.Tensor | None = None
+    mixed_TE: torch.Tensor | None = None
+    mixer_out_TH: torch.Tensor | None = None
+    mixer_out_inverse_T: torch.Tensor | None = None
+    middle_TH: torch.Tensor | None = None
     middle_inverse_T: torch.Tensor | None = None
     x_mlp_TE: torch.Tensor | None = None
+    gate_up_TJ: torch.Tensor | None = None
+    xa_gate_up_TR: torch.Tensor | None = None
     activated_TE: torch.Tensor | None = None
+    xa_down_TR: torch.Tensor | None = None
+    mlp_out_TH: torch.Tensor | None = None
     mlp_out_inverse_T: torch.Tensor | None = None
+    own: Tensors = field(default_factory=dict)
     offloaded: dict[str, OffloadedTensor] = field(default_factory=dict)
+
+    def drop(self, name: str) -> None:
+        """Forget a tensor; nothing where it is not there."""
+        if hasattr(self, name):
+            setattr(self, name, None)
+        else:
+            self.own.pop(name, None)
 
 
 def not_none(value: _T | None) -> _T:
@@ -161,6 +141,6 @@ def not_none(value: _T | None) -> _T:
     return value
 
 
-def chunk_of(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
-    """Return some rows of a tensor, or None for None."""
-    return None if tensor is None else tensor[rows]
+def chunk_of(tensor: torch.Tensor | None, tokens: slice) -> torch.Tensor | None:
+    """Return some tokens of a tensor, or None for None."""
+    return None if tensor is None else tensor[tokens]

@@ -283,7 +283,7 @@ def _number(folder: Path, name: str, value: Any) -> float:
 
 def _turn(module: Module) -> tuple[int, int]:
     """Return a module's sort key in PEFT's order, which is transformers': Phi-3's o_proj before its qkv_proj."""
-    if module.stack not in ("qkv", "o"):
+    if module.stack not in ("mixer_in", "mixer_out"):
         return module.layer, 2
     return module.layer, 1 if _last(module.path) == "qkv_proj" else 0
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from burnish_engine.contract.facts.facts import RopeSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,31 @@ class RopeTable:
     table_PR: torch.Tensor
     long_offset: int | None = None
     long_above: int | None = None
+
+
+class PositionTables(NamedTuple):
+    """The tables of a model.
+
+    Attributes:
+        rope: table of all layers.
+        local: table of layers with a sliding window; the same where theirs does not differ.
+    """
+
+    rope: RopeTable
+    local: RopeTable
+
+    def of_layer(self, layer: LayerSpec) -> torch.Tensor | None:
+        """Return a layer's table; None where it rotates nothing."""
+        chosen = self.local if layer.kind == "sliding_attention" else self.rope
+        return chosen.table_PR if layer.rope else None
+
+
+def position_tables(spec: DecoderSpec, positions: int, device: torch.device | str) -> PositionTables:
+    """Compute a model's tables for documents of up to `positions` tokens; errors as in `rope_table`."""
+    rope = local = rope_table(spec.rope, spec.head_dim, positions, device)
+    if spec.local_rope is not None:
+        local = rope_table(spec.local_rope, spec.head_dim, positions, device)
+    return PositionTables(rope, local)
 
 
 def rope_table(rope: RopeSpec, head_dim: int, max_positions: int, device: torch.device | str) -> RopeTable:
@@ -73,6 +99,9 @@ def inverse_frequencies(rope: RopeSpec, head_dim: int, *, long: bool = False) ->
             raise ValueError(f"longrope has {len(factors)} factors for {len(exponents_R)} frequencies")
         return 1.0 / (torch.tensor(factors, dtype=torch.float32) * rope.theta**exponents_R)
     plain_R = 1.0 / (rope.theta**exponents_R)
+    if rope.scaling == "proportional":
+        plain_R[int(rope.proportion * dim // 2) :] = 0.0
+        return plain_R / rope.factor
     if rope.scaling == "none":
         return plain_R
     if rope.scaling == "linear":

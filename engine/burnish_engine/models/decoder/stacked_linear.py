@@ -25,7 +25,7 @@ from burnish_kernels.nf4 import op as nf4
 _STREAMS_PER_CHUNK = 1 << 16  # random streams: more than the stacks of any model have together
 
 WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4"
-"""Some rows of the stack: 16-bit or fp32 weight `[rows, K]`, or the same in NF4."""
+"""Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32 or NF4."""
 
 
 class FrozenWeight(Protocol):

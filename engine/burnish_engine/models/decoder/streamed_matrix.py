@@ -14,7 +14,7 @@ import torch
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 
 PIECE_BYTES = 32 << 20
-"""Of the matrix on the device at once, twice. A piece takes about 1.3 ms on PCIe 4 with 16 lanes."""
+"""Size of a piece of the matrix; two pieces are on the device at once. It takes about 1.3 ms on PCIe 4 x16."""
 
 
 class StreamedMatrix:

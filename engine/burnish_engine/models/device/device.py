@@ -23,8 +23,8 @@ _CONTEXT_BYTES = (
 )  # what a context takes before any kernel; an H100 was seen to take 0.74 GiB with all of them
 _LATER_BYTES = 128 * _MIB  # kernels and graphs that come after the cap is set, outside the allocator
 _DESKTOP_BYTES = 256 * _MIB
-"""What Windows' desktop and browser may take more of the card while a run goes on: WDDM makes room for whoever is in
-the foreground by moving others' memory to the system's, and ours is the largest."""
+"""Memory that Windows' desktop and browser may take more of the card while a run goes on: WDDM makes room for whoever
+is in the foreground by moving others' memory to the system's, and ours is the largest."""
 _SYSTEM_BYTES, _SYSTEM_SHARE = 4 * _GIB, 0.1  # left to everything else where GPU and system share one memory
 _LEAST_BYTES = 64 * _MIB
 
@@ -36,7 +36,7 @@ _OUT_OF_MEMORY = (
     "CUDA driver error: out of memory",
     "Triton Error [CUDA]: out of memory",  # a kernel's code could not be loaded
     "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUBLAS_STATUS_NOT_INITIALIZED",  # of a handle that there was no memory for
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # cuBLAS had no memory for its handle
     "CUDNN_STATUS_ALLOC_FAILED",
 )
 
@@ -172,7 +172,7 @@ def allocator_limit(
     most = total - _LATER_BYTES
     if integrated:
         most = total - max(_SYSTEM_BYTES, int(_SYSTEM_SHARE * total))
-    elif spills:  # elsewhere the driver refuses by itself, and what others give back may be used
+    elif spills:  # elsewhere the driver refuses by itself, and memory that other programs free may be used
         most = min(most, free - _LATER_BYTES - _DESKTOP_BYTES)
     most = max(most, _LEAST_BYTES)  # a full card is the plan's to refuse, not ours
     if budget:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family, Module
 from burnish_engine.models.families.gemma3 import GEMMA3
+from burnish_engine.models.families.lfm2 import LFM2
+from burnish_engine.models.families.lfm3 import LFM3
 from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.mistral import MISTRAL
 from burnish_engine.models.families.phi3 import PHI3
@@ -14,9 +17,9 @@ from burnish_engine.models.families.qwen2 import QWEN2
 from burnish_engine.models.families.qwen3 import QWEN3
 from burnish_engine.models.families.smollm3 import SMOLLM3
 
-__all__ = ["Family", "Module", "family", "why_not_fast"]
+__all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]
 
-_FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3)}
+_FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, LFM2, LFM3)}
 
 _DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 
@@ -35,7 +38,7 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
         nf4: whether the run keeps the frozen weights as NF4; then the checkpoint may store them so (bitsandbytes).
     """
     stored = config.get("quantization_config")
-    if stored and not (nf4 and _is_nf4(stored)):
+    if stored and not (nf4 and stores_nf4(config)):
         return "is stored quantized"
     if any(config.get(key) for key in _DROPOUTS):
         return "drops out parts of its activations in training"
@@ -47,8 +50,13 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
     return "has settings Burnish does not know" if spec is None else found.supported(spec)
 
 
-def _is_nf4(stored: Any) -> bool:
-    """Return whether a checkpoint's quantization_config says NF4 by bitsandbytes."""
+def stores_nf4(config: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint stores its linear weights as NF4 by bitsandbytes.
+
+    Args:
+        config: parsed config.json of the checkpoint.
+    """
+    stored = config.get("quantization_config")
     if not isinstance(stored, dict):
         return False
     method = stored.get("quant_method", "bitsandbytes")

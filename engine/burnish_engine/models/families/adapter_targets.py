@@ -10,7 +10,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
 from burnish_engine.models.families.matrices import ROUTER, layer_matrices
 
-_NEGLIGIBLE = 0.01  # of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
+_NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
 
 
 def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) -> bool:

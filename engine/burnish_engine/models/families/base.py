@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
-from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
+from burnish_engine.models.families.matrices import StackName, layer_matrices, stack_of
 
-Stack = Literal["qkv", "o", "gate_up", "down"]
-Role = Literal["attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "q_norm", "k_norm", "final_norm"]
+NORM_ROLES = frozenset({"mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "final_norm"})
+"""Places of the norms around mixers and feed-forwards."""
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
 }  # fmt: skip
 """Activation of config.json to the name of the gated activation that computes it."""
-LARGEST_HEAD = 256
+LARGEST_HEAD, MOST_TAPS = 256, 16
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Module:
 
     path: str
     layer: int
-    stack: Stack
+    stack: StackName
     first_row: int
     rows: int
     columns: int
@@ -41,19 +42,24 @@ class Module:
 
 @dataclass(frozen=True)
 class Vector:
-    """The weight of one norm.
+    """A parameter beside the linear modules, such as the weight of a norm.
 
     Attributes:
-        path: name of the module; the tensor is `path.weight`.
+        name: name of the tensor.
         layer: number of the decoder layer; None for the norm before the head.
-        role: position of the norm in the layer.
-        size: number of elements.
+        role: place of the norm in the layer (`NORM_ROLES`), or name that the layer's mixer gives it.
+        shape: dimensions.
     """
 
-    path: str
+    name: str
     layer: int | None
-    role: Role
-    size: int
+    role: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_of_mixer(self) -> bool:
+        """Whether it is a parameter of what mixes tokens, such as attention."""
+        return self.role not in NORM_ROLES
 
 
 @dataclass(frozen=True)
@@ -64,15 +70,25 @@ class Family:
 
     Attributes:
         model_type: `model_type` of config.json.
+        mixer_norm: Name of the norm before attention, or what else mixes tokens.
         mlp_norm: Name of the norm before the feed-forward.
-        attention_post_norm: Name of the norm after attention, where the family has one.
+        mixer_post_norm: Name of the norm after attention, where the family has one.
         mlp_post_norm: Name of the norm after the feed-forward, where the family has one.
+        q_norm: Name of the norm of queries, where the family has one.
+        k_norm: Name of the norm of keys, where the family has one.
+        final_norm: Name of the norm before the head.
+        stored_names: Last part of a module's name, and what it is in the checkpoint's files where they differ.
     """
 
     model_type: str
+    mixer_norm: str = "input_layernorm"
     mlp_norm: str = "post_attention_layernorm"
-    attention_post_norm: str = ""
+    mixer_post_norm: str = ""
     mlp_post_norm: str = ""
+    q_norm: str = "q_norm"
+    k_norm: str = "k_norm"
+    final_norm: str = "norm"
+    stored_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def embedding_path(self) -> str:
@@ -84,13 +100,13 @@ class Family:
         return None if spec.tied_embeddings else "lm_head.weight"
 
     def modules(self, spec: DecoderSpec) -> list[Module]:
-        """Return every linear module, layer by layer, in the order qkv, o, gate_up, down."""
+        """Return every linear module, layer by layer, in the order of `matrices.STACK_NAMES`."""
         return [module for layer in range(spec.num_layers) for module in self._layer_modules(spec, layer)]
 
     def vectors(self, spec: DecoderSpec) -> list[Vector]:
-        """Return every norm's weight, layer by layer, the final norm last."""
+        """Return every parameter beside the linear modules, layer by layer, the final norm last."""
         found = [vector for layer in range(spec.num_layers) for vector in self._layer_vectors(spec, layer)]
-        return [*found, Vector("model.norm", None, "final_norm", spec.hidden_size)]
+        return [*found, Vector(f"model.{self.final_norm}.weight", None, "final_norm", (spec.hidden_size,))]
 
     def tensors(self, spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
         """Return name and shape of every tensor that the decoder reads."""
@@ -100,10 +116,16 @@ class Family:
         if head is not None:
             shapes[head] = matrix
         for module in self.modules(spec):
-            shapes[f"{module.path}.weight"] = (module.rows, module.columns)
+            path = self.stored_path(module.path)
+            shapes[f"{path}.weight"] = (module.rows, module.columns)
             if module.bias:
-                shapes[f"{module.path}.bias"] = (module.rows,)
-        return shapes | {f"{vector.path}.weight": (vector.size,) for vector in self.vectors(spec)}
+                shapes[f"{path}.bias"] = (module.rows,)
+        return shapes | {vector.name: vector.shape for vector in self.vectors(spec)}
+
+    def stored_path(self, path: str) -> str:
+        """Return a module's name in the checkpoint's files."""
+        parent, _, last = path.rpartition(".")
+        return f"{parent}.{dict(self.stored_names).get(last, last)}"
 
     def supported(self, spec: DecoderSpec) -> str:
         """Explain why the fast decoder does not do this model; empty where it does.
@@ -111,7 +133,7 @@ class Family:
         The text completes "The model ...", such as "uses yarn rope".
         """
         reasons = [
-            ("has short convolutions", any(layer.kind == "short_convolution" for layer in spec.layers)),
+            (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts", spec.num_experts > 0),
             ("attends to later tokens", not spec.causal),
             (f"uses the activation {spec.activation!r}", spec.activation not in ACTIVATIONS),
@@ -125,41 +147,47 @@ class Family:
         ]
         return next((reason for reason, holds in reasons if holds), "")
 
-    def _layer_modules(self, spec: DecoderSpec, layer: int) -> list[Module]:
-        prefix = f"model.layers.{layer}"
-        query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-        hidden, wide = spec.hidden_size, spec.intermediate_size
-        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-        inputs = [
-            Module(f"{attention}.q_proj", layer, "qkv", 0, query, hidden, spec.attention_bias),
-            Module(f"{attention}.k_proj", layer, "qkv", query, key, hidden, spec.attention_bias),
-            Module(f"{attention}.v_proj", layer, "qkv", query + key, key, hidden, spec.attention_bias),
-        ]
-        gates = [
-            Module(f"{mlp}.gate_proj", layer, "gate_up", 0, wide, hidden, spec.mlp_bias),
-            Module(f"{mlp}.up_proj", layer, "gate_up", wide, wide, hidden, spec.mlp_bias),
-        ]
-        if spec.fused_projections:
-            rows = query + 2 * key
-            inputs = [Module(f"{attention}.qkv_proj", layer, "qkv", 0, rows, hidden, spec.attention_bias)]
-            gates = [Module(f"{mlp}.gate_up_proj", layer, "gate_up", 0, 2 * wide, hidden, spec.mlp_bias)]
-        output = Module(f"{attention}.o_proj", layer, "o", 0, hidden, query, spec.attention_output_bias)
-        return [*inputs, output, *gates, Module(f"{mlp}.down_proj", layer, "down", 0, hidden, wide, spec.mlp_bias)]
-
-    def _layer_vectors(self, spec: DecoderSpec, layer: int) -> list[Vector]:
-        prefix = f"model.layers.{layer}"
-        hidden, head = spec.hidden_size, spec.head_dim
-        found = [
-            Vector(f"{prefix}.input_layernorm", layer, "attention_norm", hidden),
-            Vector(f"{prefix}.{self.mlp_norm}", layer, "mlp_norm", hidden),
-        ]
-        if spec.qk_norm:
-            found.append(Vector(f"{prefix}.self_attn.q_norm", layer, "q_norm", head))
-            found.append(Vector(f"{prefix}.self_attn.k_norm", layer, "k_norm", head))
-        if spec.sandwich_norms:
-            found.append(Vector(f"{prefix}.{self.attention_post_norm}", layer, "attention_post_norm", hidden))
-            found.append(Vector(f"{prefix}.{self.mlp_post_norm}", layer, "mlp_post_norm", hidden))
+    def _layer_modules(self, spec: DecoderSpec, index: int) -> list[Module]:
+        layer, found, rows = spec.layers[index], [], Counter[StackName]()
+        for matrix in layer_matrices(spec, layer):
+            if matrix.form != "linear":
+                continue
+            stack, path = stack_of(matrix), f"model.layers.{index}.{matrix.name}"
+            bias = _has_bias(spec, layer, stack)
+            found.append(Module(path, index, stack, rows[stack], matrix.rows, matrix.columns, bias))
+            rows[stack] += matrix.rows
         return found
+
+    def _layer_vectors(self, spec: DecoderSpec, index: int) -> list[Vector]:
+        prefix, hidden, head = f"model.layers.{index}", spec.hidden_size, spec.head_dim
+
+        def vector(path: str, role: str, *shape: int) -> Vector:
+            return Vector(f"{prefix}.{path}", index, role, shape)
+
+        found = [
+            vector(f"{self.mixer_norm}.weight", "mixer_norm", hidden),
+            vector(f"{self.mlp_norm}.weight", "mlp_norm", hidden),
+        ]
+        if spec.layers[index].kind == "short_convolution":
+            found.append(vector("conv.conv.weight", "conv_weight", hidden, 1, spec.conv_width))
+            if spec.conv_bias:
+                found.append(vector("conv.conv.bias", "conv_bias", hidden))
+        elif spec.qk_norm:
+            found.append(vector(f"self_attn.{self.q_norm}.weight", "q_norm", head))
+            found.append(vector(f"self_attn.{self.k_norm}.weight", "k_norm", head))
+        if spec.sandwich_norms:
+            found.append(vector(f"{self.mixer_post_norm}.weight", "mixer_post_norm", hidden))
+            found.append(vector(f"{self.mlp_post_norm}.weight", "mlp_post_norm", hidden))
+        return found
+
+
+def _has_bias(spec: DecoderSpec, layer: LayerSpec, stack: StackName) -> bool:
+    """Return whether the linear modules of a stack have biases."""
+    if stack in {"gate_up", "down"}:
+        return spec.mlp_bias
+    if layer.kind == "short_convolution":
+        return spec.conv_bias
+    return spec.attention_bias if stack == "mixer_in" else spec.attention_output_bias
 
 
 def rotary_dim(partial: float, spec: DecoderSpec) -> int:

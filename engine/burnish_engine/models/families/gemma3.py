@@ -13,6 +13,6 @@ class _Gemma3(Family):
 GEMMA3 = _Gemma3(
     "gemma3_text",
     mlp_norm="pre_feedforward_layernorm",
-    attention_post_norm="post_attention_layernorm",
+    mixer_post_norm="post_attention_layernorm",
     mlp_post_norm="post_feedforward_layernorm",
 )

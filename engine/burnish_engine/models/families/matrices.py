@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal, get_args
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 
+StackName = Literal["mixer_in", "mixer_out", "gate_up", "down"]
+STACK_NAMES: tuple[StackName, ...] = get_args(StackName)
+"""The stacked matrices of a layer in the fast decoder, in the order in which they are used."""
+_STACKS: dict[StackName, frozenset[str]] = {
+    "mixer_in": frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj", "g_proj"}),
+    "mixer_out": frozenset({"o_proj", "out_proj"}),
+    "gate_up": frozenset({"gate_proj", "up_proj", "gate_up_proj", "w1", "w3"}),
+    "down": frozenset({"down_proj", "w2"}),
+}
 ROUTER = "router"
-"""Kind of the matrices that choose experts. They stay as they are unless a recipe names them."""
+"""Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
 _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
 
 
@@ -30,7 +40,21 @@ def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
         wide=feed_forward_width(spec, layer),
         experts=0 if dense else spec.num_experts,
         conv_width=spec.conv_width,
+        gates=spec.num_heads if spec.attention_gate else 0,
     )
+
+
+def stack_of(matrix: Matrix) -> StackName:
+    """Return the stacked matrix that a linear layer is a part of.
+
+    Raises:
+        KeyError: The fast decoder has no place for it.
+    """
+    last = matrix.name.rpartition(".")[2]
+    found = next((stack for stack, names in _STACKS.items() if last in names), None)
+    if found is None:
+        raise KeyError(matrix.name)
+    return found
 
 
 def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
@@ -51,6 +75,7 @@ def _layer_matrices(
     wide: int,
     experts: int,
     conv_width: int,
+    gates: int,
 ) -> tuple[Matrix, ...]:
     if is_convolution:
         mixer = [
@@ -66,13 +91,15 @@ def _layer_matrices(
     if not is_convolution:
         output = "out_proj" if family == "lfm2" else "o_proj"
         mixer.append(_matrix(f"self_attn.{output}", "attention", hidden, query))
+        if gates:
+            mixer.append(_matrix("self_attn.g_proj", "attention", gates, hidden))
     return (*mixer, *(_experts(family, hidden, wide, experts) if experts else _dense(family, hidden, wide, fused)))
 
 
 def _dense(family: str, hidden: int, wide: int, fused: bool) -> list[Matrix]:
     if fused:
         inputs, down = {"mlp.gate_up_proj": 2 * wide}, "mlp.down_proj"
-    elif family == "lfm2":
+    elif family in {"lfm2", "lfm3"}:
         inputs, down = {"feed_forward.w1": wide, "feed_forward.w3": wide}, "feed_forward.w2"
     else:
         inputs, down = {"mlp.gate_proj": wide, "mlp.up_proj": wide}, "mlp.down_proj"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.models.generation.sampling import Reply, ReplyStream, Sampling, pick_token
+from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream, Sampling, pick_token
 from burnish_engine.models.generation.text_generator import TextGenerator
 
 Prompt = Sequence[int] | Sequence[Mapping[str, str]]
@@ -118,7 +118,7 @@ def _stream(
 
 def generate_replies(
     model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int = 16
-) -> list[Reply]:
+) -> list[GeneratedReply]:
     """Generate greedy replies to many prompts, in their order, several at a time.
 
     Prompts of similar length share a batch, and finished replies leave it where the model can drop rows, so that the
@@ -134,7 +134,7 @@ def generate_replies(
     Sampling(max_tokens=max_new_tokens)
     ids = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
-    replies: dict[int, Reply] = {}
+    replies: dict[int, GeneratedReply] = {}
     generator = as_text_generator(model)
     stops = set(stop_token_ids(tokenizer, *generator.ends))
     with generator.inference():
@@ -143,7 +143,7 @@ def generate_replies(
             made = _greedy_batch(generator, [ids[row] for row in rows], stops, max_new_tokens)
             for row, (tokens, stopped) in zip(rows, made, strict=True):
                 text = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                replies[row] = Reply(text, stopped, len(tokens), tuple(tokens))
+                replies[row] = GeneratedReply(text, stopped, len(tokens), tuple(tokens))
     return [replies[row] for row in range(len(ids))]
 
 

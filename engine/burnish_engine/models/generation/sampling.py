@@ -37,7 +37,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Reply:
+class GeneratedReply:
     """A finished reply.
 
     Attributes:
@@ -78,10 +78,10 @@ class ReplyStream(Iterator[str]):
         if close is not None:
             close()
 
-    def finish(self) -> Reply:
+    def finish(self) -> GeneratedReply:
         """Generate to the end and return the text that was not read yet."""
         text = "".join(self)
-        return Reply(text, self.stopped, self.tokens)
+        return GeneratedReply(text, self.stopped, self.tokens)
 
 
 def pick_token(logits: npt.NDArray[np.float32], sampling: Sampling, random: np.random.Generator) -> int:

@@ -27,11 +27,12 @@ from burnish_engine.models.host_memory.page_lock import PageLock
 
 _IN_FLIGHT = 2  # tensors that may be on their way out before the device waits for the oldest
 _AHEAD = 1  # layers below the one that is being differentiated whose tensors are on their way back
-_FURTHER_AHEAD = {"gate_up_TJ": 2}  # so wide that the copy takes about as long as a layer
+_FURTHER_AHEAD = {"gate_up_TJ": 2}  # tensors so wide that their copy takes about as long as a layer
 
 
 OffloadWidths: TypeAlias = "dict[str, int | None]"
-"""What a layer parks, in this order: the width of what is taken from a slot for it, None where it comes as it is."""
+"""Tensors that a layer offloads, in this order, each with the width of the pool buffer that is taken for it; None where
+the tensor is offloaded as it is."""
 
 
 @dataclass
@@ -56,13 +57,13 @@ class HasOffloaded(Protocol):
 
 
 class Offloader:
-    """Owns the host memory of the tensors that `SavePolicy.host` names, and moves them.
+    """Owns the host memory of the tensors that a layer offloads (`models.decoder.layer_tensors`), and moves them.
 
     Host memory for a tensor is allocated the first time it is offloaded, at the size of the largest bucket, and kept.
 
     Args:
         device: device that the layers compute on.
-        rows: number of tokens of the largest bucket.
+        tokens: number of tokens of the largest bucket.
         lockable: bytes of host memory that may be page-locked; None: as much as the system allows.
 
     Attributes:
@@ -70,8 +71,8 @@ class Offloader:
         serial: whether the device waits for every copy at once, as without a second buffer: to measure what that costs.
     """
 
-    def __init__(self, device: torch.device, rows: int, lockable: int | None = None) -> None:
-        self._rows, self._lockable = rows, lockable
+    def __init__(self, device: torch.device, tokens: int, lockable: int | None = None) -> None:
+        self._tokens, self._lockable = tokens, lockable
         self.problem, self.serial = "", False
         self._host_buffers: dict[tuple[int, str], torch.Tensor] = {}
         self._pool = BufferPool(device)
@@ -217,7 +218,7 @@ class Offloader:
 
     def _host_view(self, layer: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return a view of the tensor's host memory, in its shape."""
-        numbers = tensor.numel() // tensor.shape[0] * self._rows
+        numbers = tensor.numel() // tensor.shape[0] * self._tokens
         if (layer, name) not in self._host_buffers:
             buffer = torch.empty(numbers, dtype=tensor.dtype)
             if self._copies.is_asynchronous and not self.problem:

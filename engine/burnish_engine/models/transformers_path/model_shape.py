@@ -12,9 +12,10 @@ import torch
 
 from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.checkpoint.spec import MOST_LAYERS, rough_spec
-from burnish_engine.models.checkpoint.tokenizer import quiet_transformers
+from burnish_engine.models.checkpoint.meta_model import meta_model
+from burnish_engine.models.checkpoint.spec import rough_spec
 from burnish_engine.models.families.matrices import ROUTER
+from burnish_engine.models.transformers_path.peft_import import import_peft
 
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -30,8 +31,15 @@ _KINDS = (
 )  # fmt: skip
 _MIXER = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "o_proj": "attention"}
 _MIXER |= {"up_proj": "feed-forward", "down_proj": "feed-forward"}
-_MAMBA = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
-"""Model types whose out_proj PEFT refuses to adapt (`_check_lora_target_modules_mamba`): fused kernels go around it."""
+_CROSS_ATTENTION = {"encoder_attn", "crossattention", "cross_attn"}
+"""Names of the parts that attend to an encoder. A causal language model has none, so that they take no part in it."""
+_BARRED = {
+    **dict.fromkeys(("falcon_h1", "mamba2", "nemotron_h"), ("out_proj",)),
+    **dict.fromkeys(("mamba", "falcon_mamba"), ("out_proj", "dt_proj")),
+    "jamba": ("dt_proj",),
+}
+"""Model types and the matrices that an adapter does not reach: PEFT refuses out_proj, which fused kernels go around
+(`_check_lora_target_modules_mamba`), and transformers multiplies by dt_proj's own weight (modeling_mamba.py)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +65,7 @@ class PlacedMatrix:
 
 
 def placed_matrices(model: Any) -> list[PlacedMatrix]:
-    """List every matrix of a transformers model except embeddings and head, in order, before PEFT wraps it."""
+    """List the matrices that a model computes with, except embeddings and head, in order, before PEFT wraps it."""
     modules = dict(model.named_modules())
     left_out = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     head = model.get_output_embeddings()
@@ -68,7 +76,7 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
     model_type = str(getattr(model.config, "model_type", ""))
     found = []
     for path, value in named:
-        if id(value) in left_out:
+        if id(value) in left_out or _CROSS_ATTENTION & set(path.split(".")):
             continue
         layer, name = _place(path, decoder)
         kind = _kind(path, name, paths)
@@ -92,6 +100,7 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
         matrices: matrices of the model, taken before PEFT wrapped it.
         model: the PEFT model, or the whole model that is trained.
     """
+    import_peft()
     from peft.tuners.lora.layer import LoraLayer, ParamWrapper
 
     reached = {id(value) for value in model.parameters() if value.requires_grad}
@@ -125,16 +134,9 @@ def _measured_spec(text: str) -> DecoderSpec | None:
 
 
 def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-
-    quiet_transformers()
-    config = CONFIG_MAPPING[str(read.get("model_type"))].from_dict(read)
-    inner = config.get_text_config()
+    model = meta_model(read)
+    inner = model.config.get_text_config()
     sizes = {key: _size_of(inner, key) for key in _SIZES}
-    if not 0 < int(sizes["num_hidden_layers"] or 0) <= MOST_LAYERS:
-        return None
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
     matrices = placed_matrices(model)
     sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices)
     rough = rough_spec({key: value for key, value in sizes.items() if value is not None} | {"model_type": "unknown"})
@@ -194,7 +196,7 @@ def _matrix(name: str, kind: str, owner: torch.nn.Module, value: torch.Tensor, m
     shape = tuple(value.shape)
     if isinstance(owner, torch.nn.Linear) or type(owner).__name__ == "Conv1D":  # transformers' own, of GPT-2
         rows, columns = shape if isinstance(owner, torch.nn.Linear) else shape[::-1]
-        barred = model_type in _MAMBA and name.rpartition(".")[2] == "out_proj"
+        barred = name.rpartition(".")[2] in _BARRED.get(model_type, ())
         return Matrix(name=name, kind=kind, rows=rows, columns=columns, form="other" if barred else "linear")
     if len(shape) == 3 and min(shape) > 1 and not isinstance(owner, torch.nn.modules.conv._ConvNd):
         rows, columns = shape[:0:-1] if getattr(owner, "is_transposed", False) else shape[1:]
@@ -205,7 +207,7 @@ def _matrix(name: str, kind: str, owner: torch.nn.Module, value: torch.Tensor, m
 def _kind(path: str, name: str, paths: list[str]) -> str:
     """Return the part of the model that a matrix belongs to, judged by the names on its path."""
     parts = name.split(".")
-    if "router" in parts or (parts[-1].endswith("gate") and _has_experts(path, paths)):
+    if "router" in parts or "indexer" in parts or (parts[-1].endswith("gate") and _has_experts(path, paths)):
         return ROUTER
     expert = next((part for part in parts if "expert" in part), "")
     if expert:

@@ -20,9 +20,9 @@ from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import HEAD_DIMS, attention, tile_rows
 
 NAME = "burnish_packed"
-"""As transformers knows it."""
+"""Name under which transformers knows our attention."""
 
-_DEFAULT = "sdpa"  # what is switched over from, and what attends outside `within`
+_DEFAULT = "sdpa"  # attention that models have before, and that runs outside `within`
 # What transformers hands its attention: the first three are done, the others change nothing. Anything else is refused.
 _KNOWN = {"is_causal", "sliding_window", "softcap", "position_ids", "cache_position"}
 
@@ -108,7 +108,7 @@ def switch_over(model: Any) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(NAME, _attend)
+    AttentionInterface.register(NAME, _packed_attention)
     AttentionMaskInterface.register(NAME, _mask)
     model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:
@@ -134,7 +134,7 @@ def _mask(*arguments: Any, **options: Any) -> torch.Tensor | None:
     return stand_in
 
 
-def _attend(
+def _packed_attention(
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,

@@ -21,6 +21,7 @@ from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transfo
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import has_name, is_target
 from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices
+from burnish_engine.models.transformers_path.peft_import import import_peft
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -48,8 +49,9 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
             use_safetensors=True,
             output_loading_info=True,
             **_of_wrapper(source),
+            **_unpacked(source),
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except Exception as error:  # transformers builds foreign configs, which can end in errors of any kind
         if is_out_of_memory(error):
             raise
         raise SetupError(
@@ -78,14 +80,23 @@ def _of_wrapper(source: ModelSource) -> dict[str, Any]:
     return {"config": AutoConfig.for_model(**source.config), "key_mapping": source.wrapper.key_mapping}
 
 
+def _unpacked(source: ModelSource) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that unpack MXFP4 weights, whose own kernels have no backward pass."""
+    stored = source.config.get("quantization_config")
+    if not isinstance(stored, dict) or stored.get("quant_method") != "mxfp4":
+        return {}
+    from transformers import Mxfp4Config
+
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
+
+
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     """Add a new adapter for targets that `check_targets` accepts to the base model: A random, B zero, in fp32."""
-    from peft import LoraConfig, get_peft_model
-
+    peft = import_peft()
     placed = placed_matrices(model)
     chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
     modules, parameters = _peft_targets(model, chosen, adapter.targets)
-    config = LoraConfig(
+    config = peft.LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha if adapter.alpha % 1 else int(adapter.alpha),
         lora_dropout=adapter.dropout,
@@ -98,7 +109,7 @@ def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     )
     torch.manual_seed(seed)
     with _names_as_they_are():
-        return _adapter_in_fp32(get_peft_model(model, config))
+        return _adapter_in_fp32(peft.get_peft_model(model, config))
 
 
 def _peft_targets(
@@ -129,19 +140,27 @@ def _has_names_of(model: Any, folder: Path) -> bool:
 def _names_as_they_are() -> Iterator[None]:
     """Make PEFT take names as those of the loaded model inside the block.
 
-    WORKAROUND: for mixtures of experts PEFT 0.21 takes gate_proj, up_proj and down_proj, wherever they stand, for the
-    experts of transformers 4, and so loses shared experts and dense layers (`_convert_peft_config_moe` in
-    https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
-    PEFT looks at the names before the last one.
+    WORKAROUND: PEFT 0.21 converts adapters of transformers 4, and takes names of transformers 5 for such. Of mixtures
+    it takes gate_proj, up_proj and down_proj, wherever they stand, for experts, and so loses shared experts and dense
+    layers; where a new name contains the old one (laguna's shared_experts), it leaves tensors unread
+    (https://github.com/huggingface/peft/blob/main/src/peft/utils/transformers_weight_conversion.py). It can go when
+    PEFT converts only names that the model does not have.
     """
+    import_peft()
     from peft.utils import transformers_weight_conversion as conversion
 
-    usual = conversion.convert_peft_config_for_transformers
+    usual = conversion.convert_peft_config_for_transformers, conversion.convert_peft_adapter_state_dict_for_transformers
     conversion.convert_peft_config_for_transformers = lambda *_args, **_named: None
+    conversion.convert_peft_adapter_state_dict_for_transformers = lambda adapter_state_dict, **_named: (
+        adapter_state_dict
+    )
     try:
         yield
     finally:
-        conversion.convert_peft_config_for_transformers = usual
+        (
+            conversion.convert_peft_config_for_transformers,
+            conversion.convert_peft_adapter_state_dict_for_transformers,
+        ) = usual
 
 
 def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
@@ -150,13 +169,12 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     Raises:
         SetupError: The folder does not hold a PEFT adapter for this model.
     """
-    from peft import PeftModel
-
+    peft = import_peft()
     if not (folder / "adapter_model.safetensors").is_file():
         raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
     try:
         with _names_as_they_are() if _has_names_of(model, folder) else nullcontext():
-            tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+            tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."

@@ -13,8 +13,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.protocol import RunSummary
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.jobs.export_job import read_export_job
-from burnish_engine.runs.store import RunSummary as StoredRun
-from burnish_engine.runs.store import list_runs, summarize
+from burnish_engine.runs.store import StoredRun, list_runs, summarize
 
 
 def overview(further: Sequence[str] = ()) -> list[RunSummary]:

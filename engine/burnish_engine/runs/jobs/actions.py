@@ -19,7 +19,7 @@ from burnish_engine.runs.store import create_run, summarize
 ALIVE: tuple[ObservedStatus, ...] = ("running", "paused", "not responding")
 """Statuses of a run whose process exists."""
 
-_VERBS: dict[CommandName, str] = {"stop_now": "stop", "checkpoint": "save", "sample": "ask"}
+_VERBS: dict[CommandName, str] = {"stop_now": "stop", "checkpoint": "save", "sample": "ask", "smaller_plan": "shrink"}
 
 
 def start(recipe: Recipe, *, anyway: bool = False) -> RunPaths:

@@ -102,6 +102,16 @@ def holder_of(device: str) -> str | None:
     return str(holder["run"]) if holder else None
 
 
+def holders() -> list[tuple[int, Path]]:
+    """List (process id, run folder) of the live runs that hold a device. Takes no lock, since it is asked often."""
+    found = []
+    for file in _folder("leases").glob("*.json"):
+        holder = _holder(file.stem)
+        if holder:
+            found.append((int(holder["pid"]), Path(holder["run"])))
+    return found
+
+
 def enqueue(run: RunPaths, device: str, *, anyway: bool = False) -> None:
     """Put a run at the end of the queue.
 

@@ -14,7 +14,7 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 
 TrainedKind = Literal["adapter", "model"]
 """Kind of training: an adapter, or every weight of the model. It also names the folder that holds the result."""
@@ -168,7 +168,7 @@ class Engine(Protocol):
         """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens."""
         ...
 
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         """Generate greedy replies to prompts of token ids; the state of training stays as it was."""
         ...
 

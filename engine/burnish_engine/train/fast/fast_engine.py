@@ -23,7 +23,6 @@ from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.adapter_targets import check_spec_targets
@@ -31,7 +30,7 @@ from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends, device_problem
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import Engine, StepResult, TrainedKind
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
@@ -128,9 +127,10 @@ class FastEngine(Engine):
         self.plan = plan
         decoder.chunk_feed_forward(plan.mlp_rows)
         self._layouts = self._make_layouts(plan.head_rows)
-        keep = [SAVE_LEVELS[level] for level in plan.layers]
         lockable = lockable_memory(device)
-        self._trainers.append(FastTrainer(self.model, self._recipe.train, self._layouts, keep, lockable=lockable))
+        self._trainers.append(
+            FastTrainer(self.model, self._recipe.train, self._layouts, plan.layers, lockable=lockable)
+        )
 
     @property
     @override
@@ -178,7 +178,8 @@ class FastEngine(Engine):
         optimizer = self.model.optimizer
         with self._on_stream():
             weights = optimizer.param.to("cpu", copy=True)
-            state = {name: value.clone() for name, value in self.model.state().items()}  # on the CPU they are it
+            # On the CPU these are the tensors themselves.
+            state = {name: value.clone() for name, value in self.model.state().items()}
 
         def put_back() -> None:
             with self._on_stream():
@@ -250,7 +251,7 @@ class FastEngine(Engine):
             return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.capacity), layout)
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         with self._on_stream(), self.model.averaged():
             return generate_replies(self._generator, self._tokenizer, list(prompts), max_new_tokens)
 

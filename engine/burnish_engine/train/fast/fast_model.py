@@ -110,10 +110,10 @@ def make_trainable(
     places = {adapted.module: index for index, adapted in enumerate(loaded.plan.modules)}
     stacks: dict[tuple[int, str], Any] = {}
     for layer in loaded.decoder.layers:
-        for name, stack in zip(("qkv", "o", "gate_up", "down"), layer.stacks, strict=True):
+        for position, (name, stack) in enumerate(layer.weights.stacks.items()):
             stacks[layer.shape.index, name] = stack
             if loaded.plan.dropout:
-                stream = _STREAMS_PER_STACK * (4 * layer.shape.index + layer.stacks.index(stack))
+                stream = _STREAMS_PER_STACK * (len(layer.stacks) * layer.shape.index + position)
                 stack.drop = Dropout(loaded.plan.dropout, dropout_seed, stream)
     for module, index in sorted(places.items(), key=lambda item: item[0].first_row):
         stack = stacks[module.layer, module.stack]

@@ -5,7 +5,7 @@ One step (`FastTrainer.step`), and the file of each part:
     wait while AHEAD steps are queued on the device             # here, else the host runs far ahead
     for each micro-batch of the step:                           # prefetch.py: a thread lays it out ahead
         copy its one buffer to the inputs, asynchronously       # prefetch.py; packed_batch.py: where each field lies
-        hidden = decoder.forward(ids)                           # models/decoder/decoder.py; save_policy.py: what stays
+        hidden = decoder.forward(ids)                           # models/decoder/; layer_tensors.py there: what stays
         for each chunk of supervised tokens:                    # micro_batch_step.py: logits of one chunk at a time
             loss_sum += cross_entropy(head(hidden[chunk])) / n  # kernel cross_entropy; n: the step's supervised tokens
             hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
@@ -31,13 +31,14 @@ from typing import TypeAlias, cast
 
 import torch
 
+from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.models.decoder.save_policy import SavePolicy
+from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.base.engine import StepResult, whole_update
 from burnish_engine.train.fast.fast_model import TrainableDecoder
-from burnish_engine.train.fast.micro_batch_step import LossOptions, MicroBatchStep
+from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_engine.train.fast.prefetch import HostBatch, Prefetcher, StepFacts
 from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
@@ -45,7 +46,7 @@ from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
 AHEAD = 3  # steps queued on the device: enough that it never runs dry, few enough that stopping is prompt
 _POLL_S = 0.0002
 _LOSS = 4  # place of the loss after the optimizer's status
-_Moment: TypeAlias = "float | torch.cuda.Event"  # a moment
+_Moment: TypeAlias = "float | torch.cuda.Event"  # a moment in time
 
 
 class FastTrainer:
@@ -55,8 +56,7 @@ class FastTrainer:
         model: decoder, adapter and optimizer.
         section: the recipe's training section.
         layouts: one layout for each bucket.
-        policies: for each layer, the activations that its forward pass saves.
-        options: variants of the loss.
+        levels: save level of each layer.
         graphs: whether to capture CUDA graphs after the first step.
         lockable: bytes of host memory that may be page-locked; None: as the system allows.
 
@@ -71,9 +71,8 @@ class FastTrainer:
         model: TrainableDecoder,
         section: TrainSection,
         layouts: Sequence[BucketLayout],
-        policies: Sequence[SavePolicy],
+        levels: Sequence[SaveLevel],
         *,
-        options: LossOptions | None = None,
         graphs: bool = True,
         lockable: int | None = None,
     ) -> None:
@@ -82,10 +81,10 @@ class FastTrainer:
         size = max(layout.size for layout in layouts)
         self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
         self._loss_sum = torch.zeros(1, dtype=torch.float32, device=device)
-        offloads = any(policy.host for policy in policies)
+        offloads = bool(OFFLOADING.intersection(levels))
         self.offloader = Offloader(device, max(layout.capacity for layout in layouts), lockable) if offloads else None
         self._steps = {
-            layout: MicroBatchStep(model, layout, self._inputs, policies, self._loss_sum, options, self.offloader)
+            layout: MicroBatchStep(model, layout, self._inputs, levels, self._loss_sum, self.offloader)
             for layout in layouts
         }
         self._wants_graphs = graphs and device.type == "cuda"

@@ -11,31 +11,18 @@ The eager form runs the same functions, so it computes the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
+from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder import ForwardPass
+from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
-from burnish_engine.models.decoder.save_policy import SavePolicy
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
-
-
-@dataclass(frozen=True)
-class LossOptions:
-    """Variants of the loss.
-
-    Attributes:
-        label_smoothing: share of the target that is spread over the vocabulary.
-        z_loss: weight of the squared log-partition.
-    """
-
-    label_smoothing: float = 0.0
-    z_loss: float = 0.0
 
 
 class MicroBatchStep:
@@ -45,9 +32,8 @@ class MicroBatchStep:
         model: decoder, adapter and optimizer.
         layout: layout of the bucket.
         inputs: int32 on the device, at least `layout.size` elements; upload a micro-batch there, then `run`.
-        policies: for each layer, the activations that its forward pass saves.
+        levels: save level of each layer.
         loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer.
-        options: variants of the loss.
         offloader: host memory of offloaded activations; None: one of this bucket's own, if a layer offloads.
     """
 
@@ -56,17 +42,15 @@ class MicroBatchStep:
         model: TrainableDecoder,
         layout: BucketLayout,
         inputs: torch.Tensor,
-        policies: Sequence[SavePolicy],
+        levels: Sequence[SaveLevel],
         loss_sum: torch.Tensor,
-        options: LossOptions | None = None,
         offloader: Offloader | None = None,
     ) -> None:
         self.layout = layout
-        if offloader is None and any(policy.host for policy in policies):
+        if offloader is None and OFFLOADING.intersection(levels):
             offloader = Offloader(inputs.device, layout.capacity)
         self._offloader = offloader
-        self._model, self._policies, self._loss_sum = model, policies, loss_sum
-        self._options = options or LossOptions()
+        self._model, self._levels, self._loss_sum = model, levels, loss_sum
         self._fields = layout.views(inputs)
         fields = self._fields
         documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
@@ -110,14 +94,14 @@ class MicroBatchStep:
                     try:
                         phase()
                     except BaseException:  # else the capture could not be ended, and its memory not be given back
-                        self._abandon_copies()
+                        self._reset_copies()
                         raise
                 graphs.append(graph)
         finally:
             self._done = self._gradient_TE = None  # of a capture that failed half-way
         self._graphs = tuple(graphs)
 
-    def _abandon_copies(self) -> None:
+    def _reset_copies(self) -> None:
         if self._offloader is not None:
             self._offloader.reset()
         self._model.loaded.decoder.reset_copies()
@@ -130,7 +114,7 @@ class MicroBatchStep:
     def _forward(self) -> None:
         decoder = self._model.loaded.decoder
         ids_T = self._fields.ids_T
-        self._done = decoder.forward(ids_T, self.metadata, policies=self._policies, offloader=self._offloader)
+        self._done = decoder.forward(ids_T, self.metadata, levels=self._levels, offloader=self._offloader)
         self._gradient_TE = decoder.new_gradient(self._done)
         self._chunk.zero_()
 
@@ -149,8 +133,6 @@ class MicroBatchStep:
             loss,
             fields.normalizer * self._model.optimizer.loss_scale,
             softcap=decoder.spec.logit_softcap,
-            label_smoothing=self._options.label_smoothing,
-            z_loss=self._options.z_loss,
         )
         gradient_TE[:, : decoder.spec.hidden_size].index_copy_(0, rows.long(), decoder.head_gradient(logits))
         self._loss_sum.add_(loss.sum() * fields.normalizer)

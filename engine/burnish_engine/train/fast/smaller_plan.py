@@ -14,7 +14,7 @@ _Tiles = tuple[int, int]
 _STEPS: tuple[SaveLevel | _Tiles, ...] = (
     *("products", "narrow", "attention", "host"),
     (2048, 1024),
-    "input",  # in tiles, without which it works with more than "host" does
+    "input",  # before it, chunks: without them this level takes more memory than "host" at its peak
     (512, 256),
 )
 """Limits to apply in this order: a level caps the activations that layers save, which changes no computed bit; a pair

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.guard import findings
-from burnish_engine.train.guard.findings import Finding
+from burnish_engine.train.guard.findings import GuardFinding
 
-PASSES = 8  # of the run's first ones
-ROWS = 400  # of the data's first ones
-_SHIFTED = 0.9  # share of labels that are a neighbor's
-_FILL_RUN, _FILL_ROWS, _FILL_SHARE = 4, 3, 0.05  # so many learned copies at the end of so many rows are no accident
+PASSES = 8  # most of the run's first passes that are checked
+ROWS = 400  # most of the data's first rows that are checked
+_SHIFTED = 0.9  # share of labels that belong to the position beside theirs
+# Supervised copies of a token, rows that end in them, share of rows: no accident.
+_FILL_RUN, _FILL_ROWS, _FILL_SHARE = 4, 3, 0.05
 _END_ROWS = 5  # fewer rows may all be cut off by chance
 
 Ids = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ def expected_labels(documents: Sequence[Document]) -> tuple[Ids, Ids]:
 
 def check_batches(
     documents: Sequence[Document], batches: Sequence[MicroBatch], ends: Collection[int]
-) -> Iterator[Finding]:
+) -> Iterator[GuardFinding]:
     """Compare micro-batches with their rows.
 
     Args:
@@ -64,7 +65,7 @@ def check_batches(
         yield findings.end_token_lost(end_seen)
 
 
-def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | None) -> Iterator[Finding]:
+def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | None) -> Iterator[GuardFinding]:
     """Check the first rows themselves: whether replies end, and whether rows were padded before.
 
     Args:
@@ -83,7 +84,7 @@ def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | 
         yield findings.padded_rows(len(long), max(long)[1], max(long)[0])
 
 
-def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[Finding]:
+def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[GuardFinding]:
     bounds = np.cumsum([0, *(len(row) for row in rows)])
     if len(bounds) != len(batch.boundaries) or not np.array_equal(bounds, batch.boundaries):
         yield findings.leak(f"a pass of {len(rows)} rows has the boundaries of {len(batch.boundaries) - 1}")
@@ -91,7 +92,7 @@ def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[Findi
         yield findings.leak("positions in a pass do not begin anew with each row")
 
 
-def _check_labels(ids: Ids, wanted: Ids, labels: Ids, ends: Collection[int]) -> Iterator[Finding]:
+def _check_labels(ids: Ids, wanted: Ids, labels: Ids, ends: Collection[int]) -> Iterator[GuardFinding]:
     if np.array_equal(wanted, labels):
         return
     counted, should = labels != IGNORED, wanted != IGNORED

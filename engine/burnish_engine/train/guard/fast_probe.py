@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, StackedLinear
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
@@ -37,12 +36,11 @@ class FastProbe(EngineProbe):
     def audit(self, batch: MicroBatch) -> Audit:
         trainer, optimizer = self._engine._trainer, self._model.optimizer
         layout, host, counts, counted = self._laid_out(batch)
-        policies = [SAVE_LEVELS[level] for level in self._engine.plan.layers]
         try:
             with trainer.on_stream(), trainer.idle_memory():
-                device = self._decoder.device
+                device, levels = self._decoder.device, self._engine.plan.layers
                 loss = torch.zeros(1, dtype=torch.float32, device=device)
-                step = MicroBatchStep(self._model, layout, host.to(device), policies, loss, None, trainer.offloader)
+                step = MicroBatchStep(self._model, layout, host.to(device), levels, loss, trainer.offloader)
                 step.run(counts)
                 scale = optimizer.loss_scale
                 gradients = optimizer.layout.views(optimizer.grad)
@@ -89,12 +87,9 @@ class FastProbe(EngineProbe):
             found["head"] = decoder.head_VH
         for layer in decoder.layers:
             weights, index = layer.weights, layer.shape.index
-            for name in ("attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "q_norm", "k_norm"):
-                vector = getattr(weights, name)
-                if vector is not None:
-                    found[f"layer {index} {name}"] = vector
-            for name in ("qkv", "o", "gate_up", "down"):
-                found |= _frozen_of(f"layer {index} {name}", getattr(weights, name))
+            found |= {f"layer {index} {name}": vector for name, vector in weights.vectors.items()}
+            for name, stack in weights.stacks.items():
+                found |= _frozen_of(f"layer {index} {name}", stack)
         return found
 
     @override

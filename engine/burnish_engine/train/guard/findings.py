@@ -49,7 +49,7 @@ _ORDER = {check: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True)
-class Finding:
+class GuardFinding:
     """A sign that something is wrong.
 
     Attributes:
@@ -67,7 +67,7 @@ class Finding:
     stops: bool = True
 
 
-def foremost(findings: Iterable[Finding]) -> Finding | None:
+def foremost(findings: Iterable[GuardFinding]) -> GuardFinding | None:
     """Return the finding that explains the others: one that stops a run first, then by the order of `CHECKS`."""
     return min(findings, key=lambda finding: (not finding.stops, _ORDER[finding.check]), default=None)
 
@@ -76,9 +76,9 @@ _REPORT = "Nothing in a recipe does this: please report it with the run's folder
 _SETUP = "Set Burnish up again; if it stays, report it with the run's folder, or set train.engine to the other engine."
 
 
-def no_targets(where: str) -> Finding:
+def no_targets(where: str) -> GuardFinding:
     """Report that micro-batches have no supervised token."""
-    return Finding(
+    return GuardFinding(
         "no_targets",
         f"Nothing is learned: {where} no token that the loss counts.",
         "All labels are masked: the replies were not found in the rendered rows, or were cut off.",
@@ -87,9 +87,9 @@ def no_targets(where: str) -> Finding:
     )
 
 
-def coverage(reached: str, planned: str) -> Finding:
+def coverage(reached: str, planned: str) -> GuardFinding:
     """Report that the adapter covers other layers than the plan announced."""
-    return Finding(
+    return GuardFinding(
         "coverage",
         f"The adapter reaches {reached}; planned were {planned}.",
         "The model that was loaded has other layers than its config.json says, or names them otherwise.",
@@ -98,9 +98,9 @@ def coverage(reached: str, planned: str) -> Finding:
     )
 
 
-def padding(counted: int, real: int, what: str) -> Finding:
+def padding(counted: int, real: int, what: str) -> GuardFinding:
     """Report that more tokens are counted than the rows have."""
-    return Finding(
+    return GuardFinding(
         "padding",
         f"Padding is counted as tokens: {what} {counted:,} where the rows have {real:,}.",
         "Fill tokens behind the rows have labels, so that the model learns to write them and the loss looks low.",
@@ -108,9 +108,9 @@ def padding(counted: int, real: int, what: str) -> Finding:
     )
 
 
-def padded_rows(rows: int, token: int, run: int) -> Finding:
+def padded_rows(rows: int, token: int, run: int) -> GuardFinding:
     """Report that rows end in many supervised copies of one token."""
-    return Finding(
+    return GuardFinding(
         "padding",
         f"Padding is counted as tokens: {rows} of the first rows end in up to {run} learned copies of token {token}.",
         "The rows were padded before they were given to Burnish, or the template repeats its end token.",
@@ -118,9 +118,9 @@ def padded_rows(rows: int, token: int, run: int) -> Finding:
     )
 
 
-def fewer_tokens(counted: int, real: int, step: int) -> Finding:
+def fewer_tokens(counted: int, real: int, step: int) -> GuardFinding:
     """Report that a step learned from fewer tokens than its rows have."""
-    return Finding(
+    return GuardFinding(
         "labels",
         f"Step {step} learned from {counted:,} tokens where its rows have {real:,}.",
         "Labels were lost between the rows and the step.",
@@ -128,9 +128,9 @@ def fewer_tokens(counted: int, real: int, step: int) -> Finding:
     )
 
 
-def shifted(how: str, evidence: str) -> Finding:
+def shifted(how: str, evidence: str) -> GuardFinding:
     """Report that labels are shifted against the next token."""
-    return Finding(
+    return GuardFinding(
         "labels",
         f"The labels are shifted by one: {evidence}.",
         f"Each position is taught {how} instead of the next token: the labels were shifted twice or not at all.",
@@ -138,9 +138,9 @@ def shifted(how: str, evidence: str) -> Finding:
     )
 
 
-def other_labels(evidence: str) -> Finding:
+def other_labels(evidence: str) -> GuardFinding:
     """Report that the loss or the labels do not belong to the rows' next tokens."""
-    return Finding(
+    return GuardFinding(
         "labels",
         f"The loss is not that of the rows' next tokens: {evidence}.",
         "Labels or logits are taken from other positions than the rows say.",
@@ -148,9 +148,9 @@ def other_labels(evidence: str) -> Finding:
     )
 
 
-def leak(evidence: str) -> Finding:
+def leak(evidence: str) -> GuardFinding:
     """Report that documents of one pass see each other."""
-    return Finding(
+    return GuardFinding(
         "leak",
         f"Documents of one pass see each other: {evidence}.",
         "The boundaries between packed rows are lost on their way into attention.",
@@ -158,9 +158,9 @@ def leak(evidence: str) -> Finding:
     )
 
 
-def end_token(rows: int) -> Finding:
+def end_token(rows: int) -> GuardFinding:
     """Report that no row teaches the token that ends a reply."""
-    return Finding(
+    return GuardFinding(
         "end_token",
         f"The token that ends a reply is never a target: none of the first {rows} whole rows teaches it.",
         "The template does not write it, or its label is masked; a model trained so does not stop by itself.",
@@ -169,9 +169,9 @@ def end_token(rows: int) -> Finding:
     )
 
 
-def end_token_lost(count: int) -> Finding:
+def end_token_lost(count: int) -> GuardFinding:
     """Report that the rows teach the end of a reply but the micro-batches do not."""
-    return Finding(
+    return GuardFinding(
         "end_token",
         f"The token that ends a reply is never a target: the first passes hold it {count} times, always without a "
         "label.",
@@ -180,9 +180,9 @@ def end_token_lost(count: int) -> Finding:
     )
 
 
-def not_finite(loss: float, precision: str) -> Finding:
+def not_finite(loss: float, precision: str) -> GuardFinding:
     """Report that the loss before any training is not finite."""
-    return Finding(
+    return GuardFinding(
         "not_finite",
         f"Before any training the loss of a few rows is {loss}.",
         f"The base model overflows in {precision}, or its weights are damaged.",
@@ -190,9 +190,9 @@ def not_finite(loss: float, precision: str) -> Finding:
     )
 
 
-def zero_gradient(where: str) -> Finding:
+def zero_gradient(where: str) -> GuardFinding:
     """Report that the gradient is exactly 0."""
-    return Finding(
+    return GuardFinding(
         "zero_gradient",
         f"There is no gradient: its norm is exactly 0 {where}.",
         "What is trained has no part in the loss, or the gradient is thrown away before the step.",
@@ -200,10 +200,10 @@ def zero_gradient(where: str) -> Finding:
     )
 
 
-def detached(names: list[str], of: int) -> Finding:
+def detached(names: list[str], of: int) -> GuardFinding:
     """Report that some trained layers get no gradient."""
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return Finding(
+    return GuardFinding(
         "detached",
         f"{len(names)} of {of} trained parts get no gradient at all, first {shown}; the others do.",
         "These layers are cut off from the loss: they will not learn.",
@@ -211,9 +211,9 @@ def detached(names: list[str], of: int) -> Finding:
     )
 
 
-def learning_rate(steps: int) -> Finding:
+def learning_rate(steps: int) -> GuardFinding:
     """Report that the learning rate was 0 in all steps."""
-    return Finding(
+    return GuardFinding(
         "learning_rate",
         f"The learning rate was 0 in all of the {steps} steps so far.",
         "The schedule gives no step a learning rate, so nothing can change.",
@@ -221,10 +221,10 @@ def learning_rate(steps: int) -> Finding:
     )
 
 
-def unchanged(steps: int, names: list[str], of: int) -> Finding:
+def unchanged(steps: int, names: list[str], of: int) -> GuardFinding:
     """Report that steps did not change the trained weights."""
     which = "What is trained" if len(names) == of else f"{len(names)} of {of} trained parts (first {names[0]})"
-    return Finding(
+    return GuardFinding(
         "unchanged",
         f"{which} did not change in {steps} steps, although there is a gradient.",
         "The optimizer does not reach these weights, or its steps are too small for their numbers to change.",
@@ -232,9 +232,9 @@ def unchanged(steps: int, names: list[str], of: int) -> Finding:
     )
 
 
-def base_changed(names: list[str]) -> Finding:
+def base_changed(names: list[str]) -> GuardFinding:
     """Report that frozen weights of the base model changed."""
-    return Finding(
+    return GuardFinding(
         "base_changed",
         f"Frozen weights of the base model changed while training: {', '.join(names[:3])}"
         f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}.",
@@ -244,9 +244,9 @@ def base_changed(names: list[str]) -> Finding:
     )
 
 
-def zero_loss(where: str) -> Finding:
+def zero_loss(where: str) -> GuardFinding:
     """Report that the loss is exactly 0."""
-    return Finding(
+    return GuardFinding(
         "zero_loss",
         f"The loss is exactly 0 {where}.",
         "The loss counts nothing, or the rows are known by heart to the last digit.",
@@ -254,9 +254,9 @@ def zero_loss(where: str) -> Finding:
     )
 
 
-def constant_loss(loss: float, steps: int) -> Finding:
+def constant_loss(loss: float, steps: int) -> GuardFinding:
     """Report that the loss did not change over several steps."""
-    return Finding(
+    return GuardFinding(
         "constant_loss",
         f"The loss was {loss:.6g}, to six digits, in {steps} steps in a row.",
         "The steps do not see the rows, or change nothing.",
@@ -264,9 +264,9 @@ def constant_loss(loss: float, steps: int) -> Finding:
     )
 
 
-def same_output(rows: int, steps: int, *, stops: bool) -> Finding:
+def same_output(rows: int, steps: int, *, stops: bool) -> GuardFinding:
     """Report that the trained model gives the same logits as its base."""
-    return Finding(
+    return GuardFinding(
         "same_output",
         f"After {steps} steps the trained model gives the same logits as its base, to the last digit, on {rows} rows.",
         "The adapter is not used when the model computes, or it changed by less than the precision shows.",
@@ -275,9 +275,9 @@ def same_output(rows: int, steps: int, *, stops: bool) -> Finding:
     )
 
 
-def overfitting(before: float, now: float, training: tuple[float, float]) -> Finding:
+def overfitting(before: float, now: float, training: tuple[float, float]) -> GuardFinding:
     """Report that the held-out loss rises while the training loss falls."""
-    return Finding(
+    return GuardFinding(
         "overfitting",
         f"The held-out loss rises ({before:.3f} to {now:.3f}) while the training loss falls ({training[0]:.3f} to "
         f"{training[1]:.3f}).",

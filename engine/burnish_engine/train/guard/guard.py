@@ -23,12 +23,12 @@ from burnish_engine.train.guard.batch_checks import PASSES, check_batches, check
 from burnish_engine.train.guard.checksums import changed, checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.guard.engine_probe import Audit
-from burnish_engine.train.guard.findings import CHECKS, Check, Finding, foremost
+from burnish_engine.train.guard.findings import CHECKS, Check, GuardFinding, foremost
 from burnish_engine.train.guard.record import GuardRecord, KeptFinding
 from burnish_engine.train.guard.watch import Trouble, Watch
 
 When = Literal["before", "after_warmup", "training", "end"]
-Run = Callable[[str, Callable[[Engine], list[Finding]]], list[Finding]]
+Run = Callable[[str, Callable[[Engine], list[GuardFinding]]], list[GuardFinding]]
 """Function (what, action) that runs an action on the engine, again with a smaller plan where memory runs out."""
 Report = Callable[[GuardReported, CardGuard], None]
 
@@ -79,7 +79,7 @@ class Guard:
         self._rows: Sequence[Document] = probe_checks.choose_rows(facts.data.train) if self._probes else []
         self._passed: list[Check] = []
         self._failed: set[Check] = set()
-        self._reported: Finding | None = None
+        self._reported: GuardFinding | None = None
         self._trained: dict[str, int] = {}
         self._frozen: dict[str, int] = {}
         self._began = self._due = 0
@@ -183,25 +183,25 @@ class Guard:
     def restore(self, record: GuardRecord) -> None:
         """Restore the guard's state from a checkpoint's record."""
         self.watch.state = record.watch.model_copy(deep=True)
-        self._reported = Finding(**record.told.model_dump()) if record.told else None
+        self._reported = GuardFinding(**record.told.model_dump()) if record.told else None
         self._failed = {self._reported.check} if self._reported else set()
         self._passed = list(record.passed)
 
     # Checks
 
-    def _check_rows(self) -> Iterable[Finding]:
+    def _check_rows(self) -> Iterable[GuardFinding]:
         facts = self._facts
         budget = facts.stream.budget()
         batches = [facts.stream[index] for index in range(min(PASSES, budget.micro_batches))]
         yield from check_rows(facts.data.train, facts.data.end_token_ids, facts.pad)
         yield from check_batches(facts.data.train, batches, facts.data.end_token_ids)
 
-    def _check_coverage(self) -> Iterable[Finding]:
+    def _check_coverage(self) -> Iterable[GuardFinding]:
         planned = self._facts.planned
         if planned and set(planned.kinds) != set(self._coverage.kinds):
             yield findings.coverage(self._coverage.text, planned.text)
 
-    def _check_before(self, engine: Engine, *, fresh: bool) -> list[Finding]:
+    def _check_before(self, engine: Engine, *, fresh: bool) -> list[GuardFinding]:
         self._coverage = engine.coverage
         early = [*self._check_coverage(), *self._check_rows()]
         if not self._probes or any(finding.stops for finding in early):
@@ -217,7 +217,7 @@ class Guard:
             found += self._gradients(audit)
         return [*early, *found, *probe_checks.check_leaks(probe, self._rows, at)]
 
-    def _check_after(self, engine: Engine, step: int) -> list[Finding]:
+    def _check_after(self, engine: Engine, step: int) -> list[GuardFinding]:
         probe = probe_for(engine)
         found = self._unchanged(engine, step) + self._base(engine)
         if self._rows and not found:
@@ -226,10 +226,11 @@ class Guard:
                 return [findings.no_targets("a pass over rows with learned tokens holds")]
             found += self._gradients(audit)
             if found and found[0].check == "detached" and probe_checks.same_output(probe, self._rows):
-                found = [findings.same_output(len(self._rows), step, stops=True)]  # which explains it
+                # The unchanged output explains the other findings.
+                found = [findings.same_output(len(self._rows), step, stops=True)]
         return found
 
-    def _check_end(self, engine: Engine, step: int, *, whole: bool) -> list[Finding]:
+    def _check_end(self, engine: Engine, step: int, *, whole: bool) -> list[GuardFinding]:
         probe, made = probe_for(engine), step - self._began
         found = self._base(engine)
         self._measured = list(self._base_checks)
@@ -245,13 +246,13 @@ class Guard:
                 found.append(findings.same_output(len(rows), step, stops=sure))
         return found
 
-    def _gradients(self, audit: Audit) -> list[Finding]:
+    def _gradients(self, audit: Audit) -> list[GuardFinding]:
         finite = all(math.isfinite(part.norm) for part in audit.tensors.values())
         # In fp16 the loss scale may still have to be found; elsewhere the steps themselves will show.
         self._gradient_checks = ["zero_gradient", "detached"] if finite else []
         return probe_checks.check_gradients(audit) if finite else []
 
-    def _unchanged(self, engine: Engine, step: int) -> list[Finding]:
+    def _unchanged(self, engine: Engine, step: int) -> list[GuardFinding]:
         probe = probe_for(engine)
         still, of = probe_checks.unmoved_groups(probe, self._trained, checksums(probe.trained()))
         partly = engine.trains == "adapter" and not self._facts.recipe.masking.is_active
@@ -261,7 +262,7 @@ class Guard:
             return []
         return [findings.unchanged(step - self._began, still, of)]
 
-    def _base(self, engine: Engine) -> list[Finding]:
+    def _base(self, engine: Engine) -> list[GuardFinding]:
         names = changed(self._frozen, checksums(probe_for(engine).frozen()))
         return [findings.base_changed(names)] if names else []
 
@@ -275,7 +276,7 @@ class Guard:
     # Verdict
 
     def _conclude(
-        self, when: When, step: int, found: list[Finding], checks: Iterable[Check] = (), began: float | None = None
+        self, when: When, step: int, found: list[GuardFinding], checks: Iterable[Check] = (), began: float | None = None
     ) -> None:
         """Report the verdict: of several findings, the one that explains the others. Each check is reported once."""
         known = self._failed

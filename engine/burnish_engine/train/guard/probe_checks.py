@@ -24,12 +24,12 @@ from burnish_engine.train.base.leaks import TOLERANCE, choose_rows, find_leak, p
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.batch_checks import expected_labels
 from burnish_engine.train.guard.engine_probe import Audit, EngineProbe, TensorAudit
-from burnish_engine.train.guard.findings import Finding
+from burnish_engine.train.guard.findings import GuardFinding
 
 __all__ = ["choose_rows", "pass_of"]
 
 _ADAPTER_PARTS = 3  # A, B and DoRA's magnitudes; the groups of a whole model are layers, and have more
-_DROPOUT_TOLERANCE = 0.2  # of the loss, where dropout acts on an adapter that was trained already
+_DROPOUT_TOLERANCE = 0.2  # share of the loss, where dropout acts on an adapter that was trained already
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ProbeConditions:
         return self.tolerance if self.fresh or not self.dropout else _DROPOUT_TOLERANCE
 
 
-def check_loss(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions) -> tuple[list[Finding], Audit]:
+def check_loss(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions) -> tuple[list[GuardFinding], Audit]:
     """Compare training's loss of a pass over these rows with the one computed from their logits."""
     batch = pass_of(rows)
     audit = probe.audit(batch)
@@ -83,7 +83,7 @@ def check_loss(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions
     return [findings.other_labels(evidence)], audit
 
 
-def check_gradients(audit: Audit) -> list[Finding]:
+def check_gradients(audit: Audit) -> list[GuardFinding]:
     """Check that every group of trained tensors has a gradient."""
     tensors = audit.tensors
     if not any(part.norm for part in tensors.values()):
@@ -96,7 +96,7 @@ def check_gradients(audit: Audit) -> list[Finding]:
     return [findings.detached(dead, len(groups))] if dead else []
 
 
-def check_leaks(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions) -> list[Finding]:
+def check_leaks(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions) -> list[GuardFinding]:
     """Check that documents of a pass do not see each other."""
     evidence = find_leak(probe.logits, [row.input_ids for row in rows], at.tolerance)
     return [findings.leak(evidence)] if evidence else []

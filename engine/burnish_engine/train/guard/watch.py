@@ -2,9 +2,7 @@
 
 A step is bad when it was not taken, when its loss was not finite, or when the loss spikes. In fp16 steps that are not
 taken are usual: the loss scale is halved until gradients are finite. There such a step is bad only with a loss that is
-not finite, or at the smallest scale. A spike is a loss far above those of the steps before: eight robust standard
-deviations (1.4826 MAD) above their median, and at least half of it and one nat. Steps with few supervised tokens are
-not judged, since their loss says little.
+not finite, or at the smallest scale. What a spike is, `contract/run/spikes.py` says.
 """
 
 from __future__ import annotations
@@ -17,16 +15,15 @@ from itertools import pairwise
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.recipe.recipe import GuardSection
+from burnish_engine.contract.run.spikes import KEPT, is_spike
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
-from burnish_engine.train.guard.findings import Check, Finding
+from burnish_engine.train.guard.findings import Check, GuardFinding
 
-KEPT, LEAST = 50, 10
-_DEVIATIONS, _SHARE, _NATS, _NORMAL = 8.0, 0.5, 1.0, 1.4826
 _ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
-_SAME = 1e-6  # as a share: sums of some thousand numbers in fp32 differ by less
-_RISES = 2  # of the held-out loss in a row
-_RISE = 0.01  # share of its best value that it lies above that
+_SAME = 1e-6  # relative difference: sums of some thousand numbers in fp32 differ by less
+_RISES = 2  # rises of the held-out loss in a row
+_RISE = 0.01  # least rise above the best held-out loss, as a share of that
 
 
 class WatchState(BaseModel):
@@ -100,7 +97,7 @@ class Watch:
         """Return whether recent steps were bad, so that no older checkpoint should be deleted."""
         return any(bad > step - self.section.window for bad in self.state.bad)
 
-    def check(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
+    def check(self, result: StepResult, tokens: int, supervised: int) -> list[GuardFinding]:
         """Return the findings of a step.
 
         Args:
@@ -110,7 +107,7 @@ class Watch:
         """
         return [*self._counts(result, tokens, supervised), *self._runs(result)]
 
-    def evaluated(self, loss: float) -> Finding | None:
+    def evaluated(self, loss: float) -> GuardFinding | None:
         """Record a held-out loss with the mean training loss since the one before; return a finding of overfitting."""
         state = self.state
         if not (state.number_losses and math.isfinite(loss)):
@@ -130,7 +127,7 @@ class Watch:
             return findings.overfitting(last[0][0], loss, (last[0][1], last[-1][1]))
         return None
 
-    def no_rate(self) -> Finding | None:
+    def no_rate(self) -> GuardFinding | None:
         """Return a finding where no step of the run had a learning rate."""
         state = self.state
         return findings.learning_rate(state.taken) if state.taken and not state.rate_seen else None
@@ -156,12 +153,8 @@ class Watch:
         if not math.isfinite(result.loss):
             return values
         losses = self.state.losses
-        if len(losses) < LEAST or 2 * result.supervised < statistics.median(self.state.counts):
-            return ""
-        median = statistics.median(losses)
-        deviation = _NORMAL * statistics.median(abs(loss - median) for loss in losses)
-        if result.loss - median > max(_DEVIATIONS * deviation, _SHARE * median, _NATS):
-            return f"{values}, where the steps before had a median loss of {median:.6g}"
+        if is_spike(result.loss, result.supervised, losses, self.state.counts):
+            return f"{values}, where the steps before had a median loss of {statistics.median(losses):.6g}"
         return ""
 
     def _remember(self, result: StepResult) -> None:
@@ -171,7 +164,7 @@ class Watch:
         state.sum_losses += result.loss
         state.number_losses += 1
 
-    def _counts(self, result: StepResult, tokens: int, supervised: int) -> list[Finding]:
+    def _counts(self, result: StepResult, tokens: int, supervised: int) -> list[GuardFinding]:
         state, found = self.state, []
         state.no_targets = 0 if result.supervised else state.no_targets + 1
         if state.no_targets >= _NO_TARGETS and supervised:
@@ -196,7 +189,7 @@ class Watch:
         tolerance = _SAME if result.supervised != self.state.last_supervised else 0.0
         return math.isclose(result.loss, self.state.last_loss, rel_tol=tolerance)
 
-    def _runs(self, result: StepResult) -> list[Finding]:
+    def _runs(self, result: StepResult) -> list[GuardFinding]:
         """Return findings on values that repeat from step to step."""
         state, found = self.state, []
         if not (result.taken and result.supervised):

@@ -29,6 +29,8 @@ class CommandInbox:
         recorder: recorder that receives acknowledgements.
         checkpoint: function that saves a checkpoint now.
         sample: function that answers the fixed prompts now.
+        smaller_plan: function that goes on with a smaller memory plan, and says in half a sentence what changed; empty
+            where no plan is smaller.
         stopping: function called at once, on a thread of its own, when a signal asks to stop.
     """
 
@@ -36,6 +38,7 @@ class CommandInbox:
     recorder: Recorder
     checkpoint: Callable[[], None]
     sample: Callable[[], None]
+    smaller_plan: Callable[[], str]
     stopping: Callable[[], None] | None = None
     _signalled: threading.Event = field(default_factory=threading.Event)
 
@@ -44,7 +47,7 @@ class CommandInbox:
         paused = False
         while True:
             for command in self.reader.poll():
-                ending, paused = self._carry_out(command, paused)
+                ending, paused = self._handle(command, paused)
                 if ending:
                     return ending
             if self._signalled.is_set():
@@ -53,7 +56,7 @@ class CommandInbox:
                 return None
             time.sleep(_PAUSE_POLL_S)
 
-    def _carry_out(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
+    def _handle(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
         accepted, detail = True, ""
         if command.name == "pause":
             accepted, detail = not paused, "already paused" if paused else ""
@@ -71,6 +74,9 @@ class CommandInbox:
             self.checkpoint()
         elif command.name == "sample":
             self.sample()
+        elif command.name == "smaller_plan":
+            changed = self.smaller_plan()
+            accepted, detail = bool(changed), changed or "there is no smaller plan"
         self.recorder.emit(CommandDone(id=command.id, name=command.name, accepted=accepted, detail=detail))
         if command.name in ("stop", "stop_now", "suspend"):
             return command.name, paused

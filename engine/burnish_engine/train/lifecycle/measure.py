@@ -23,10 +23,10 @@ from burnish_engine.hardware.probe import probe
 KeptOutcome = Literal["finished", "stopped", "suspended"]
 
 _EVERY_S = 0.5
-_EVERY_S_WINDOWS = 10.0  # its counters take tens of milliseconds
+_EVERY_S_WINDOWS = 10.0  # Windows' counters take tens of milliseconds
 _WARM_UP_STEPS = 3  # kernels are compiled and graphs captured
 _LEAST_STEPS = 4
-_MOST_BESIDE_BYTES = 4 * 2**30  # what a process may hold beside torch; more is another process's
+_MOST_BESIDE_BYTES = 4 * 2**30  # most that a process holds beside torch; more is another process's
 
 
 class Measure:
@@ -42,6 +42,7 @@ class Measure:
 
     Attributes:
         engine: name of the engine; set when it is known.
+        locked: function that returns the engine's bytes of page-locked host memory; set when it is known.
         process_bytes: peak of the device memory that the process holds; 0 where not known.
     """
 
@@ -61,6 +62,11 @@ class Measure:
         self._comparable = True
         self.engine = ""
         self.process_bytes = 0
+        self.locked: Callable[[], int] = lambda: 0
+
+    def held_bytes(self) -> int | None:
+        """Read how many bytes of the device the process holds now; None where not known. Any thread may ask."""
+        return self._held()
 
     def read_memory(self, *, now: bool = False) -> None:
         """Measure the memory, unless it was measured a moment ago.

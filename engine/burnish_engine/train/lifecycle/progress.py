@@ -1,10 +1,11 @@
-"""Record finished steps: an event for each, the state file now and then, and the measurements of the run."""
+"""Count what a run has done, and record its finished steps: events, the state file, measurements."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -12,6 +13,7 @@ from burnish_engine.contract.run.events import StepDone
 from burnish_engine.models.device.device import memory_bytes
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import StepResult
+from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.spill_watch import SpillWatch
@@ -20,7 +22,35 @@ _ETA_STEPS = 20  # the step time is averaged over this many steps to predict the
 _STATE_EVERY_S = 0.5
 
 
-class Progress:
+@dataclass
+class Tally:
+    """Counts and measurements of a run.
+
+    They exist before the session, so that the event of a run's end has them even where the session could not be opened.
+
+    Attributes:
+        step: optimizer steps made.
+        micro_batches: micro-batches of the steps whose results have arrived.
+        tokens: real tokens of these.
+        saved_step: steps in the newest checkpoint of the loaded engine; -1 where it has none.
+        measure: measurements of memory and speed; None before the run uses its device.
+    """
+
+    step: int = 0
+    micro_batches: int = 0
+    tokens: int = 0
+    saved_step: int = -1
+    measure: Measure | None = None
+
+    def go_to(self, position: Position | None) -> None:
+        """Go on from the counts of a checkpoint; None: from the beginning."""
+        self.step = position.step if position else 0
+        self.micro_batches = position.micro_batches if position else 0
+        self.tokens = position.tokens if position else 0
+        self.saved_step = position.step if position else -1
+
+
+class StepRecorder:
     """Records finished steps.
 
     Args:
@@ -42,7 +72,7 @@ class Progress:
             name: name of the engine.
             locked: function that returns the engine's bytes of page-locked host memory.
         """
-        self._measure.engine = name
+        self._measure.engine, self._measure.locked = name, locked
         self._spill = SpillWatch(self._device, locked=locked)
 
     def step(self, result: StepResult, micro_batches: int) -> None:

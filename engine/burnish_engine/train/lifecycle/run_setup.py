@@ -20,7 +20,7 @@ from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.lifecycle.fit import check_fit
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
-from burnish_engine.train.lifecycle.tally import Tally
+from burnish_engine.train.lifecycle.progress import Tally
 
 
 @dataclass(frozen=True)

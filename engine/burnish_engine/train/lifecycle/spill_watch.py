@@ -60,7 +60,7 @@ class SpillWatch:
     ) -> None:
         self._watching = device.type == "cuda"
         self._locked, self._clock = locked, clock
-        self._shared = shared or _shared_bytes
+        self._shared = shared or shared_bytes
         self._memory = memory or (lambda: torch.cuda.mem_get_info(device))
         self._moves = (sys.platform == "win32" or is_wsl()) if moves is None else moves
         self._steps = 0
@@ -143,8 +143,11 @@ class SpillWatch:
         return _REMEDY.format(budget=0.9 * self._memory()[1] / _GIB)
 
 
-def _shared_bytes() -> int | None:
-    """Return the bytes that Windows counts for this process in system memory, less torch's own page-locked ones."""
+def shared_bytes() -> int | None:
+    """Return the bytes that Windows counts for this process in system memory, less torch's own page-locked ones.
+
+    The answer is None where nothing counts them. Any thread may ask.
+    """
     usage = read_windows()
     if usage is None or usage.shared is None:
         return None

@@ -13,7 +13,7 @@ from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.train.optimizers.library_step import DirectStep, UpdateStep
 from burnish_engine.train.optimizers.optimizer import Optimizers
 from burnish_engine.train.optimizers.optimizer_state import momentum_8_bit
-from burnish_engine.train.optimizers.trained_segments import Piece, TrainedSegments
+from burnish_engine.train.optimizers.trained_segments import SegmentGroup, TrainedSegments
 
 _LEAST_8_BIT = 4096  # numbers; bitsandbytes keeps moments of smaller tensors in fp32
 
@@ -26,7 +26,7 @@ class EightBitStep(DirectStep):
         self._padding = segments.padding()
 
     @override
-    def _divide(self, segments: TrainedSegments) -> list[Piece]:
+    def _divide(self, segments: TrainedSegments) -> list[SegmentGroup]:
         return segments.joined(least=_LEAST_8_BIT, alike=True)
 
     @override
@@ -44,7 +44,7 @@ class MaskedEightBitStep(UpdateStep):
         self._momentum = self.new_flat()
 
     @override
-    def _divide(self, segments: TrainedSegments) -> list[Piece]:
+    def _divide(self, segments: TrainedSegments) -> list[SegmentGroup]:
         return segments.joined(least=_LEAST_8_BIT)
 
     @property

@@ -13,7 +13,7 @@ from burnish_engine.train.optimizers.muon import orthogonalized, same_shape_batc
 from burnish_kernels.adamw.op import GRADIENT_FACTOR, TAKEN, FlatLayout, FlatOptimizer, apply_update_
 
 _COEFFICIENTS, _ITERATIONS, _EPSILON = (3.4445, -4.775, 2.0315), 5, 1e-7  # Jordan 2024, and torch.optim.Muon's defaults
-_RATE = 0  # of `StepSettings.values()`
+_RATE = 0  # index of the learning rate in `StepSettings.values()`
 
 
 class FlatMuon(FlatOptimizer):

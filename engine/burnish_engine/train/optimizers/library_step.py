@@ -29,7 +29,7 @@ from typing_extensions import override
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.train.optimizers.optimizer import Named, TrainedTensor, build_optimizer
 from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, restore_optimizer
-from burnish_engine.train.optimizers.trained_segments import Piece, TrainedSegments
+from burnish_engine.train.optimizers.trained_segments import SegmentGroup, TrainedSegments
 from burnish_kernels.adamw.op import GRADIENT_FACTOR, TAKEN, FlatOptimizer, StepSettings, apply_update_
 
 KEPT = "kept"
@@ -72,11 +72,11 @@ class LibraryStep(FlatOptimizer):
         """Return the flat buffer that the library takes for the weights."""
         raise NotImplementedError
 
-    def _divide(self, segments: TrainedSegments) -> list[Piece]:
+    def _divide(self, segments: TrainedSegments) -> list[SegmentGroup]:
         """Divide the segments into the tensors that the library gets."""
         return segments.one_each()
 
-    def _trained(self, piece: Piece, value: torch.nn.Parameter, segments: TrainedSegments) -> TrainedTensor:
+    def _trained(self, piece: SegmentGroup, value: torch.nn.Parameter, segments: TrainedSegments) -> TrainedTensor:
         """Describe a piece of `_target` to the library."""
         raise NotImplementedError
 
@@ -165,7 +165,7 @@ class DirectStep(LibraryStep):
         return self.param
 
     @override
-    def _trained(self, piece: Piece, value: torch.nn.Parameter, segments: TrainedSegments) -> TrainedTensor:
+    def _trained(self, piece: SegmentGroup, value: torch.nn.Parameter, segments: TrainedSegments) -> TrainedTensor:
         decay, rate = self.layout.segments[piece.first].decay, segments.rates[piece.first]
         return TrainedTensor(value, decay, rate)
 
@@ -202,7 +202,7 @@ class UpdateStep(LibraryStep):
         return self.new_flat()
 
     @override
-    def _trained(self, piece: Piece, value: torch.nn.Parameter, segments: TrainedSegments) -> TrainedTensor:
+    def _trained(self, piece: SegmentGroup, value: torch.nn.Parameter, segments: TrainedSegments) -> TrainedTensor:
         return TrainedTensor(value, decay=False, table=piece.first in segments.non_matrix)
 
     @override

@@ -8,7 +8,7 @@ from typing_extensions import override
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.train.optimizers.library_step import UpdateStep
 from burnish_engine.train.optimizers.optimizer import Optimizers
-from burnish_engine.train.optimizers.trained_segments import Piece, TrainedSegments
+from burnish_engine.train.optimizers.trained_segments import SegmentGroup, TrainedSegments
 
 
 class _MomentumStep(UpdateStep):
@@ -25,7 +25,8 @@ class _MomentumStep(UpdateStep):
         momentum = self.new_flat()
         self._flat_state = {self.key: momentum}
         views = {value: piece.view(momentum) for piece, (_, value) in zip(self._pieces, self._named, strict=True)}
-        beside = [part for part in self._library.parts if isinstance(part, torch.optim.AdamW)]  # Muon's
+        # Muon leaves segments that are no matrices to AdamW, whose moments the library keeps.
+        beside = [part for part in self._library.parts if isinstance(part, torch.optim.AdamW)]
         for part in self._library.parts:
             if part not in beside:
                 values = [value for group in part.param_groups for value in group["params"]]
@@ -39,7 +40,7 @@ class LionStep(_MomentumStep):
     key = "exp_avg"
 
     @override
-    def _divide(self, segments: TrainedSegments) -> list[Piece]:
+    def _divide(self, segments: TrainedSegments) -> list[SegmentGroup]:
         return segments.joined()
 
 

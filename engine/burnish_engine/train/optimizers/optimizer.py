@@ -28,7 +28,7 @@ from burnish_engine.train.optimizers.muon import BatchedMuon
 Named = list[tuple[str, torch.nn.Parameter]]
 RATE = "rate"
 """Key of a parameter group for its factor on the learning rate."""
-MUON_MOMENTUM, LION_MOMENTUM = 0.95, 0.99  # of their papers
+MUON_MOMENTUM, LION_MOMENTUM = 0.95, 0.99  # values of their papers
 _B_NAMES = ("lora_B.", "lora_embedding_B.")
 
 

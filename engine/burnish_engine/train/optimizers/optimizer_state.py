@@ -137,7 +137,8 @@ def _restore_one(
         on_device = part.defaults.get("fused")
         state[_STEP] = tensors[f"{name}/{_STEP}"].clone().to(value.device if on_device else "cpu")
     for key in _keys(part):
-        if type(part).__name__ != "Adafactor" or f"{name}/{key}" in tensors:  # vectors have one, matrices the others
+        # Vectors have one of Adafactor's tensors, matrices the others.
+        if type(part).__name__ != "Adafactor" or f"{name}/{key}" in tensors:
             state[key] = tensors[f"{name}/{key}"].to(value.device, copy=True)
     part.state[value] = state
     if is_averaging(part):

@@ -41,11 +41,11 @@ class TrainedSegments:
             return None
         return torch.tensor(self.rates, dtype=torch.float32).to(self.layout.tables.scales.device)
 
-    def one_each(self) -> list[Piece]:
+    def one_each(self) -> list[SegmentGroup]:
         """Make a tensor of each segment."""
         return [self._alone(index) for index in range(len(self.layout.segments))]
 
-    def joined(self, *, least: int = 0, alike: bool = False) -> list[Piece]:
+    def joined(self, *, least: int = 0, alike: bool = False) -> list[SegmentGroup]:
         """Make one tensor of neighboring segments, for libraries that launch kernels for each tensor.
 
         Args:
@@ -57,7 +57,7 @@ class TrainedSegments:
             segment = self.layout.segments[index]
             return (segment.decay, self.rates[index]) if alike else None, segment.elements < least
 
-        found: list[Piece] = []
+        found: list[SegmentGroup] = []
         for (_, small), run in groupby(range(len(self.layout.segments)), key=key):
             indices = list(run)
             found += map(self._alone, indices) if small else [self._together(indices[0], indices[-1])]
@@ -75,19 +75,19 @@ class TrainedSegments:
     def _ends(self) -> tuple[int, ...]:
         return (*self.layout.starts[1:], self.layout.total)
 
-    def _alone(self, index: int) -> Piece:
+    def _alone(self, index: int) -> SegmentGroup:
         segment = self.layout.segments[index]
         shape = self.shapes[index] if self.shapes else (segment.rows, segment.columns)
-        return Piece(self.names[index], index, self.layout.starts[index], shape)
+        return SegmentGroup(self.names[index], index, self.layout.starts[index], shape)
 
-    def _together(self, first: int, last: int) -> Piece:
+    def _together(self, first: int, last: int) -> SegmentGroup:
         name = self.names[first] if first == last else f"{self.names[first]}..{self.names[last]}"
         start = self.layout.starts[first]
-        return Piece(name, first, start, (self._ends[last] - start,))
+        return SegmentGroup(name, first, start, (self._ends[last] - start,))
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentGroup:
     """One or more neighboring segments that a library gets as one tensor.
 
     Attributes:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.transformers_path import packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
 from burnish_engine.train.base.leaks import TOLERANCE, Ids, find_leak, gradient_crosses, unlabeled_pass
 from burnish_engine.train.base.random_state import snapshot_random_state
-from burnish_engine.train.plain.plain_step import PlainLayout
+from burnish_engine.train.plain.plain_step import PlainLayout, padded_inputs
 
 PROBE_LENGTHS = (5, 9, 7)
 DOCUMENTS_LENGTHS = (5, 150, 9, 70)
@@ -40,8 +41,12 @@ def choose_layout(
 
     Returns:
         The layout, and a sentence for the user where it is not the usual one; else empty.
+
+    Raises:
+        SetupError: The model cannot compute even a single row.
     """
     if not pack or before == "padded":
+        _check_computes(model, vocab_size, device)
         return "padded", ""
     kept: dict[str | None, PlainLayout] = {"packed": "packed", "masked": "masked"}
     if before in kept:
@@ -60,6 +65,7 @@ def choose_layout(
     masked = why_not(model, vocab_size, device, "masked", rows)
     if not masked:
         return "masked", _joined(note, f"Rows are packed under explicit masks: without them, {packed}")
+    _check_computes(model, vocab_size, device)
     too = ", with explicit masks too" if masked == packed else ""
     return "padded", _joined(note, f"Rows are padded: when they share a pass, {packed}{too}")
 
@@ -88,6 +94,22 @@ def why_not(model: Any, vocab_size: int, device: torch.device, layout: PlainLayo
     finally:
         model.train(was_training)
         put_back()
+
+
+def _check_computes(model: Any, vocab_size: int, device: torch.device) -> None:
+    """Run padded rows through a model whose rows are padded, since no other layout has shown that it computes."""
+    inputs, _ = padded_inputs(unlabeled_pass(_probe(vocab_size, "padded")), device)
+    try:
+        with torch.no_grad():
+            model(**inputs, use_cache=False)
+    # as in `why_not`: config and weights may say what this architecture does not compute
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise SetupError(
+            f"transformers loads this model and cannot compute with it: {_in_short(error)}.",
+            "Check that config.json is that of the model, or choose another model.",
+        ) from error
 
 
 def _measured(model: Any, device: torch.device, layout: PlainLayout, documents: Sequence[Ids]) -> str:

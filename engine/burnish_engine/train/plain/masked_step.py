@@ -25,8 +25,8 @@ from burnish_kernels.adamw.layout import own_segments
 from burnish_kernels.adamw.op import FlatLayout
 from burnish_kernels.magma.op import NEVER
 
-_STATE = {"A_log", "D"}  # of state-space layers
-_ROUTERS = {"router", "gate", "router_gate", "shared_expert_gate"}  # what transformers calls a mixture's
+_STATE = {"A_log", "D"}  # parameters of state-space layers
+_ROUTERS = {"router", "gate", "router_gate", "shared_expert_gate"}  # transformers' names for the router of a mixture
 
 
 class MaskedStep:

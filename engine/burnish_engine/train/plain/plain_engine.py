@@ -23,7 +23,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.device.precision import exact_products
 from burnish_engine.models.families.adapter_targets import check_targets
 from burnish_engine.models.generation.generate import generate_replies
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.models.transformers_path.model_shape import (
     PlacedMatrix,
@@ -156,7 +156,7 @@ class PlainEngine(Engine):
     @override
     def snapshot(self) -> Callable[[], None]:
         values = [value.detach().to("cpu", copy=True) for _, value in self._parameters]
-        moments = self._moments(copy=True)
+        moments = self._optimizer_state(copy=True)
 
         @torch.no_grad()
         def put_back() -> None:
@@ -221,7 +221,7 @@ class PlainEngine(Engine):
             return held_out_loss(self.model, documents, budget=budget, device=self._device, layout=self._layout)
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         with self._averaged():
             return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens=max_new_tokens)
 
@@ -236,7 +236,7 @@ class PlainEngine(Engine):
 
     @override
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
-        return self._moments()
+        return self._optimizer_state()
 
     @override
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -270,7 +270,7 @@ class PlainEngine(Engine):
             return MaskedStep(recipe.train, recipe.masking, self._parameters, tables)
         return make_optimizer(recipe.train, self._parameters, whole=self._whole is not None, tables=tables)
 
-    def _moments(self, *, copy: bool = False) -> dict[str, torch.Tensor]:
+    def _optimizer_state(self, *, copy: bool = False) -> dict[str, torch.Tensor]:
         if isinstance(self._optimizer, MaskedStep):
             return self._optimizer.tensors()
         return optimizer_tensors(self._optimizer, self._parameters, copy=copy)

@@ -13,8 +13,8 @@ from burnish_engine.train.guard.guard import Guard
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
+from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup
-from burnish_engine.train.lifecycle.tally import Tally
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, Engine, HalfUpdatedError, StepResult, TrainedKind
 from burnish_engine.train.base.random_state import snapshot_random_state
 
@@ -138,7 +138,7 @@ class RecoveringEngine(Engine):
         return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget))
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Reply]:
+    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         return self._retry("the replies to the fixed prompts", lambda: self._engine.replies(prompts, max_new_tokens))
 
     @override
@@ -159,7 +159,21 @@ class RecoveringEngine(Engine):
 
     @override
     def shrink(self) -> str:
-        return self._engine.shrink()
+        """Adopt the next smaller plan between two steps and go on with it: the same numbers with less memory.
+
+        Returns:
+            Half a sentence on the change; empty where no plan is smaller.
+        """
+        self._arrived += self._engine.results(wait=True)
+        changed = self._adopt_smaller()
+        if not changed:
+            if not self._engine.loading_plan or self._load is None:
+                return ""
+            changed = self._load_smaller(MemoryError("a smaller plan was asked for"), half=False)
+        release(self._device)
+        self._retry("getting ready with a smaller plan", lambda: self._begin_again(half=False))
+        self._notify(f"As asked, the run goes on with less memory: {changed}.")
+        return changed
 
     def snapshot(self) -> Callable[[], None]:
         """Copy the state to host memory; until it is restored, an update that broke off half-way returns to it too."""
@@ -213,22 +227,23 @@ class RecoveringEngine(Engine):
             self._start(self._step)
 
     def _shrink(self, what: str, error: BaseException, *, half: bool) -> None:
-        """Adopt the next smaller plan that does not run out of memory itself."""
-        while True:
-            release(self._device)
-            try:
-                changed = self._engine.shrink()
-                break
-            except MEMORY_ERRORS as again:
-                if not is_out_of_memory(again):
-                    raise
-                _drop_frames(again)
-        if not changed:
-            changed = self._load_smaller(error, half=half and self._restore_held is None)
+        """Adopt the next smaller plan, or load the model again with one."""
+        changed = self._adopt_smaller() or self._load_smaller(error, half=half and self._restore_held is None)
         release(self._device)
         self._notify(
             f"Memory ran out in {what} ({short_message(error)}). It is done again with less memory: {changed}."
         )
+
+    def _adopt_smaller(self) -> str:
+        """Adopt the next smaller plan that does not run out of memory itself; empty where there is none."""
+        while True:
+            release(self._device)
+            try:
+                return self._engine.shrink()
+            except MEMORY_ERRORS as again:
+                if not is_out_of_memory(again):
+                    raise
+                _drop_frames(again)
 
     def _load_smaller(self, error: BaseException, *, half: bool) -> str:
         """Adopt a plan that takes effect on loading, and describe it; after half an update the session loads it."""

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.strided_buffers import StridedBuffers
 
 # Relative L2 error against the reference in double precision: one rounding to the dtype, and in the sums' case of what
 # is summed; a few in fp32. To bf16 Triton's interpreter does not round but cuts off.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
-"""What was found, and what is exact."""
+"""Pairs of a kernel's result and the exact one."""
 
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -103,16 +104,12 @@ class _Inputs:
         self.options, self.device = options, device
         self.rows, self.size, self.activation = options["rows"], options["size"], options["activation"]
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._buffers: list[tuple[torch.Tensor, int]] = []
+        self._buffers = StridedBuffers(self.rows, options["padding"], options["dtype"], device)
         self.gate_up, self.dact = self.draw(2 * self.size, 3), self.draw(self.size)
 
     def new(self, width: int, rows: int | None = None) -> torch.Tensor:
         """Return NaN, `[rows, width]`."""
-        padding = self.options["padding"] and self.options["padding"] + 8 * len(self._buffers)
-        shape = (self.rows if rows is None else rows, width + padding)
-        whole = torch.full(shape, math.nan, dtype=self.options["dtype"], device=self.device)
-        self._buffers.append((whole, width))
-        return whole[:, :width]
+        return self._buffers.new(width, rows=rows)
 
     def draw(self, width: int, scale: float = 1, rows: int | None = None) -> torch.Tensor:
         """Return normal random values."""
@@ -121,7 +118,7 @@ class _Inputs:
 
     def spoiled(self) -> bool:
         """Return whether anything was written between the rows."""
-        return any(bool(whole[:, width:].isfinite().any()) for whole, width in self._buffers)
+        return self._buffers.spoiled()
 
 
 def _run_forward(given: _Inputs) -> Pairs:

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import torch
 
-MAX_RANK = 64  # of one adapter; past it the sums take the registers that the activation needs
+MAX_RANK = 64  # largest rank of an adapter; past it the sums take the registers that the activation needs
 PROGRAMS = 792  # two rounds of three on every multiprocessor of an H100, three rounds of two on that of an RTX 4090
 FEWEST_PROGRAMS = 256  # fewer leave large cards idle, and the second pass over the activation costs less than that
 _FORWARD_T = 32
-_FEWEST_BLOCKS = 4  # of tokens in a split: less than that and the parts cost more than what they are parts of
+_FEWEST_BLOCKS = 4  # blocks of tokens in a split; with fewer, writing the partial sums costs more than the products
 
 
-class Tile(NamedTuple):
+class AdaptedTile(NamedTuple):
     """Block sizes and launch options.
 
     Attributes:
@@ -42,7 +42,7 @@ class BackwardPlan(NamedTuple):
         tokens: tokens of a part; the last may have fewer.
     """
 
-    tile: Tile
+    tile: AdaptedTile
     splits: int
     tokens: int
 
@@ -67,20 +67,20 @@ def rank_block(ranks: int) -> int:
     return ranks and max(16, 1 << (ranks - 1).bit_length())
 
 
-def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> Tile:
+def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> AdaptedTile:
     """Return the tile of the backward pass by the ranks of the three adapters."""
     if dtype == torch.float32:
-        return Tile(T=16, C=64, warps=8, stages=2)
+        return AdaptedTile(T=16, C=64, warps=8, stages=2)
     if max(ranks) <= 32:
-        return Tile(T=32, C=128, warps=8, stages=2)
-    return Tile(T=16, C=64, warps=8, stages=3)
+        return AdaptedTile(T=32, C=128, warps=8, stages=2)
+    return AdaptedTile(T=16, C=64, warps=8, stages=3)
 
 
-def forward_tile(dtype: torch.dtype, ranks: int) -> Tile:
+def forward_tile(dtype: torch.dtype, ranks: int) -> AdaptedTile:
     """Return the tile of the forward pass by the rank."""
     if dtype == torch.float32:
-        return Tile(T=_FORWARD_T, C=32, warps=4, stages=3)
-    return Tile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
+        return AdaptedTile(T=_FORWARD_T, C=32, warps=4, stages=3)
+    return AdaptedTile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
 
 
 def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> BackwardPlan:

@@ -39,6 +39,7 @@ def test_a_known_family_goes_everywhere():
         (MOE, {"targets": ATTENTION}, {"safetensors", "adapter"}, "qwen3_moe"),
         (MOE, {"targets": [*ATTENTION, "gate_up_proj"]}, {"adapter"}, "experts"),
         ({**QWEN3, "quantization_config": {"quant_method": "bitsandbytes"}}, {}, {"adapter"}, "bitsandbytes"),
+        ({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}, {}, {"adapter"}, "transposed"),
         ({**QWEN3, "hidden_act": "gelu"}, {}, {"safetensors", "adapter"}, "activation"),
         ({**QWEN3, "use_sliding_window": True, "max_window_layers": 1}, {}, {"safetensors", "adapter"}, "sliding"),
         ({**QWEN3, "num_hidden_layers": "two"}, {}, {"safetensors", "adapter"}, "in detail"),
@@ -50,6 +51,17 @@ def test_what_does_not_work_is_told_with_its_reason_and_what_is_next(config, ada
     assert word in export_text(found)
     assert all(one.reason for one in found if not one.works)
     assert next_export(found).removeprefix("--to ") in left
+
+
+def test_a_model_whose_layers_are_stored_transposed_is_merged_only_where_all_of_it_is_trained():
+    assert works({"model_type": "gpt2"}, method="full") == {"safetensors"}
+
+
+def test_a_reason_without_the_models_name_is_a_sentence():
+    found = planned_exports(
+        {**QWEN3, "quantization_config": {"quant_method": "gptq"}}, rough_spec(QWEN3), AdapterSection()
+    )
+    assert "The base model is quantized" in export_text(found)
 
 
 @pytest.mark.parametrize(

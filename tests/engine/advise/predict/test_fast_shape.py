@@ -20,7 +20,7 @@ def test_chunks_of_the_head_are_of_equal_size(supervised, rows):
 @pytest.mark.parametrize("rank", [1, 16, 17, 64, 65, 200])
 def test_the_activation_is_written_out_where_its_kernel_takes_no_such_rank(rank):
     section = AdapterSection(rank=rank)
-    made = stacks(shape("qwen3-0.6b"), section)
+    made = stacks(shape("qwen3-0.6b"), section, "attention")
     padded = -(-rank // 16) * 16
     assert is_fused(made, section, cuda=True) == can_fuse([padded] * 3, torch.bfloat16)
     assert not is_fused(made, section, cuda=False)

@@ -101,6 +101,13 @@ def test_without_a_gpu_the_model_is_small_and_the_reason_is_said(where):
     assert recipe_of(suggestion).devices.kind == ("cpu" if machine.gpu_problem else "auto")
 
 
+def test_a_model_that_becomes_no_gguf_is_given_no_type_of_one():
+    suggestion = ask(H100, model="openai/gpt-oss-20b")
+    assert "export.quants" not in reasons(suggestion)
+    assert not any("tokens/s on a" in warning for warning in suggestion.warnings)
+    assert any("exported only as adapter" in warning for warning in suggestion.warnings)
+
+
 def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
     suggestion = ask(H100, data=TINY)
     recipe = recipe_of(suggestion)

@@ -63,7 +63,16 @@ def test_mistakes_are_named_with_value_and_remedy(text, words):
 
 
 @pytest.mark.parametrize(
-    "columns", [["x"], ["=x"], ["prompt="], ["color=x"], ["prompt=a", "prompt=b"], ["prompt=a", "b"]]
+    "columns",
+    [
+        ["x"],
+        ["=x"],
+        ["prompt="],
+        ["color=x"],
+        ["prompt=a", "prompt=b"],
+        ["prompt=a", "completion=a"],
+        ["prompt=a", "b"],
+    ],
 )
 def test_columns_that_are_no_pairs_are_refused_before_any_data_is_read(tmp_path, columns):
     path = tmp_path / "recipe.toml"
@@ -82,9 +91,7 @@ def test_columns_that_a_person_chose_are_kept_in_the_recipe(tmp_path):
 def test_settings_that_training_every_weight_has_no_use_for():
     full = parse_recipe('[adapter]\nmethod = "full"\n').adapter
     assert unused_settings_note(full) == ""
-    assert unused_settings_note(full.model_copy(update={"rank": 8})) == (
-        'With adapter.method = "full" every weight is trained: adapter.rank does not apply.'
-    )
+    assert "adapter.rank does not apply" in unused_settings_note(full.model_copy(update={"rank": 8}))
     assert "adapter.alpha, adapter.dropout and adapter.targets do not apply" in unused_settings_note(
         full.model_copy(update={"alpha": 1.0, "dropout": 0.1, "targets": ["q_proj"]})
     )

@@ -86,6 +86,15 @@ def test_steps_lost_with_a_process_are_cut_when_the_run_goes_on():
     assert list(before.steps.loss.values()) == [2.0, 2.0, 2.0, 9.0, 9.0], "the former state still shows what it showed"
 
 
+def test_checkpoints_are_listed_without_those_that_were_undone():
+    saved = [CheckpointSaved(step=number, path="c", seconds=1) for number in (2, 4, 4, 6)]
+    state = run(started(), *saved)
+    assert list(state.checkpoints.values()) == [2, 4, 6]
+    back = RolledBack(step=7, to_step=4, factor=0.5, reason="r", seq=9)
+    assert list(fold(state, back).checkpoints.values()) == [2, 4]
+    assert list(fold(state, started(resumed=2).model_copy(update={"seq": 9})).checkpoints.values()) == [2]
+
+
 def test_a_run_that_starts_from_nothing_again_shows_nothing_of_before():
     before = started(), evaluation(0, 3.0), sample(0), step(1), step(2)
     state = run(*before, started(pid=2), evaluation(0, 2.9), sample(0))

@@ -15,8 +15,9 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files import archive
 from burnish_engine.data.files.discover import find_parts
-from burnish_engine.data.files.read import Table, read_table
 from burnish_engine.data.prepare import prepare
+
+from support.tables import read_rows, table_rows
 
 ROWS = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(5)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
@@ -27,7 +28,7 @@ def names(path):
 
 
 def values(path):
-    return [row.values for row in read_table(path)]
+    return [row.values for row in read_rows(path)]
 
 
 def zst(data):
@@ -183,7 +184,7 @@ def test_dataset_folders_as_the_hub_and_the_library_lay_them_out(tmp_path):
     assert any("split validation" in why for why in left.values())
     for folder in ("saved", "dict"):
         [part] = find_parts([str(tmp_path / folder)]).parts
-        assert [row.values for row in Table(part)] == ROWS
+        assert [row.values for row in table_rows(part)] == ROWS
 
 
 def test_hub_names_offline(tmp_path, monkeypatch):
@@ -215,7 +216,7 @@ def test_other_encodings_where_the_recipe_names_them(tmp_path, encoding, make_to
     said = "日本語" if encoding == "shift_jis" else "Größe"
     path = tmp_path / "a.jsonl"
     path.write_bytes((json.dumps({"prompt": said, "completion": "b"}, ensure_ascii=False) + "\n").encode(encoding) * 1)
-    rows = [row.values for row in read_table(path, encoding)]
+    rows = [row.values for row in read_rows(path, encoding)]
     assert rows == [{"prompt": said, "completion": "b"}]
     data = DataSection(files=[str(path)], encoding=encoding, validation_share=0.0)
     assert prepare(Recipe(data=data), make_tokenizer()).facts.rows == 1
@@ -224,5 +225,5 @@ def test_other_encodings_where_the_recipe_names_them(tmp_path, encoding, make_to
 def test_markdown_splits_at_headings_outside_code(tmp_path):
     path = tmp_path / "a.md"
     path.write_text("Before.\n\n# One\ntext\n```\n# code\n```\n### Third\nmore\n\n## Two\nend\n")
-    found = [(row.number, row.values["text"]) for row in read_table(path)]
+    found = [(row.number, row.values["text"]) for row in read_rows(path)]
     assert found == [(1, "Before."), (3, "# One\ntext\n```\n# code\n```\n### Third\nmore"), (11, "## Two\nend")]

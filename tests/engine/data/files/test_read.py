@@ -4,16 +4,17 @@ import os
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
-from burnish_engine.data.files.read import read_table
+
+from support.tables import read_rows
 
 
 def rows_of(path):
-    return [(row.number, row.values) for row in read_table(path)]
+    return [(row.number, row.values) for row in read_rows(path)]
 
 
 def refusal(path):
     with pytest.raises(DataError) as caught:
-        for _ in read_table(path):
+        for _ in read_rows(path):
             pass
     assert caught.value.exit_code is ExitCode.DATA == 11
     assert caught.value.remedy
@@ -83,6 +84,17 @@ def test_csv_keeps_values_as_text_and_numbers_rows_by_their_first_line(tmp_path)
 def test_csv_separators(tmp_path, name, separator):
     path = put(tmp_path, name, f'question{separator}"an,swer"\na, b{separator}c\n')
     assert rows_of(path) == [(2, {"question": "a, b", "an,swer": "c"})]
+
+
+def test_the_index_that_pandas_writes_has_a_name(tmp_path):
+    assert rows_of(put(tmp_path, "a.csv", ",a\n0,x\n")) == [(2, {"Unnamed: 0": "0", "a": "x"})]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_nan_is_a_missing_value(tmp_path, name):
+    row = '{"input": NaN, "n": [Infinity, 1]}'
+    path = put(tmp_path, name, f"[{row}]" if name == "a.json" else f"{row}\n")
+    assert rows_of(path) == [(1, {"input": None, "n": [None, 1]})]
 
 
 def test_csv_fields_may_be_long(tmp_path):
@@ -178,6 +190,10 @@ def test_line_that_is_no_object(tmp_path, line, kind):
     assert f"is {kind}, not an object" in message
 
 
+def test_a_line_that_is_a_bare_chat_says_how_to_write_it(tmp_path):
+    assert '{"messages": ' in refusal(put(tmp_path, "a.jsonl", '[{"role": "user", "content": "Hm?"}]\n' * 2))
+
+
 @pytest.mark.parametrize("content", ['[\n  {"a": 1}\n]\n', '{\n  "a": 1\n}\n', '[{"a": 1}]\n'])
 def test_json_document_under_a_jsonl_name_says_so(tmp_path, content):
     assert "ending .json" in refusal(put(tmp_path, "a.jsonl", content))
@@ -240,7 +256,7 @@ def test_csv_row_with_other_field_count_names_its_line(tmp_path):
     assert "3 fields, the header has 2" in message
 
 
-@pytest.mark.parametrize(("header", "said"), [("a,b,a", '"a" twice'), ("a,,b", "Column 2"), (",a", "Column 1")])
+@pytest.mark.parametrize(("header", "said"), [("a,b,a", '"a" twice'), ("a,,b", "Column 2"), (",,", "Column 2")])
 def test_csv_header(tmp_path, header, said):
     assert said in refusal(put(tmp_path, "a.csv", f"{header}\n1,2,3\n"))
 

@@ -312,9 +312,24 @@ def test_rows_that_need_media_are_left_out_and_counted(write_jsonl, make_tokeniz
 
 
 def test_a_place_for_media_without_any_is_told(write_jsonl, make_tokenizer):
-    tagged, html = chat("<image>What is it?", "A lathe."), chat("In HTML?", "<video>\n</video>")
-    found = finding(prepared(write_jsonl([*rows(), tagged, html]), make_tokenizer()).facts, "media")
-    assert (found.rows, numbers(found.first)) == (1, [41])
+    tags = ["<image>", "<|image_1|>", "<|video_pad|>", "<IMG>a.jpg</IMG>", "<start_of_image>"]
+    closed = ["<video>\n</video>", "<img src='a.jpg'>", "<audio>a</audio> <audio>b</audio>"]
+    html = [chat("In HTML?", said) for said in closed]
+    data = [*rows(), *(chat(f"{tag} What is it?", "A lathe.") for tag in tags), *html]
+    found = finding(prepared(write_jsonl(data), make_tokenizer()).facts, "media")
+    assert (found.rows, numbers(found.first)) == (5, [41, 42, 43, 44, 45])
+
+
+def test_columns_of_usual_names_that_the_recipe_leaves_out_are_told(write_jsonl, make_tokenizer):
+    """Naming some columns by hand must not silently lose the others, least of all the labels of bad replies."""
+    asked = [{"q": f"What is tool {n}?", "a": prose(n), "system": "Be brief.", "label": n > 3} for n in range(8)]
+    path, tokenizer, columns = write_jsonl(asked), make_tokenizer(), ["prompt=q", "completion=a"]
+    told = [one for one in prepared(path, tokenizer, columns=columns).facts.warnings if "leaves out" in one]
+    assert len(told) == 1
+    assert '"label=label", "system=system"' in told[0]
+    whole = prepared(path, tokenizer, shape="kto", columns=[*columns, "system=system", "label=label"]).facts
+    assert not [one for one in whole.warnings if "leaves out some" in one]
+    assert whole.train_rows == 4
 
 
 def test_columns_with_media_do_not_count_where_a_person_named_the_others(write_jsonl, make_tokenizer):

@@ -10,7 +10,7 @@ from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, RowBatch, RowPipeline, TemplateSource
-from burnish_engine.data.rows.content_parts import NEEDS_MEDIA
+from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.shapes import BAD_REPLY
 from burnish_engine.data.tokens.tokenize import TokenizerParts

@@ -8,10 +8,11 @@ import pytest
 from burnish_engine.contract.errors import DataError, UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
-from burnish_engine.data.files.read import read_table
 from burnish_engine.data.prepare import inspect_dataset, prepare
 from burnish_engine.data.rows.column_readings import SURE, find_readings
 from burnish_engine.data.rows.recognize import recognize
+
+from support.tables import read_rows
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SAMPLES = Path(__file__).parent / "samples"
@@ -56,7 +57,7 @@ AMBIGUOUS = {
 
 
 def rows(name):
-    return [row.values for row in read_table(SAMPLES / name)]
+    return [row.values for row in read_rows(SAMPLES / name)]
 
 
 def conversations(name, **options):

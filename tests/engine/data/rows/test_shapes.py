@@ -4,7 +4,8 @@ import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
 from burnish_engine.data.files.problems import RowError
-from burnish_engine.data.rows.content_parts import NEEDS_MEDIA, PARTLY_SUPERVISED
+from burnish_engine.data.rows.content_parts import PARTLY_SUPERVISED
+from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.shapes import SHAPES, TEXT_SHAPES
 
@@ -163,7 +164,39 @@ def test_bad_alpaca_rows_are_refused_by_reason(values, reason):
     assert problem(values, sample={"instruction": "a", "input": "b", "output": "c"}) == reason
 
 
-@pytest.mark.parametrize(("no", "yes"), [(False, True), (0, 1), ("false", "True"), ("0", "1")])
+LABELS = [
+    (False, True), (0, 1), (-1, 1), (0.0, 1.0), ("false", "True"), ("0", "1"), ("0.0", "1.0"), ("no", "Yes"),
+    ("bad", "good"), ("rejected", "chosen"), ("undesirable", "desirable"), ("negative", "positive"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("no", "yes"), LABELS)
+def test_replies_labeled_bad_are_never_learned_unasked(no, yes):
+    """Where it is not sure that a label is meant, the recipe must say so."""
+    rows = [{"messages": CHAT, "label": yes}, {"messages": CHAT, "label": no}]
+    try:
+        layout = recognize(rows, "file")
+    except DataError as error:
+        assert "2 ways" in error.what
+        layout = recognize(rows, "file", "kto")
+    assert layout.shape == "kto"
+    assert layout.conversation(rows[0], 1, "file").messages
+    with pytest.raises(RowError, match="labeled as a bad reply"):
+        layout.conversation(rows[1], 2, "file")
+
+
+def test_an_odd_label_among_sure_ones_leaves_only_its_row_out():
+    rows = [{"messages": CHAT, "label": label} for label in (True, False, "unsure")]
+    with pytest.raises(RowError, match="neither true nor false"):
+        recognize(rows, "file").conversation(rows[2], 3, "file")
+
+
+def test_labels_that_are_topics_do_not_matter():
+    rows = [{"messages": CHAT, "label": topic} for topic in ("bolts", "nuts")]
+    assert recognize(rows, "file").shape == "messages"
+
+
+@pytest.mark.parametrize(("no", "yes"), LABELS)
 def test_a_segment_is_learned_where_its_label_says_true_however_that_is_written(no, yes):
     values = {"segments": [{"text": "asked", "label": no}, {"text": "replied", "label": yes}]}
     assert recognize([values], "file").conversation(values, 1, "file").spans == ((5, 12),)

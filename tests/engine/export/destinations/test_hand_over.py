@@ -8,10 +8,10 @@ import pytest
 from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.export.card import write_card
 from burnish_engine.export.destinations import lm_studio
 from burnish_engine.export.destinations.lm_studio import export_lm_studio
 from burnish_engine.export.job import export_gguf
+from burnish_engine.export.model_card import write_card
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.export.verify.report import read_report

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
-from burnish_engine.export.card import write_card
 from burnish_engine.export.destinations.push import files_to_push, push
 from burnish_engine.export.job import export_gguf
+from burnish_engine.export.model_card import write_card
 from burnish_engine.export.verify.report import read_report
 
 from support.export import rows

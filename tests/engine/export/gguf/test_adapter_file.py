@@ -9,11 +9,10 @@ from peft import LoraConfig
 from burnish_engine.contract.errors import NoSpaceError, SetupError, UsageError
 from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.verify.fidelity import kl_divergence
 from burnish_engine.models.gguf.gguf_library import library
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import make_adapter, rows, torch_log_probs, tuned_model, write_16_bit
+from support.export import kl_divergence, make_adapter, rows, torch_log_probs, tuned_model, write_16_bit
 from support.small_families import make_small
 
 PATTERNS = LoraConfig(

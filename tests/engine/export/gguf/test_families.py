@@ -13,12 +13,11 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.verify.fidelity import kl_divergence
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import edit_json, torch_log_probs, tuned_model, write_16_bit
+from support.export import edit_json, kl_divergence, torch_log_probs, tuned_model, write_16_bit
 from support.small_families import ORIGINAL_CONTEXT, PUBLISHED, WINDOW, make_small
 
 SHORT, LONG = 200, 300
@@ -92,10 +91,9 @@ def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
     ],
 )
 def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, words):
-    source = make_small(name, tmp_path / "base")
-    edit_json(source.folder / "config.json", **changes)
+    source = make_small(name, tmp_path / "base", **changes)
     with pytest.raises(UsageError, match=words):
-        write_16_bit(open_model(str(source.folder)), None, tmp_path)
+        write_16_bit(source, None, tmp_path)
 
 
 def test_the_head_of_layers_without_keys_is_zero(tmp_path):

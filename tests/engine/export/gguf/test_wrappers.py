@@ -10,6 +10,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from burnish_engine.advise.facts.catalog import find_model
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 from burnish_engine.export.weights.folders import export_adapter, export_safetensors
 from burnish_engine.models.checkpoint.source import open_model
@@ -54,6 +56,11 @@ def whole_model(folder):
 @torch.no_grad()
 def logits(model):
     return model(input_ids=torch.tensor([IDS])).logits[0]
+
+
+def test_what_is_trained_and_leaves_is_told_before_training(base):
+    recipe = Recipe(model=ModelSection(path=str(base.folder)))
+    assert any("language model alone" in note for note in plan_recipe(recipe).notes)
 
 
 def test_the_gguf_is_the_language_model(base, adapter, tmp_path):

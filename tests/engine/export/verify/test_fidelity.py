@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.export.base.losses import MeanLoss, gain_kept
+from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.quantize.quantize import quantize, read_back
 from burnish_engine.export.verify import fidelity
 from burnish_engine.export.verify import reference as reference_module
-from burnish_engine.export.verify.fidelity import KlStatistics, check_file, judge, kl_divergence, probe_texts, reply_of
+from burnish_engine.export.verify.fidelity import KlStatistics, check_file, judge, log_softmax, probe_texts, reply_of
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS, PROBE_STRINGS
 from burnish_engine.export.verify.reference import Probe, Reference, choose_documents, compute_reference, render_probes
 from burnish_engine.export.verify.report import CheckedFiles, build_report
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.generation.sampling import Reply, ReplyStream
+from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream
 
 from support.export import make_model, rows, source_with, write_16_bit
 
@@ -59,7 +59,9 @@ def test_the_right_file_passes_with_its_figures(wide, wide_adapter, wide_f16, tr
 
 
 def test_a_file_whose_reply_never_ends_is_refused(wide, wide_adapter, wide_f16, truth, monkeypatch):
-    monkeypatch.setattr(fidelity, "reply_of", lambda *_: (Reply("On and on", False, 192), ["Its reply did not end."]))
+    monkeypatch.setattr(
+        fidelity, "reply_of", lambda *_: (GeneratedReply("On and on", False, 192), ["Its reply did not end."])
+    )
     result, _ = check(wide, read_back(wide_f16, "F16"), truth, wide_adapter)
     assert (result.passed, result.problems) == (False, ["Its reply did not end."])
 
@@ -184,7 +186,7 @@ class Endless:
 
 
 def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
-    ended, endless = Reply("Yes.", True, 2), Reply("and" * 96, False, 96)
+    ended, endless = GeneratedReply("Yes.", True, 2), GeneratedReply("and" * 96, False, 96)
     reply, problems = reply_of(Endless(False), [Probe([], "", [1, 2], ended)])
     assert not reply.stopped
     assert len(problems) == 1
@@ -195,7 +197,7 @@ def test_a_reply_that_never_ends_is_refused_only_where_the_models_own_ends():
 
 def test_a_rambling_reply_passes_where_it_would_end_after_the_trained_models():
     model = Endless(True)
-    reply, problems = reply_of(model, [Probe([], "", [1, 2], Reply("Yes.", True, 2, (4, 5)))])
+    reply, problems = reply_of(model, [Probe([], "", [1, 2], GeneratedReply("Yes.", True, 2, (4, 5)))])
     assert not reply.stopped
     assert problems == []
     assert model.read == [1, 2, 4, 5]  # the very tokens, of which a control token would not be in the text
@@ -243,7 +245,7 @@ def test_kl_is_torchs():
     torch.manual_seed(0)
     p, q = torch.randn(5, 40), torch.randn(5, 40)
     wanted = torch.nn.functional.kl_div(q.log_softmax(-1), p.log_softmax(-1), log_target=True, reduction="none").sum(-1)
-    np.testing.assert_allclose(kl_divergence(p.log_softmax(-1).numpy(), q.numpy()), wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(token_kl(p.log_softmax(-1).numpy(), log_softmax(q.numpy())), wanted.numpy(), rtol=1e-5)
 
 
 def test_the_loss_is_torchs_on_the_tokens_that_follow():
@@ -269,18 +271,21 @@ def test_the_gain_that_a_file_keeps(losses, kept):
 
 def test_documents_stay_within_their_bounds(monkeypatch):
     held_out = [list(range(700)), [1], list(range(2000)), list(range(900))]
-    documents = choose_documents(held_out, [], 1000)
-    assert [len(document) for document in documents] == [700, 1024, 276]
-    assert sum(map(len, choose_documents(held_out, [], 1000, context=100))) == 300
+
+    def lengths(**options):
+        return [len(ids) for ids, _ in choose_documents(held_out, [], [], 1000, **options)]
+
+    assert lengths() == [700, 1024, 276]
+    assert sum(lengths(context=100)) == 300
     monkeypatch.setattr(reference_module, "MOST_BYTES", 4 * 1000 * 500)
-    assert sum(map(len, choose_documents(held_out, [], 1000))) == 500
+    assert sum(lengths()) == 500
     with pytest.raises(UsageError, match="no held-out rows"):
-        choose_documents([], [], 1000)
+        choose_documents([], [], [], 1000)
 
 
 def test_chats_stand_in_for_missing_rows(wide):
     probes = render_probes(load_tokenizer(wide), PROBE_CHATS)
-    assert choose_documents([], probes, 1000) == [probe.ids for probe in probes]
+    assert [ids for ids, _ in choose_documents([], [], probes, 1000)] == [probe.ids for probe in probes]
 
 
 def test_there_are_five_hundred_different_composed_strings():

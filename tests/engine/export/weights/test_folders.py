@@ -16,7 +16,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, make_model, tuned_model
+from support.export import CPU, edit_json, make_model, tuned_model
 
 IDS = torch.arange(40).reshape(1, 40)
 
@@ -126,3 +126,14 @@ def test_the_adapter_alone(wide, wide_adapter, tmp_path):
         assert torch.equal(tuned_model(wide, out)(IDS).logits, tuned_model(wide, wide_adapter)(IDS).logits)
     with pytest.raises(SetupError, match="holds no adapter"):
         export_adapter(tmp_path, tmp_path / "other")
+
+
+def test_an_adapter_that_cannot_be_merged_is_copied_as_it_is(wide_adapter, tmp_path):
+    """Such as one on fused experts, of which the plan promises that the adapter can be exported."""
+    shutil.copytree(wide_adapter, tmp_path / "adapter")
+    edit_json(tmp_path / "adapter" / "adapter_config.json", target_parameters=["mlp.experts.down_proj"])
+    out = export_adapter(tmp_path / "adapter", tmp_path / "copy")
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".md"} == {
+        name: (tmp_path / "adapter" / name).read_bytes()
+        for name in ("adapter_config.json", "adapter_model.safetensors")
+    }

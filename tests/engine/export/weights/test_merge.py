@@ -14,6 +14,7 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_base
 
+from support import tiny_models
 from support.export import CPU, edit_json, make_adapter, make_model, tuned_model
 
 IDS = torch.arange(40).reshape(1, 40)
@@ -41,6 +42,15 @@ def check_equal(source, adapter):
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
 def test_every_method_is_merged_as_peft_computes_it(wide, tmp_path, method):
     check_equal(wide, make_adapter(wide, tmp_path / "adapter", method=method))
+
+
+def test_names_that_transformers_changes_when_it_loads_are_merged_too(tmp_path):
+    """LFM3's gates have another name in the files."""
+    folder = tiny_models.make("lfm3", tmp_path / "base", tokenizer=True)
+    source = open_model(str(folder))
+    adapter = tiny_models.lora(folder, tmp_path / "adapter")
+    assert any("self_attn.gate_proj" in source_name for source_name in load_file(folder / "model.safetensors"))
+    check_equal(source, adapter)
 
 
 def test_rank_and_alpha_patterns(wide, tmp_path):
@@ -72,6 +82,21 @@ def test_a_sharded_base_is_read_tensor_by_tensor(wide, wide_adapter, tmp_path):
         shutil.copy(wide.folder / name, base / name)
     assert len(list(base.glob("*.safetensors"))) > 2
     check_equal(open_model(str(base)), wide_adapter)
+
+
+def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_names(tmp_path):
+    """As of a checkpoint that was saved without the part around it, of a family that Burnish has no table of."""
+    source = make_model(tmp_path / "base", "olmo2", tie_word_embeddings=True)
+    tensors = load_file(source.folder / "model.safetensors")
+    short = {name.removeprefix("model."): value for name, value in tensors.items()}
+    save_file(short, source.folder / "model.safetensors", metadata={"format": "pt"})
+    adapter = make_adapter(source, tmp_path / "adapter")
+    merged = {tensor.name: tensor.tensor for tensor in MergedWeights(source, adapter).stream()}
+    assert merged.keys() == short.keys()
+    with torch.no_grad():
+        model = load_base(source, "fp32", CPU)
+        model.load_state_dict({f"model.{name}": value for name, value in merged.items()}, strict=False)
+        torch.testing.assert_close(model(IDS).logits, tuned_model(source, adapter)(IDS).logits, rtol=1e-4, atol=2e-5)
 
 
 def test_without_an_adapter_nothing_changes(wide):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish_engine.contract.facts.machine import GpuFacts, LinkFacts, LinkMeasurement, MachineFacts, PcieFacts
+from burnish_engine.contract.facts.machine import HOST, GpuFacts, LinkFacts, LinkMeasurement, MachineFacts, PcieFacts
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.gpu.topology import HOST, pcie_gb_s, topology
+from burnish_engine.hardware.gpu.topology import pcie_gb_s, topology
 
 GB = 10**9
 QWEN_4B_R16, LLAMA_8B_R16, LLAMA_8B_R64, QWEN_32B_R16 = 132_000_000, 168_000_000, 671_000_000, 537_000_000

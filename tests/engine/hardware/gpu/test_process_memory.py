@@ -8,7 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from burnish_engine.hardware.gpu import process_memory
-from burnish_engine.hardware.gpu.process_memory import ProcessMemory, WindowsUsage, _Item, _Value, read_windows
+from burnish_engine.hardware.gpu.process_memory import (
+    ProcessMemory,
+    WindowsUsage,
+    _CounterItem,
+    _CounterValue,
+    read_windows,
+)
 
 MIB = 2**20
 
@@ -78,15 +84,17 @@ class Pdh:
 
     def PdhGetFormattedCounterArrayW(self, counter, kind, size, count, buffer):
         assert kind == 0x400
-        needed = ctypes.sizeof(_Item) * len(self._instances)
+        needed = ctypes.sizeof(_CounterItem) * len(self._instances)
         if buffer is None or size._obj.value < needed:
             size._obj.value, count._obj.value = needed, len(self._instances)
             return -2147481646  # PDH_MORE_DATA as a signed number
         made = [
-            _Item(name, _Value(0xC0000BC6 if name in self._invalid else 1, figures[self._counters[counter.value]]))
+            _CounterItem(
+                name, _CounterValue(0xC0000BC6 if name in self._invalid else 1, figures[self._counters[counter.value]])
+            )
             for name, figures in self._instances.items()
         ]
-        array = (_Item * len(made))(*made)
+        array = (_CounterItem * len(made))(*made)
         self._kept.append(array)
         ctypes.memmove(buffer, array, needed)
         return 0

@@ -5,15 +5,18 @@ import shutil
 
 import pytest
 import torch
+from bench.architectures import small_config
 from safetensors.torch import load_file, save_file
 
+from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.checkpoint.config_checks import ACTIVATIONS, DTYPES
+from burnish_engine.models.checkpoint.config_checks import ACTIVATIONS, DTYPES, ROPE_TYPES
 from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
 
+from support.catalog_models import save_plain, small_checkpoint
 from support.export import edit_json
-from support.tiny import conversations, make_llama, write_jsonl
+from support.tiny import conversations, make_llama, make_tokenizer, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +47,13 @@ def refused(folder):
         ("rms_norm_eps", "1e-5", '"1e-5"'), ("rms_norm_eps", None, "null"), ("rms_norm_eps", float("nan"), "NaN"),
         ("rms_norm_eps", 0, "0"), ("max_position_embeddings", -1, "-1"), ("rope_theta", "x", '"x"'),
         ("hidden_act", "foo", '"foo"'), ("hidden_act", None, "null"), ("hidden_act", ["silu"], '["silu"]'),
+        ("sliding_window", "x", '"x"'), ("attention_bias", "yes", '"yes"'), ("eos_token_id", "x", '"x"'),
+        ("pad_token_id", [1, True], "[1, true]"), ("num_experts_per_tok", 99, "99"),
         ("dtype", "float99", '"float99"'), ("dtype", 7, "7"), ("torch_dtype", "int8", '"int8"'),
     ],
 )  # fmt: skip
 def test_a_value_that_no_model_has_is_named(folder, key, value, shown):
-    edit_json(folder / "config.json", **{key: value})
+    edit_json(folder / "config.json", num_experts=4, **{key: value})
     assert f"{key} = {shown}," in refused(folder)
     assert opens_without_torch(str(folder))  # the refusal needs no torch either
 
@@ -57,6 +62,64 @@ def test_the_activations_are_those_of_transformers():
     from transformers.activations import ACT2FN
 
     assert set(ACT2FN) == ACTIVATIONS
+
+
+def test_the_ropes_are_those_of_transformers():
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    assert {*ROPE_INIT_FUNCTIONS, "default", "su"} == ROPE_TYPES
+
+
+@pytest.mark.parametrize(
+    ("rope", "shown"),
+    [({"rope_scaling": {"type": "nope"}}, "rope_scaling.type ="),
+     ({"rope_parameters": {"full_attention": {"rope_type": 3}}}, "rope_parameters.full_attention.rope_type =")],
+)  # fmt: skip
+def test_a_rope_that_transformers_has_not_is_named(folder, rope, shown):
+    edit_json(folder / "config.json", **rope)
+    assert shown in refused(folder)
+
+
+PLAIN = {
+    "LiquidAI/LFM2-350M": [
+        {"intermediate_size": 96}, {"hidden_size": 64}, {"conv_L_cache": 4}, {"num_hidden_layers": 5},
+        {"num_attention_heads": 2},
+    ],
+    "openai/gpt-oss-20b": [
+        {"intermediate_size": 96}, {"num_local_experts": 3}, {"num_attention_heads": 7}, {"head_dim": 24},
+        {"hidden_size": 64}, {"num_hidden_layers": 3},
+    ],
+    "Qwen/Qwen3-30B-A3B": [
+        {"moe_intermediate_size": 96}, {"num_experts": 5}, {"num_attention_heads": 6}, {"hidden_size": 64},
+        {"num_hidden_layers": 3},
+    ],
+}  # fmt: skip
+OTHERS = {
+    "olmo2": [
+        {"intermediate_size": 100}, {"hidden_size": 96}, {"num_attention_heads": 0}, {"num_hidden_layers": 5},
+        {"hidden_act": "nope"}, {"max_position_embeddings": "x"}, {"vocab_size": 700}, {"eos_token_id": "x"},
+    ],
+    "mixtral": [
+        {"intermediate_size": 100}, {"num_local_experts": 3}, {"head_dim": 24}, {"num_hidden_layers": 5},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
+def test_families_that_transformers_computes_are_compared_too(name, tmp_path):
+    if name in PLAIN:
+        folder = small_checkpoint(find_model(name), tmp_path)
+    else:
+        make_tokenizer(tmp_path)
+        small_config(name).save_pretrained(tmp_path)
+        edit_json(tmp_path / "config.json", vocab_size=640)
+        folder = save_plain(tmp_path, json.loads((tmp_path / "config.json").read_text()))
+    open_model(str(folder))
+    whole = (folder / "config.json").read_text()
+    for changes in {**PLAIN, **OTHERS}[name]:
+        edit_json(folder / "config.json", **changes)
+        assert refused(folder)
+        (folder / "config.json").write_text(whole)
 
 
 def test_the_dtypes_are_those_of_torch():
@@ -135,12 +198,14 @@ def test_a_shard_without_what_the_index_places_there(folder):
 
 
 @pytest.mark.parametrize("command", ["plan", "train"])
-@pytest.mark.parametrize("damage", ["value", "dtype", "weights", "tokenizer"])
+@pytest.mark.parametrize("damage", ["value", "dtype", "layers", "weights", "tokenizer"])
 def test_plan_and_train_end_alike(folder, tmp_path, capsys, command, damage):
     if damage == "value":
         edit_json(folder / "config.json", vocab_size=None)
     elif damage == "dtype":
         edit_json(folder / "config.json", torch_dtype="float99")
+    elif damage == "layers":
+        edit_json(folder / "config.json", model_type="qwen3", layer_types=["full_attention"])
     elif damage == "weights":
         cut(folder / "model.safetensors")
     else:
@@ -154,6 +219,7 @@ def test_plan_and_train_end_alike(folder, tmp_path, capsys, command, damage):
     said = {
         "value": "vocab_size = null",
         "dtype": 'torch_dtype = "float99"',
+        "layers": "cannot build the model",
         "weights": "is damaged",
         "tokenizer": "ids up to 365",
     }[damage]

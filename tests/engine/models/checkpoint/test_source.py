@@ -65,11 +65,13 @@ def test_no_config(folder):
     assert "no config.json" in refused(folder)
 
 
-def test_a_config_with_missing_keys_has_no_specification(folder):
+def test_a_config_with_missing_keys_is_read_as_transformers_reads_it(folder):
     config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "partial_rotary_factor": 0.5}))
+    assert open_model(str(folder)).spec is None
     del config["hidden_size"]
     (folder / "config.json").write_text(json.dumps(config))
-    assert open_model(str(folder)).spec is None
+    assert "config.json says [365, 4096]" in refused(folder)
 
 
 @pytest.mark.parametrize("weight_map", [None, {}, [], "x", {"a": 3}, {"a": ["model.safetensors"]}])

@@ -51,6 +51,15 @@ def test_a_larger_models_tokenizer_is_refused_with_both_numbers(tmp_path):
     load_tokenizer(source(tmp_path, size))
 
 
+def test_a_number_that_the_library_would_change_is_refused_by_both(tmp_path):
+    """Added tokens are numbered without gaps on loading, whatever the file says."""
+    size = save_sentencepiece(tmp_path, extra=("<tool>",), eos_token="<tool>")
+    raw = json.loads((tmp_path / "tokenizer.json").read_text())
+    raw["added_tokens"][-1]["id"] = size + 200
+    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
+    assert f"ids up to {size + 200} " in refused(tmp_path, size + 3)
+
+
 def test_an_added_token_that_text_or_template_yields_is_refused(tmp_path):
     size = save_sentencepiece(tmp_path, extra=("<tool>",))
     assert "'<tool>'" in refused(tmp_path, size, chat_template="<tool>{{ messages }}")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS, SAVE_PRODUCTS
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.device.precision import exact_products
 
@@ -37,12 +37,12 @@ def reference(folders):
 
 
 def test_logits_are_those_of_transformers(folders, reference):
-    assert parity.same_logits(parity.fast(folders[0]).logits(BATCH), reference[0])
+    assert parity.same_logits(parity.fast(folders[0]).logits(BATCH), reference[0], 1e-5)
 
 
 def test_logits_with_an_adapter_are_those_of_peft(folders, reference):
     assert parity.distance(reference[1], reference[0]) > 0.01
-    assert parity.same_logits(parity.fast(*folders).logits(BATCH), reference[1])
+    assert parity.same_logits(parity.fast(*folders).logits(BATCH), reference[1], 1e-5)
 
 
 def test_packed_documents_know_nothing_of_each_other(folders):
@@ -56,9 +56,9 @@ def test_packed_documents_know_nothing_of_each_other(folders):
 def test_gradients_are_those_of_peft(folders, reference, level):
     """Where all is kept and where least is; what the other levels keep does not change a bit of it, as tested below."""
     _, _, loss, gradients = reference
-    our_loss, ours = parity.fast(*folders).gradients(BATCH, SAVE_LEVELS[level])
+    our_loss, ours = parity.fast(*folders).gradients(BATCH, level)
     assert our_loss == pytest.approx(loss, rel=1e-5)
-    assert parity.worst(ours, gradients) < 1e-4
+    assert parity.worst(ours, gradients) < 1e-5
 
 
 @pytest.mark.parametrize(("level", "rows"), [("products", 37), ("narrow", 64)])
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows, m
     monkeypatch.setattr(StackedLinear, "forward", forward)
     assert parity.same_logits(ours.logits(BATCH), tuned)
     assert min(tiles) < rows + 1 < max(tiles)  # the feed-forward's products, and attention's
-    our_loss, found = ours.gradients(BATCH, SAVE_LEVELS[level])
+    our_loss, found = ours.gradients(BATCH, level)
     assert our_loss == pytest.approx(loss, rel=1e-5)
     assert parity.worst(found, gradients) < 1e-4
 
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows, m
 def test_what_is_kept_does_not_change_a_bit(folders, dtype, rows):
     """Plans that tile alike: whatever is computed again, or came back from the host, is what it was."""
     found = []
-    for keep in SAVE_LEVELS.values():
+    for keep in LEVEL_NAMES:
         ours = parity.fast(*folders, dtype=dtype)
         ours.loaded.decoder.chunk_feed_forward(rows)
         found.append(ours.gradients(BATCH, keep))
@@ -140,7 +140,7 @@ def test_any_adapter_computes_what_peft_computes(bases, tmp_path, name):
     theirs, ours = parity.peft(base, adapter), parity.fast(base, adapter)
     assert parity.same_logits(ours.logits(BATCH), parity.peft_logits(theirs, BATCH))
     loss, gradients = parity.peft_gradients(theirs, BATCH)
-    for keep in (SAVE_PRODUCTS, SAVE_LEVELS["attention"]):
+    for keep in ("products", "attention"):
         our_loss, found = ours.gradients(BATCH, keep)
         assert our_loss == pytest.approx(loss, rel=1e-5)
         assert found.keys() == gradients.keys()
@@ -172,7 +172,7 @@ def test_a_gradient_is_added_to_what_is_there(bases, tmp_path):
     grad = ours.model.optimizer.grad
     kept = grad.clone()
     layout, buffer, counts = ours.upload(BATCH)
-    program = parity.MicroBatchStep(ours.model, layout, buffer, [SAVE_PRODUCTS] * 2, torch.zeros(1))
+    program = parity.MicroBatchStep(ours.model, layout, buffer, ["products"] * 2, torch.zeros(1))
     program.run(counts)
     torch.testing.assert_close(grad, 2 * kept)
 
@@ -184,7 +184,7 @@ def test_the_kernels_compute_the_same(folders, reference):
     _, logits, loss, gradients = reference
     ours = parity.fast(*folders, device=torch.device("cuda"))
     assert parity.same_logits(ours.logits(BATCH), logits)
-    for keep in SAVE_LEVELS.values():
+    for keep in LEVEL_NAMES:
         our_loss, found = ours.gradients(BATCH, keep)
         assert our_loss == pytest.approx(loss, rel=1e-5)
         assert parity.worst(found, gradients) < 1e-4
@@ -246,7 +246,7 @@ def errors(base, adapter, truth, dtype, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma3", "phi4-mini"])
+@pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma3", "phi4-mini", "lfm2"])
 def test_bf16_is_as_close_to_the_truth_as_peft(tmp_path, name, device):
     base = tiny_models.make(name, tmp_path / "base", dtype=torch.bfloat16)
     adapter = tiny_models.lora(base, tmp_path / "adapter")

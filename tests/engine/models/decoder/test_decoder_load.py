@@ -13,7 +13,6 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, load_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
-from burnish_engine.models.decoder.save_policy import SAVE_LEVELS
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.generation.load_fast import load_for_generation
 from burnish_kernels.adamw.layout import FlatLayout
@@ -24,7 +23,7 @@ from support.bitsandbytes_files import save_quantized
 from support.tiny import make_tokenizer
 
 BATCH = parity.micro_batch()
-STACKS = ("qkv", "o", "gate_up", "down")
+STACKS = ("mixer_in", "mixer_out", "gate_up", "down")
 LEFT = "model.layers.0.mlp.up_proj"  # as in published dynamic checkpoints: one of a stack, and a whole stack
 KEPT = [LEFT, "model.layers.1.self_attn.k_proj", "model.layers.1.mlp.down_proj"]
 
@@ -47,7 +46,8 @@ def rounded(model, kept=(), *, dtype=torch.float32):
     with torch.no_grad():
         for name, module in model.named_modules():
             path = name.removeprefix("base_model.model.").removesuffix(".base_layer")
-            if isinstance(module, torch.nn.Linear) and path.endswith("_proj") and path not in kept:
+            inside = path.startswith("model.layers.") and "lora_" not in path
+            if isinstance(module, torch.nn.Linear) and inside and path not in kept:
                 module.weight.copy_(nf4.dequantize(nf4.quantize(module.weight), dtype=dtype))
     return model
 
@@ -61,7 +61,7 @@ def test_quantized_on_load_it_computes_with_the_dequantized_weights(bases, adapt
     assert parity.distance(wanted, exact) > 0.01
     assert parity.same_logits(ours.logits(BATCH), wanted)
     _, gradients = parity.peft_gradients(theirs, BATCH)
-    for keep in (SAVE_LEVELS["products"], SAVE_LEVELS["attention"]):
+    for keep in ("products", "attention"):
         assert parity.worst(ours.gradients(BATCH, keep)[1], gradients) < 1e-4
 
 
@@ -73,7 +73,7 @@ def test_tiles_share_what_was_unpacked(bases, adapters, monkeypatch, level, time
         ours, count = parity.fast(bases("llama"), adapters("llama"), quantize=True), []
         ours.loaded.decoder.chunk_feed_forward(rows)
         monkeypatch.setattr(nf4, "dequantize_stack", lambda *given: (count.append(1), real(*given)))  # noqa: B023
-        found.append(ours.gradients(parity.micro_batch(), SAVE_LEVELS[level]))
+        found.append(ours.gradients(parity.micro_batch(), level))
         assert len(count) == times * len(ours.loaded.decoder.layers)
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
     assert parity.worst(found[0][1], found[1][1]) < 1e-5
@@ -88,7 +88,7 @@ def test_quantizing_loses_nothing_before_it_rounds(tmp_path, stored):
         loaded = load_decoder(parity.model_source(base), DecoderOptions(dtype, parity.CPU, 64, quantize=True))
         for index, layer in enumerate(loaded.decoder.layers):
             wanted = nf4.quantize(weights[f"model.layers.{index}.self_attn.o_proj.weight"])
-            (found,) = layer.weights.o.frozen.parts
+            (found,) = layer.weights.mixer_out.frozen.parts
             assert torch.equal(found.packed, wanted.packed)
             assert torch.equal(found.absmax_q, wanted.absmax_q)
 
@@ -229,10 +229,10 @@ def test_everything_is_in_the_type_that_was_asked_for(bases, adapters, dtype):
     assert decoder.dtype == dtype
     assert decoder.head_VH is decoder.embedding_VH
     for layer in decoder.layers:
-        assert layer.weights.qkv.bias_N.dtype == dtype
-        assert layer.weights.o.bias_N is None
+        assert layer.weights.mixer_in.bias_N.dtype == dtype
+        assert layer.weights.mixer_out.bias_N is None
         assert {stack.frozen.buffer().dtype for stack in layer.stacks} == {dtype}
-        assert layer.weights.table_PR.dtype == torch.float32
+        assert layer.mixer.table_PR.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])

@@ -18,6 +18,8 @@ PROBES = torch.cat((torch.arange(5000), torch.arange(5000, POSITIONS, 97), torch
 def rotary(config):
     """transformers' module that computes cosines and sines for a configuration."""
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+    from transformers.models.lfm2.modeling_lfm2 import Lfm2RotaryEmbedding
+    from transformers.models.lfm3.modeling_lfm3 import Lfm3RotaryEmbedding
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
     from transformers.models.mistral.modeling_mistral import MistralRotaryEmbedding
     from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
@@ -28,7 +30,7 @@ def rotary(config):
     made = {
         "llama": LlamaRotaryEmbedding, "mistral": MistralRotaryEmbedding, "qwen2": Qwen2RotaryEmbedding,
         "qwen3": Qwen3RotaryEmbedding, "smollm3": SmolLM3RotaryEmbedding, "gemma3_text": Gemma3RotaryEmbedding,
-        "phi3": Phi3RotaryEmbedding,
+        "phi3": Phi3RotaryEmbedding, "lfm2": Lfm2RotaryEmbedding, "lfm3": Lfm3RotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 
@@ -77,9 +79,11 @@ def test_without_long_documents_there_is_one_part():
 def test_tiny_models(shape, tmp_path):
     config = AutoConfig.from_pretrained(make(shape, tmp_path))
     spec, module = decoder_spec(config.to_dict()), rotary(config)
-    kind = {} if spec.local_rope is None else {"layer_type": "full_attention"}
-    table = rope_table(spec.rope, spec.head_dim, 256, "cpu")
-    assert torch.equal(table.table_PR[-256:], expected(module, torch.arange(256), **kind))
+    ropes = {"full_attention": spec.rope, "sliding_attention": spec.local_rope}
+    for kind, rope in ropes.items():
+        if rope is not None:
+            table, named = rope_table(rope, spec.head_dim, 256, "cpu"), {"layer_type": kind} if spec.local_rope else {}
+            assert torch.equal(table.table_PR[-256:], expected(module, torch.arange(256), **named))
 
 
 def test_ropes_without_a_table():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM, Lfm2Config, Qwen3MoeConfig
+from transformers import AutoConfig, AutoModelForCausalLM, Olmo2Config, Qwen3MoeConfig
 
 from burnish_engine.models.checkpoint.source import _read_object
 from burnish_engine.models.checkpoint.spec import decoder_spec
@@ -15,6 +15,7 @@ from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.rope_tables import rope_table
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.base import ACTIVATIONS
+from burnish_engine.models.families.matrices import STACK_NAMES
 
 from support.published import CONFIGS
 from support.tiny_models import SHAPES, load, lora, make
@@ -65,13 +66,15 @@ def test_modules_fill_their_stacks(shape, tmp_path):
     spec, entry = opened(make(shape, tmp_path))
     query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     rows = {
-        "qkv": query + 2 * key,
-        "o": spec.hidden_size,
+        "mixer_in": query + 2 * key,
+        "mixer_out": spec.hidden_size,
         "gate_up": 2 * spec.intermediate_size,
         "down": spec.hidden_size,
     }
-    for layer in range(spec.num_layers):
+    for layer, kind in enumerate(one.kind for one in spec.layers):
         mine = [module for module in entry.modules(spec) if module.layer == layer]
+        rows["mixer_in"] = 3 * spec.hidden_size if kind == "short_convolution" else query + 2 * key
+        rows["mixer_in"] += spec.num_heads if spec.attention_gate and kind != "short_convolution" else 0
         assert [stack for stack in rows if any(module.stack == stack for module in mine)] == list(rows)
         for stack, total in rows.items():
             end = 0
@@ -110,6 +113,10 @@ def rotate(x, rows):
 
 
 def attend(qkv, spec, layer, norms, index):
+    if spec.attention_gate:
+        bare = spec.model_copy(update={"attention_gate": False})
+        attended = attend(qkv[:, : -spec.num_heads], bare, layer, norms, index)
+        return attended * qkv[:, -spec.num_heads :].sigmoid().repeat_interleave(spec.head_dim, dim=1)
     tokens = qkv.shape[0]
     heads = qkv.view(tokens, -1, spec.head_dim)
     q, k, v = heads.split((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), dim=1)
@@ -129,15 +136,23 @@ def attend(qkv, spec, layer, norms, index):
     return torch.einsum("nij,jnd->ind", weights, v).reshape(tokens, -1)
 
 
-def stack(checkpoint, modules, name):
+def convolve(bcx, spec, norms):
+    """By transformers' own layout: channels first, the document padded in front."""
+    b, c, x = bcx.t().chunk(3)
+    padded = functional.pad(b * x, (spec.conv_width - 1, 0))[None]
+    return (c * functional.conv1d(padded, norms["conv_weight"], norms.get("conv_bias"), groups=spec.hidden_size)[0]).t()
+
+
+def stack(checkpoint, entry, modules, name):
     parts = [module for module in modules if module.stack == name]
     weight = torch.full((sum(module.rows for module in parts), parts[0].columns), float("nan"))
     bias = torch.zeros(weight.shape[0])
     for module in parts:
         rows = slice(module.first_row, module.first_row + module.rows)
-        checkpoint.read_into(f"{module.path}.weight", weight[rows])
+        path = entry.stored_path(module.path)
+        checkpoint.read_into(f"{path}.weight", weight[rows])
         if module.bias:
-            checkpoint.read_into(f"{module.path}.bias", bias[rows])
+            checkpoint.read_into(f"{path}.bias", bias[rows])
     return lambda x: functional.linear(x, weight, bias)
 
 
@@ -150,14 +165,17 @@ def plain_logits(folder, ids):
         vectors = entry.vectors(spec)
         for number, layer in enumerate(spec.layers):
             modules = [module for module in entry.modules(spec) if module.layer == number]
-            norms = {one.role: checkpoint.read(f"{one.path}.weight") for one in vectors if one.layer == number}
-            qkv, o, gate_up, down = (stack(checkpoint, modules, name) for name in ("qkv", "o", "gate_up", "down"))
-            attended = o(attend(qkv(rms_norm(x, norms["attention_norm"], spec)), spec, layer, norms, index))
-            x = x + (rms_norm(attended, norms["attention_post_norm"], spec) if spec.sandwich_norms else attended)
+            norms = {one.role: checkpoint.read(one.name) for one in vectors if one.layer == number}
+            mixer_in, mixer_out, gate_up, down = (stack(checkpoint, entry, modules, name) for name in STACK_NAMES)
+            projected = mixer_in(rms_norm(x, norms["mixer_norm"], spec))
+            convolves = layer.kind == "short_convolution"
+            mixed = convolve(projected, spec, norms) if convolves else attend(projected, spec, layer, norms, index)
+            mixed = mixer_out(mixed)
+            x = x + (rms_norm(mixed, norms["mixer_post_norm"], spec) if spec.sandwich_norms else mixed)
             gate, up = gate_up(rms_norm(x, norms["mlp_norm"], spec)).chunk(2, dim=-1)
             made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
             x = x + (rms_norm(made, norms["mlp_post_norm"], spec) if spec.sandwich_norms else made)
-        x = rms_norm(x, checkpoint.read(f"{vectors[-1].path}.weight"), spec)
+        x = rms_norm(x, checkpoint.read(vectors[-1].name), spec)
         head = entry.head_path(spec)
         logits = x @ (embedding if head is None else checkpoint.read(head)).T
     return logits if spec.logit_softcap is None else spec.logit_softcap * torch.tanh(logits / spec.logit_softcap)
@@ -200,6 +218,7 @@ def llama_spec(**changes):
     ("changes", "reason"),
     [
         ({"activation": "relu2"}, "uses the activation 'relu2'"),
+        ({"conv_width": 17}, "has convolutions of 17 tokens"),
         ({"head_dim": 512}, "has heads of 512 numbers"),
         ({"num_kv_heads": 5}, "has query heads that do not share out"),
         ({"mlp_bias": True}, "has biases in its feed-forward"),
@@ -233,7 +252,7 @@ def test_why_a_checkpoint_takes_the_plain_path():
     wrapper = {"model_type": "gemma3", "text_config": CONFIGS["google/gemma-3-1b-it"]}
     assert why_not_fast(wrapper, None) == "has parts beside its language model, such as one for images"
     assert why_not_fast({"model_type": "gpt2"}, None) == "is of the architecture 'gpt2'"
-    for config in (Lfm2Config().to_dict(), Qwen3MoeConfig().to_dict()):
+    for config in (Olmo2Config().to_dict(), Qwen3MoeConfig().to_dict()):
         assert why_not_fast(config, decoder_spec(config)).startswith("is of the architecture")
     capped = {**CONFIGS["google/gemma-3-1b-it"], "attn_logit_softcapping": 50.0}
     assert why_not_fast(capped, decoder_spec(capped)) == "caps its attention scores"

@@ -10,12 +10,14 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.layer_types import DecoderLayerShape, SequenceMetadata
+from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
+from burnish_engine.models.decoder.mixers.attention.cache import CachedAttention
+from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
+from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer, AttentionShape
 from burnish_engine.models.families import family
 from burnish_engine.models.generation import decoder_generate
-from burnish_engine.models.generation.decoder_generate import DecoderGenerator, _CachedAttention
-from burnish_engine.models.generation.kv_cache import KVCache
+from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.load_fast import declared_ends, load_for_generation
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_kernels.attention import op as attention
@@ -106,7 +108,7 @@ def test_logits_of_every_step_are_those_of_a_full_pass(folders, shape):
             logits = speaker.advance(state, chosen)
 
 
-@pytest.mark.parametrize("shape", ["llama", "qwen3", "gemma3", "smollm3", "phi3"])
+@pytest.mark.parametrize("shape", ["llama", "qwen3", "gemma3", "smollm3", "phi3", "lfm2"])
 def test_greedy_replies_are_those_of_transformers_alone_and_in_company(folders, shape):
     model, speaker = tiny_models.load(folders(shape)), speaker_of(folders(shape))
     prompts = prompts_of((2, 30, 17, 30, 1), seed=1)
@@ -136,7 +138,7 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     model = tiny_models.load(folders(shape))
     loaded = load_decoder(source_of(folders(shape)), DecoderOptions(torch.float32, CPU, 16))
     decoder = loaded.decoder
-    tables = [layer.weights.table_PR for layer in decoder.layers]
+    tables = [layer.mixer.table_PR for layer in decoder.layers]
     before = [(table.data_ptr(), table.clone()) for table in tables]
     (prompt,) = prompts_of((20,))
     (reply,) = greedy(DecoderGenerator(decoder), [prompt], 24, reserve=2)  # many more than was said
@@ -144,13 +146,13 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     for token in reply:
         assert token == int(logits_after(model, text).argmax())
         text.append(token)
-    assert [layer.weights.table_PR for layer in decoder.layers] == tables  # the same objects
+    assert [layer.mixer.table_PR for layer in decoder.layers] == tables  # the same objects
     assert all(
         table.data_ptr() == at and torch.equal(table, old) for table, (at, old) in zip(tables, before, strict=True)
     )
 
 
-@pytest.mark.parametrize("shape", ["llama", "qwen2", "gemma3", "phi3"])
+@pytest.mark.parametrize("shape", ["llama", "qwen2", "gemma3", "phi3", "lfm2-bias"])
 @pytest.mark.parametrize("rslora", [False, True])
 def test_adapters_speak_as_in_peft_and_can_be_silent(folders, tmp_path, shape, rslora):
     from peft import PeftModel
@@ -248,7 +250,7 @@ def test_16_bit_precisions_stay_close(folders):
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_attention_over_the_cache_is_attention_within_documents(folders, window, softcap):
     spec = source_of(folders("llama")).spec
-    shape = DecoderLayerShape(0, 4, 2, spec.head_dim, 1e-5, False, "silu", window, 0.3, softcap)
+    mixer = AttentionMixer(0, AttentionShape(4, 2, spec.head_dim, window, 0.3, softcap))
     lengths, steps = [9, 2, 5], 4
     torch.manual_seed(0)
     q, k, v = (torch.randn(sum(lengths) + 3 * steps, heads, spec.head_dim) for heads in (4, 2, 2))
@@ -264,7 +266,7 @@ def test_attention_over_the_cache_is_attention_within_documents(folders, window,
         cache.add_column()
         newest = torch.tensor([edges[row] + length + step for row, length in enumerate(lengths)])
         out = torch.empty(3, 4, spec.head_dim)
-        _CachedAttention(cache)(shape, q[newest], k[newest], v[newest], out)
+        CachedAttention(cache)(mixer, (q[newest], k[newest], v[newest]), out.flatten(1))
         torch.testing.assert_close(out, wanted[newest])
 
 

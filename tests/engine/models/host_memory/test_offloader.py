@@ -30,7 +30,7 @@ def made(device, rows=8, layers=6):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("serial", [False, True])
-def test_what_was_parked_comes_back(device, serial):
+def test_what_was_offloaded_comes_back(device, serial):
     layers = made(device)
     exact = [(kept.gate_up_TJ.clone(), kept.narrow.clone()) for kept in layers]
     offloader = Offloader(torch.device(device), 8)
@@ -65,7 +65,7 @@ def test_the_next_layers_are_on_their_way_back():
     assert [kept.offloaded["narrow"].back is not None for kept in layers] == [False] * 3 + [True] * 2
 
 
-def test_places_are_for_the_largest_bucket_and_taken_once():
+def test_host_memory_is_for_the_largest_bucket_and_taken_once():
     offloader = Offloader(CPU, 16)
     for rows in (8, 16, 8):
         kept = made(CPU, rows)[0]
@@ -79,7 +79,7 @@ def test_places_are_for_the_largest_bucket_and_taken_once():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_is_parked_takes_turns_in_slots(device):
+def test_offloaded_tensors_take_turns_in_the_pools_buffers(device):
     """Of this pass's size; all are given back after each half of it, and on a GPU two may be leaving meanwhile."""
     device = torch.device(device)
     offloader = Offloader(device, 8)
@@ -108,7 +108,7 @@ def test_what_is_parked_takes_turns_in_slots(device):
         assert not offloader._pool.counts
 
 
-def test_a_pass_that_broke_off_leaves_no_slot_taken():
+def test_a_pass_that_broke_off_leaves_no_buffer_taken():
     offloader = Offloader(CPU, 8)
     for _ in range(3):
         offloader.begin([{"gate_up_TJ": 5}], torch.empty(8, 1))
@@ -140,7 +140,7 @@ def test_what_was_on_its_way_is_forgotten_though_its_capture_cannot_be_joined(mo
     ("h", {"o_TE": 1}), ("ghghg", {"gate_up_TJ": 1, "o_TE": 2}), ("hggh", {"gate_up_TJ": 2, "o_TE": 1}), ("--", {}),
     ("hgh", {"gate_up_TJ": 1, "o_TE": 2}),
 ])  # fmt: skip
-def test_slots_are_made_before_they_are_needed(layers, counts):
+def test_buffers_are_made_before_they_are_needed(layers, counts):
     """As many as the layers then take: none more is made on the way."""
     offloader = Offloader(CPU, 8)
     offloader._copies_at_once = False
@@ -156,8 +156,8 @@ def test_slots_are_made_before_they_are_needed(layers, counts):
 
 
 @pytest.mark.parametrize("widths", [(3, 5, 4), (5, 3, 3), (6, 5, 4, 3)])
-def test_slots_hold_the_widest(widths):
-    """Layers may have adapters of their own ranks; backward no slot is too small for the layer below either."""
+def test_buffers_hold_the_widest(widths):
+    """Layers may have adapters of their own ranks; backward no buffer is too small for the layer below either."""
     offloader = Offloader(CPU, 8)
     offloader.begin([{"o_TE": width} for width in widths], torch.empty(8, 1))
     layers, exact = [], []

@@ -127,12 +127,12 @@ def test_what_our_kernels_do_not_do_is_refused():
 @pytest.mark.parametrize(("kind", "left"), [("mistral", "the attention"), ("llama", "the mask")])
 def test_a_window_that_only_one_of_mask_and_attention_knows_is_refused(kind, left, monkeypatch):
     """As of Phi-MoE, whose mask alone has it, and of OLMoE, whose attention alone."""
-    attend, window = packed_attention._attend, None if left == "the attention" else 7
+    attend, window = packed_attention._packed_attention, None if left == "the attention" else 7
 
     def told(module, *arguments, **options):
         return attend(module, *arguments, **options | {"sliding_window": window})
 
-    monkeypatch.setattr(packed_attention, "_attend", told)
+    monkeypatch.setattr(packed_attention, "_packed_attention", told)
     model, given = make(kind), inputs()
     switch_over(model)
     with within(BOUNDARIES), pytest.raises(CannotAttendError, match="window of"):

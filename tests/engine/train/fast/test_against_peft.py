@@ -3,17 +3,20 @@
 import pytest
 import torch
 
-from burnish_engine.contract.run.events import RunStarted
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import RunStarted, StepDone
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.transformers_path import plain
+from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.run import run_training
 
-from support.runs import evaluations, losses, tiny_recipe
+from support import tiny_models
+from support.runs import evaluations, losses, tiny_recipe, trained
 
 METHODS = {"lora": {}, "rslora": {"use_rslora": True}, "dora": {"use_dora": True}}
 
@@ -70,11 +73,14 @@ CASES = [
     ("rslora", "auto", 1, True),
     ("dora", "auto", 3, False),
     ("lora", "plain", 3, True),
+    pytest.param("lora", "auto", 2, True, id="hybrid"),
 ]
 
 
 @pytest.mark.parametrize(("method", "engine", "accumulation", "pack"), CASES)
-def test_same_losses_as_transformers_and_peft(tmp_path, method, engine, accumulation, pack):
+def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine, accumulation, pack):
+    if request.node.callspec.id == "hybrid":
+        tiny_models.make("lfm2", tmp_path / "base", tokenizer=True)
     recipe = tiny_recipe(
         tmp_path, rows=60, epochs=20.0, max_steps=20, schedule='"constant"', warmup_share=0.0,
         accumulation=accumulation, pack=pack, checkpoint_every=0, engine=f'"{engine}"',
@@ -108,10 +114,31 @@ def test_same_losses_as_transformers_and_peft(tmp_path, method, engine, accumula
     assert evaluations(paths)[20] == pytest.approx(after, abs=1e-5)
 
 
-def test_the_adapter_loads_in_plain_peft_with_the_same_logits(tmp_path):
+def test_a_hybrid_goes_on_bit_for_bit(tmp_path):
+    """Short convolutions and attention in one model, packed; stopped after half of its steps."""
+    tiny_models.make("lfm2", tmp_path / "base", tokenizer=True)
+    whole, stopped = (create_run(tiny_recipe(tmp_path, max_steps=6), tmp_path / name) for name in ("one", "two"))
+    assert run_training(whole).exit_code == 0
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 3:
+            send(stopped, "stop")
+
+    assert run_training(stopped, listener=stop).exit_code == ExitCode.STOPPED
+    assert run_training(stopped).exit_code == 0
+    (started, *_) = [event for event in read_events(stopped.events) if isinstance(event, RunStarted)]
+    assert started.engine == "fast"
+    assert losses(stopped) == losses(whole)
+    assert trained(stopped) == trained(whole)
+
+
+@pytest.mark.parametrize("shape", ["", "lfm2"])
+def test_the_adapter_loads_in_plain_peft_with_the_same_logits(tmp_path, shape):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if shape:
+        tiny_models.make(shape, tmp_path / "base", tokenizer=True)
     recipe = tiny_recipe(tmp_path, max_steps=6)
     paths = create_run(recipe, tmp_path / "run")
     assert run_training(paths).exit_code == 0

@@ -38,7 +38,7 @@ def layout_of(ours, rows=128, head_rows=16):
 def test_it_is_pefts_loss_without_dropout(folders, quantities):
     budget, rows, head_rows = quantities
     ours, theirs = parity.fast(*folders), parity.peft(*folders)
-    assert ours.loaded.decoder.layers[0].weights.qkv.drop.probability == 0.5
+    assert ours.loaded.decoder.layers[0].weights.mixer_in.drop.probability == 0.5
     theirs.train()
     # One by one: in a batch, transformers rotates all rows as the longest asks for.
     alone = [plain_held_out_loss(theirs, [one], budget=128, device=parity.CPU, layout="padded") for one in documents()]

@@ -13,7 +13,7 @@ from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard.checksums import changed, checksums
-from burnish_engine.train.guard.findings import CHECKS, Finding, foremost
+from burnish_engine.train.guard.findings import CHECKS, GuardFinding, foremost
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.guard.watch import Watch, WatchState
 
@@ -138,10 +138,10 @@ def test_what_is_known_survives_a_checkpoint():
 
 
 def test_the_foremost_finding_explains_the_others():
-    findings = [Finding(check, "", "", "") for check in reversed(CHECKS)]
+    findings = [GuardFinding(check, "", "", "") for check in reversed(CHECKS)]
     assert foremost(findings).check == next(iter(CHECKS))
-    mild = Finding("not_finite", "", "", "", stops=False)
-    assert foremost([mild, Finding("same_output", "", "", "")]).check == "same_output"
+    mild = GuardFinding("not_finite", "", "", "", stops=False)
+    assert foremost([mild, GuardFinding("same_output", "", "", "")]).check == "same_output"
     assert foremost([]) is None
 
 

@@ -23,10 +23,10 @@ def told():
 
 @pytest.fixture
 def inbox(tmp_path, told):
-    """A desk of a run that nobody carries out."""
+    """The inbox of a run that nobody carries out."""
     paths: RunPaths = create_run(Recipe(), tmp_path / "run")
     return CommandInbox(
-        ControlReader(paths.control), Recorder(paths), checkpoint=lambda: None, sample=lambda: None,
+        ControlReader(paths.control), Recorder(paths), checkpoint=lambda: None, sample=lambda: None, smaller_plan=str,
         stopping=lambda: told.append(time.monotonic()),
     )  # fmt: skip
 

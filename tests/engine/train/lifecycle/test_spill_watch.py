@@ -134,6 +134,6 @@ def test_on_the_cpu_there_is_nothing_to_watch():
 def test_torchs_own_locked_memory_is_taken_off(monkeypatch):
     monkeypatch.setattr(spill_watch, "read_windows", lambda: WindowsUsage(dedicated=None, shared=3 * GIB))
     monkeypatch.setattr(torch.cuda, "host_memory_stats", lambda: {"allocated_bytes.current": GIB})
-    assert spill_watch._shared_bytes() == 2 * GIB
+    assert spill_watch.shared_bytes() == 2 * GIB
     monkeypatch.setattr(spill_watch, "read_windows", lambda: None)
-    assert spill_watch._shared_bytes() is None
+    assert spill_watch.shared_bytes() is None

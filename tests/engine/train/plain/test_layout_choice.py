@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.data.tokens.pack import IGNORED
 from burnish_engine.models.checkpoint.source import open_model
@@ -177,6 +178,16 @@ def test_a_model_that_refuses_packed_rows_is_padded():
     assert "no positions" in note
 
 
+@pytest.mark.parametrize("pack", [True, False])
+def test_a_model_that_cannot_compute_a_single_row_is_told_before_training(pack):
+    class Broken(Leaky):
+        def forward(self, **_):
+            raise RuntimeError("The size of tensor a (4) must match the size of tensor b (8)")
+
+    with pytest.raises(SetupError, match=r"tensor a \(4\) must match"):
+        choose_layout(Broken(), 50, CPU, pack)
+
+
 def lfm2(vocab_size=97):
     """Of default initialization, whose convolutions leak by less than a number in bf16 shows."""
     from transformers import Lfm2Config, Lfm2ForCausalLM
@@ -279,8 +290,9 @@ def test_a_run_whose_convolutions_leak_trains_on_padded_rows_and_says_so(tmp_pat
     make_tokenizer(tmp_path / "base")
     lfm2(vocab_size=600).save_pretrained(tmp_path / "base")
     recipe = tiny_recipe(
-        tmp_path, rows=12, max_steps=1, precision='"bf16"', extra='[guard]\naction = "stop"\nprobes = true'
-    )
+        tmp_path, rows=12, max_steps=1, precision='"bf16"', engine='"plain"',
+        extra='[guard]\naction = "stop"\nprobes = true',
+    )  # fmt: skip
     targets = recipe.adapter.model_copy(
         update={"targets": ["q_proj", "v_proj", "in_proj", "out_proj", "w1", "w2", "w3"]}
     )

@@ -189,7 +189,7 @@ def test_pairs_of_an_adapter_sit_out_together():
         assert all(alike) == together
 
 
-def test_a_missing_arena_needs_segments_that_are_their_own_shadows():
+def test_a_missing_compute_buffer_needs_segments_that_are_their_own_copies():
     from burnish_kernels.adamw.op import AdamW, FlatLayout, Segment
 
     with pytest.raises(ValueError, match="must be the segment itself"):

@@ -34,13 +34,13 @@ def run(tmp_path, monkeypatch):
 @pytest.fixture
 def attended(monkeypatch):
     """Rows of every call of a model's attention, by whether it was ours."""
-    rows, attend = {"ours": [], "theirs": []}, packed_attention._attend
+    rows, attend = {"ours": [], "theirs": []}, packed_attention._packed_attention
 
     def told(module, query, *given, **options):
         rows["theirs" if packed_attention._current is None else "ours"].append(query.shape[2])
         return attend(module, query, *given, **options)
 
-    monkeypatch.setattr(packed_attention, "_attend", told)
+    monkeypatch.setattr(packed_attention, "_packed_attention", told)
     return rows
 
 

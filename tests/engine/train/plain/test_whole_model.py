@@ -345,14 +345,8 @@ def test_a_missing_bitsandbytes_is_told_before_anything_is_loaded(opened, monkey
 
 def test_settings_without_effect_are_told(opened):
     (why, idle) = opened().notes
-    assert why == (
-        'The fast engine trains adapters only, not every weight (adapter.method = "full"); the plain one trains this, '
-        "more slowly."
-    )
-    assert idle == (
-        'With adapter.method = "full" every weight is trained: adapter.rank, adapter.alpha and adapter.dropout do not '
-        "apply."
-    )
+    assert "adapters only" in why
+    assert "adapter.rank, adapter.alpha and adapter.dropout do not apply" in idle
 
 
 def test_adapters_train_in_8_bits_too(tmp_path):

@@ -65,6 +65,34 @@ def test_steps_under_way_are_taken_in_and_none_is_made_twice(lacks):
     assert len(told) == len(lacks)
 
 
+@pytest.mark.parametrize("shrinks", [[], [True]])
+def test_a_smaller_plan_on_request_takes_in_the_steps_under_way(shrinks):
+    inner, told, given = Queue(shrinks=shrinks), [], []
+    engine = RecoveringEngine(inner, torch.device("cpu"), told.append)
+    engine.start(0, 10, 10)
+    for step in range(10):
+        if step == 5:
+            assert engine.shrink() == f"plan {1 + len(shrinks)}"  # one that runs out of memory is passed over
+        engine.queue_step()
+        given += engine.results()
+    given += engine.results(wait=True)
+    assert given == list(range(1, 11))
+    assert inner.trained == [(step, 0 if step <= 5 else 1 + len(shrinks)) for step in range(1, 11)]
+    assert inner.starts == [0, 5]
+    assert len(told) == 1
+
+
+def test_where_no_plan_is_smaller_a_request_changes_nothing():
+    inner, told = Queue(plans=0), []
+    engine = RecoveringEngine(inner, torch.device("cpu"), told.append)
+    engine.start(0, 3, 3)
+    engine.queue_step()
+    assert engine.shrink() == ""
+    engine.queue_step()
+    assert list(engine.results(wait=True)) == [1, 2]
+    assert (inner.starts, told) == ([0], [])
+
+
 def test_no_frame_of_what_ran_out_of_memory_stays():
     """Its variables would hold on to the memory that the smaller plan needs."""
     held = []

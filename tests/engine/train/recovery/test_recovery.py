@@ -9,7 +9,7 @@ import torch
 
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
-from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, SampleDone, StepDone, Warned
+from burnish_engine.contract.run.events import CheckpointSaved, CommandDone, RunStarted, SampleDone, StepDone, Warned
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
@@ -133,6 +133,25 @@ def test_whatever_ran_out_of_memory_is_done_again_with_less(made, smaller, monke
             stack.enter_context(scarce(PLACES[engine][place], calls=[call], after=after))
         assert run_training(paths).exit_code == ExitCode.DONE
     assert_like(paths, engine, smaller, plans=len(places))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_smaller_plan_that_was_asked_for_changes_no_number(made, smaller, engine):
+    paths = made(engine, extra=WATCHED)
+
+    def ask(event):
+        if isinstance(event, StepDone) and event.step in (2, 3):
+            send(paths, "smaller_plan")
+
+    assert run_training(paths, listener=ask).exit_code == ExitCode.DONE
+    plans = {"fast": 2, "plain": 1}[engine]  # the plain engine has one smaller plan
+    assert_like(paths, engine, smaller, plans=plans)
+    assert [event.accepted for event in of_kind(paths, CommandDone)] == [True, plans == 2]
+    assert not any("Memory ran out" in message for message in smaller_plans(paths))
+    plan = checkpoints.read_position(newest_of(paths)).plan
+    assert (
+        plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {"attention"}
+    )
 
 
 @pytest.mark.long

@@ -2,14 +2,14 @@
 
 from burnish_engine.advise.facts.gguf_rules import unknown_family
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.export.gguf.families.base import Family
+from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.families.gemma3 import GEMMA3
 from burnish_engine.export.gguf.families.lfm2 import LFM2
 from burnish_engine.export.gguf.families.llama import LLAMA, MISTRAL, SMOLLM3
 from burnish_engine.export.gguf.families.phi3 import PHI3
 from burnish_engine.export.gguf.families.qwen import QWEN2, QWEN3
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, GgufFamily] = {
     "llama": LLAMA,
     "mistral": MISTRAL,
     "smollm3": SMOLLM3,
@@ -22,7 +22,7 @@ FAMILIES: dict[str, Family] = {
 """model_type of config.json to the family's entry."""
 
 
-def family_of(model_type: str) -> Family:
+def family_of(model_type: str) -> GgufFamily:
     """Look up the entry of a model_type.
 
     Raises:

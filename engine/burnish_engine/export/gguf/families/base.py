@@ -43,7 +43,7 @@ class PlannedTensor:
 
 
 @dataclass(frozen=True)
-class Family:
+class GgufFamily:
     """Export rules of one family.
 
     Attributes:

@@ -11,7 +11,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
 from burnish_engine.export.weights.merge import MergedWeights
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
@@ -57,7 +57,7 @@ def rope_metadata(rope: RopeSpec) -> Metadata:
 
 
 def dense_tensors(
-    family: Family,
+    family: GgufFamily,
     spec: DecoderSpec,
     weights: MergedWeights,
     parts: Callable[[LayerSpec], Sequence[str]] = lambda _layer: _PARTS,
@@ -99,7 +99,7 @@ def dense_tensors(
     return planned
 
 
-def _make(family: Family, spec: DecoderSpec, weights: MergedWeights, base: str) -> torch.Tensor:
+def _make(family: GgufFamily, spec: DecoderSpec, weights: MergedWeights, base: str) -> torch.Tensor:
     return family.change(spec, base, weights.load(base))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata
+from burnish_engine.export.gguf.families.base import GgufFamily, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 
 _EVERY = 6  # interval of the global layers, where the file names none (load_swa_pattern)
@@ -35,7 +35,7 @@ def _one_plus(_spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tens
     return tensor + 1.0 if name.endswith("norm.weight") else tensor
 
 
-GEMMA3: Family = Family(
+GEMMA3: GgufFamily = GgufFamily(
     architecture="gemma3",
     pre_tokenizers=("default", "gpt-2", "llama-bpe"),
     metadata=_metadata,

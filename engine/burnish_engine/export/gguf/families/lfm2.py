@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 from burnish_engine.export.weights.merge import MergedWeights
 
@@ -44,7 +44,7 @@ def _flat(tensor: PlannedTensor) -> PlannedTensor:
     return replace(tensor, shape=(hidden, width), make=lambda: tensor.make().squeeze(1), full_precision=True)
 
 
-LFM2: Family = Family(
+LFM2: GgufFamily = GgufFamily(
     architecture="lfm2",
     pre_tokenizers=("lfm2", "llama-bpe"),
     metadata=_metadata,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata
+from burnish_engine.export.gguf.families.base import GgufFamily, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 
 
@@ -40,21 +40,21 @@ def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     return keys
 
 
-LLAMA: Family = Family(
+LLAMA: GgufFamily = GgufFamily(
     architecture="llama",
     pre_tokenizers=("llama-bpe", "smollm", "gpt-2", "default"),
     metadata=dense_metadata,
     tensors=lambda spec, weights: dense_tensors(LLAMA, spec, weights),
     change=_interleaved,
 )
-MISTRAL: Family = Family(
+MISTRAL: GgufFamily = GgufFamily(
     architecture="llama",
     pre_tokenizers=("tekken", "llama-bpe", "gpt-2"),
     metadata=_mistral_metadata,
     tensors=lambda spec, weights: dense_tensors(MISTRAL, spec, weights),
     change=_interleaved,
 )
-SMOLLM3: Family = Family(
+SMOLLM3: GgufFamily = GgufFamily(
     architecture="smollm3",
     pre_tokenizers=("llama-bpe", "smollm"),
     metadata=dense_metadata,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.export.gguf.families.base import Family, Metadata, PlannedTensor
+from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
 from burnish_engine.export.gguf.families.dense import constant, dense_metadata, dense_tensors
 from burnish_engine.export.weights.merge import MergedWeights
 
@@ -40,7 +40,7 @@ def _tensors(spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
     ]
 
 
-PHI3: Family = Family(
+PHI3: GgufFamily = GgufFamily(
     architecture="phi3",
     pre_tokenizers=("gpt-4o", "dbrx", "gpt-2", "llama-bpe"),
     metadata=_metadata,

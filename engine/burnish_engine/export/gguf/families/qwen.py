@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from burnish_engine.export.gguf.families.base import Family
+from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
 
-QWEN2: Family = Family(
+QWEN2: GgufFamily = GgufFamily(
     architecture="qwen2",
     pre_tokenizers=("qwen2", "deepseek-r1-qwen"),
     metadata=dense_metadata,
     tensors=lambda spec, weights: dense_tensors(QWEN2, spec, weights),
 )
-QWEN3: Family = Family(
+QWEN3: GgufFamily = GgufFamily(
     architecture="qwen3",
     pre_tokenizers=("qwen2",),
     metadata=dense_metadata,

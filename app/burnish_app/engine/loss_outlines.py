@@ -1,0 +1,95 @@
+"""Reads rough outlines of runs' loss curves, for small drawings: a few dozen losses of each run, in a thread."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from burnish_engine.contract.paths import RunPaths
+
+_POINTS = 60
+_PIECE_BYTES = 4096
+_WHOLE_BYTES = 512 * 1024  # a file of this size is read as a whole
+_MARK = b'"type":"step"'
+
+
+class LossOutlines(QObject):
+    """Keeps the outlines of runs, and reads them again when their events have grown.
+
+    Attributes:
+        changed: signal without arguments, emitted after outlines were read.
+    """
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._known: dict[str, tuple[int, tuple[float, ...]]] = {}
+        self._thread: threading.Thread | None = None
+
+    def of(self, folder: str) -> tuple[float, ...]:
+        """Return the outline of a run; empty while it is unknown."""
+        return self._known.get(folder, (0, ()))[1]
+
+    def read(self, folders: Iterable[str]) -> None:
+        """Read the outlines of these runs in a thread, unless it still works on the last ones."""
+        if self._thread is None or not self._thread.is_alive():
+            wanted = tuple(folders)
+            self._thread = threading.Thread(target=self._work, args=(wanted,), name="loss-outlines", daemon=True)
+            self._thread.start()
+
+    def _work(self, folders: tuple[str, ...]) -> None:
+        news = False
+        for folder in folders:
+            events = RunPaths(Path(folder)).events
+            try:
+                size = events.stat().st_size
+                if size != self._known.get(folder, (-1, ()))[0]:
+                    self._known[folder] = size, loss_outline(events)
+                    news = True
+            except OSError:
+                continue  # not there yet, or gone
+        try:
+            if news:
+                self.changed.emit()
+        except RuntimeError:
+            return  # the window is gone
+
+
+def loss_outline(events: Path) -> tuple[float, ...]:
+    """Read a few dozen losses of a run, evenly from its events file, without reading all of a long one.
+
+    Args:
+        events: path of the events file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    size = events.stat().st_size
+    with events.open("rb") as file:
+        if size <= _WHOLE_BYTES:
+            losses = [loss for line in file if (loss := _loss_of(line)) is not None]
+            every = max(len(losses) // _POINTS, 1)
+            return tuple(losses[::every])
+        losses = []
+        for number in range(_POINTS):
+            file.seek(number * (size - _PIECE_BYTES) // (_POINTS - 1))
+            lines = file.read(_PIECE_BYTES).split(b"\n")[1:-1]
+            loss = next((loss for line in lines if (loss := _loss_of(line)) is not None), None)
+            if loss is not None:
+                losses.append(loss)
+        return tuple(losses)
+
+
+def _loss_of(line: bytes) -> float | None:
+    if _MARK not in line:
+        return None
+    try:
+        loss = json.loads(line).get("loss")
+    except (ValueError, AttributeError):
+        return None
+    return float(loss) if isinstance(loss, int | float) else None  # text: it is not finite

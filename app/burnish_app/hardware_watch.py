@@ -1,0 +1,143 @@
+"""Keeps the hardware in view: the strip of the sidebar, the panel over the page, alarms and their remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QPoint
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.hardware_monitor import HardwareMonitor
+from burnish_app.look.language import tr
+from burnish_app.sidebar import Sidebar
+from burnish_app.state.hardware_alarms import Alarm, find_alarms
+from burnish_app.wording.hardware_text import alarm_text
+from burnish_engine.contract.run.hardware_log import HardwareHistory
+from burnish_engine.contract.serve.protocol import CommandRequest, Failure, RunSummary
+
+if TYPE_CHECKING:
+    from burnish_app.widgets.hardware.panel import HardwarePanel
+
+_GAP_PX = 8
+_ANSWER_S = 30.0  # time after which the remedy is offered again where the alarm lasts
+
+
+class HardwareWatch(QObject):
+    """Connects the live samples with the sidebar and the panel.
+
+    Args:
+        client: connection to the engine.
+        sidebar: sidebar of the window.
+        over: widget that the panel lies over.
+    """
+
+    def __init__(self, client: EngineClient, sidebar: Sidebar, over: QWidget) -> None:
+        super().__init__(over)
+        self._client, self._sidebar = client, sidebar
+        self._runs: Sequence[RunSummary] = ()
+        self._alarms: list[Alarm] = []
+        self._asked: dict[tuple[str, int], tuple[float, str]] = {}
+        self._panel: HardwarePanel | None = None
+        self._over = over
+        self.monitor = HardwareMonitor(client, self)
+        self.monitor.advanced.connect(self._advanced)
+        sidebar.hardware.clicked.connect(self._toggle)
+        sidebar.remedy.connect(lambda: self._remedy(self._alarms[0]) if self._alarms else None)
+
+    @property
+    def panel(self) -> HardwarePanel:
+        """The panel. It is made on the first call: it draws with numpy, which the window's start does not wait for."""
+        if self._panel is None:
+            from burnish_app.widgets.hardware.panel import HardwarePanel
+
+            self._panel = HardwarePanel(self._over)
+            self._panel.closed.connect(self.close_panel)
+            self._panel.remedy.connect(self._remedy)
+            self._panel.show_history(self.monitor.history, self._alarms, self._can_help)
+        return self._panel
+
+    def set_seen(self, seen: bool) -> None:
+        """Sample only while the window is seen, so that an idle card may sleep."""
+        if seen:
+            self.monitor.start()
+        else:
+            self.monitor.stop()
+
+    def runs_changed(self, runs: Sequence[RunSummary]) -> None:
+        """Take the new list of runs, to which commands may go."""
+        self._runs = runs
+
+    def close_panel(self) -> None:
+        """Close the panel."""
+        if self._panel is not None:
+            self._panel.hide()
+        self._sidebar.hardware.setChecked(False)
+
+    def place_panel(self) -> None:
+        """Move the panel to where it belongs, after the window changed its size."""
+        if self._panel is not None and self._panel.isVisible():
+            self._open()
+
+    def _toggle(self) -> None:
+        if self._panel is not None and self._panel.isVisible():
+            self.close_panel()
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        strip = self._sidebar.hardware
+        bottom = strip.mapTo(self._over, QPoint(0, strip.height())).y()
+        self._sidebar.hardware.setChecked(True)
+        self.panel.open_above(QPoint(self._sidebar.width() + _GAP_PX, bottom))
+
+    def _advanced(self, history: HardwareHistory) -> None:
+        self._alarms = find_alarms(history)
+        keys, now = {alarm.key for alarm in self._alarms}, history.t.last or 0.0
+        self._asked = {key: (t, text) for key, (t, text) in self._asked.items() if key in keys and now - t < _ANSWER_S}
+        self._sidebar.hardware.show_history(history)
+        if self._panel is not None:
+            self._panel.show_history(history, self._alarms, self._can_help)
+        self._show_alarm()
+
+    def _show_alarm(self) -> None:
+        """Show the first alarm in the sidebar."""
+        if not self._alarms:
+            self._sidebar.set_alarm("")
+            return
+        first = self._alarms[0]
+        _, asked = self._asked.get(first.key, (0.0, ""))
+        remedy = tr("Use less memory") if self._can_help(first) and not asked else ""
+        self._sidebar.set_alarm(asked or alarm_text(first)[0], remedy)
+
+    def _run_on(self, gpu: int) -> RunSummary | None:
+        """Find the live run on a GPU."""
+        alive = [run for run in self._runs if run.standing in ("running", "paused")]
+        return next((run for run in alive if run.state.device == f"cuda-{gpu}"), None)
+
+    def _can_help(self, alarm: Alarm) -> bool:
+        return self._run_on(alarm.gpu) is not None
+
+    def _remedy(self, alarm: Alarm) -> None:
+        """Ask the run on the GPU to go on with less memory from its next step."""
+        run = self._run_on(alarm.gpu)
+        if run is None or alarm.key in self._asked:
+            return
+        self._answered(alarm, tr("Asked. The run answers after the step it is at."))
+        self._client.send(
+            CommandRequest,
+            run=run.folder,
+            command="smaller_plan",
+            owner=self,
+            on_failure=lambda failure: self._answered(alarm, _words_of(failure)),
+        )
+
+    def _answered(self, alarm: Alarm, text: str) -> None:
+        """Show for a while, in place of the remedy, what came of asking for it."""
+        self._asked[alarm.key] = (self.monitor.history.t.last or 0.0, text)
+        self._show_alarm()
+
+
+def _words_of(failure: Failure) -> str:
+    return f"{failure.what} {failure.remedy}".strip()

@@ -1,0 +1,29 @@
+"""The language of the window: every text that is shown goes through `tr`, in widgets and in wording alike. No Qt.
+
+A text's key is the text itself, in English. The catalog is installed before pages and wording are imported, as texts
+that are constants of a module are looked up at its import; another language takes effect at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class _Language:
+    """The function that looks a text up; one for the application."""
+
+    look_up: Callable[[str], str] = staticmethod(lambda text: text)
+
+
+def install(look_up: Callable[[str], str]) -> None:
+    """Set the language.
+
+    Args:
+        look_up: function that returns the translation of an English text, or the text itself where there is none.
+    """
+    _Language.look_up = staticmethod(look_up)
+
+
+def tr(text: str) -> str:
+    """Return a text in the language of the window. Values are put in afterwards: `tr("{n} rows").format(n=n)`."""
+    return _Language.look_up(text)

@@ -1,0 +1,99 @@
+"""Motion that explains a change, none of it where the system or the person wants less."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+from PySide6.QtCore import QAbstractAnimation, QEasingCurve, Qt, QVariantAnimation
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.look.tokens import MOTION_MS
+
+MotionMode = Literal["system", "full", "reduced"]
+_ANY_PX = 16_777_215  # QWIDGETSIZE_MAX of Qt: no maximum
+_SPI_GETCLIENTAREAANIMATION = 0x1042
+
+
+class _Motion:
+    """Whether things move; one for the application."""
+
+    reduced = False
+
+
+def set_motion(mode: MotionMode) -> None:
+    """Choose between motion, less of it, and the system's setting."""
+    _Motion.reduced = mode == "reduced" or (mode == "system" and system_reduces_motion())
+
+
+def motion_ms() -> int:
+    """Return how long a movement takes, milliseconds; 0 with reduced motion."""
+    return 0 if _Motion.reduced else MOTION_MS
+
+
+def is_reduced() -> bool:
+    """Whether things stand still."""
+    return _Motion.reduced
+
+
+def unfold(widget: QWidget, *, show: bool) -> None:
+    """Show or hide a widget by its height, so that what is below it is seen to move.
+
+    Args:
+        widget: widget to show or hide.
+        show: whether it is to be seen afterwards.
+    """
+    for running in widget.findChildren(QVariantAnimation, options=Qt.FindChildOption.FindDirectChildrenOnly):
+        running.stop()
+        widget.setMaximumHeight(_ANY_PX)
+    parent = widget.parentWidget()
+    if _Motion.reduced or parent is None or not parent.isVisible():
+        widget.setVisible(show)
+        return
+    widget.setVisible(True)
+    whole = widget.heightForWidth(parent.width()) if widget.hasHeightForWidth() else widget.sizeHint().height()
+    move = QVariantAnimation(widget)
+    move.setDuration(MOTION_MS)
+    move.setStartValue(0 if show else widget.height())
+    move.setEndValue(max(whole, 1) if show else 0)
+    move.setEasingCurve(QEasingCurve.Type.OutCubic)
+
+    def done() -> None:
+        widget.setMaximumHeight(_ANY_PX)
+        widget.setVisible(show)
+
+    widget.setMaximumHeight(int(move.startValue()))
+    move.valueChanged.connect(lambda height: widget.setMaximumHeight(int(height)))
+    move.finished.connect(done)
+    move.start(QAbstractAnimation.DeletionPolicy.DeleteWhenStopped)
+
+
+def system_reduces_motion() -> bool:
+    """Return whether the system is set to show fewer animations: Windows, GTK's and KDE's settings files."""
+    if sys.platform == "win32":
+        return not _windows_animates()
+    return _setting("gtk-3.0/settings.ini", "Settings", "gtk-enable-animations") in ("0", "false") or _setting(
+        "kdeglobals", "KDE", "AnimationDurationFactor"
+    ) in ("0", "0.0")
+
+
+def _windows_animates() -> bool:
+    import ctypes
+
+    on = ctypes.c_int(1)
+    ctypes.windll.user32.SystemParametersInfoW(_SPI_GETCLIENTAREAANIMATION, 0, ctypes.byref(on), 0)  # type: ignore[attr-defined,unused-ignore]
+    return bool(on.value)
+
+
+def _setting(file: str, section: str, key: str) -> str:
+    import os
+    from configparser import ConfigParser, Error
+    from pathlib import Path
+
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    read = ConfigParser(interpolation=None, strict=False)
+    try:
+        read.read(folder / file, encoding="utf-8")
+        return read.get(section, key, fallback="").strip().lower()
+    except (OSError, Error, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,168 @@
+"""The page Start: three ways to begin, and the runs that were worked on last."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog, QGridLayout
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import GAP_PX
+from burnish_app.pages.base import Page
+from burnish_app.state.example_run import open_example
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import ActionButton, primary, quiet, secondary
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.runs.recent_run import RecentRun
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.serve.protocol import RunSummary
+
+_CARD_PX = 260
+_RECENT = 5
+
+
+class StartPage(Page):
+    """Offers an example, training, and earlier runs."""
+
+    key, title, question = "start", tr("Start"), tr("What do you want to do?")
+    wants_runs = True
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(client, bench)
+        self.set_subtitle(tr("Train a language model on your own data and take the result with you as one file."))
+        self.watch = secondary(tr("Open the example"), self._open_example, "play")
+        self.train = primary(tr("Add my data"), self._train, "next")
+        self.open = secondary(tr("Choose a folder ..."), self._choose_run, "folder")
+        cards = (
+            _card(
+                "play",
+                tr("Watch a finished example"),
+                tr(
+                    "A real run of the model that comes with Burnish: its curves, its checks, and what it said "
+                    "before and after. It opens at once and needs no GPU."
+                ),
+                self.watch,
+            ),
+            _card(
+                "rocket",
+                tr("Train on my data"),
+                tr(
+                    "Drop a file anywhere on the window, or take the sample. Model and settings are suggested with "
+                    "their reasons; you see what it takes before it starts."
+                ),
+                self.train,
+            ),
+            _card(
+                "folder",
+                tr("Open a run"),
+                tr("From this machine or a drive: look at it, talk to it, make files of it."),
+                self.open,
+            ),
+        )
+        self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
+        self.recent = Card(tr("Recent runs"), icon_name="clock")
+        self._shown: list[RunSummary] = []
+        self.recent.hide()
+        self.column.addWidget(self.recent)
+        self._steps = _steps_card(self)
+        self.column.addWidget(self._steps)
+
+    def shown(self) -> None:
+        """Request the runs."""
+        self.refresh_runs.emit()
+
+    def runs_changed(self, runs: list[RunSummary]) -> None:
+        """Show the newest runs."""
+        if runs[:_RECENT] == self._shown:
+            return
+        self._shown = runs[:_RECENT]
+        clear(self.recent.body)
+        for run in self._shown:
+            line = RecentRun(run)
+            line.opened.connect(self._open)
+            self.recent.body.addWidget(line)
+        self.recent.setVisible(bool(runs))
+        self._steps.setVisible(not runs)
+
+    def _open(self, folder: str) -> None:
+        self.bench.set_run(folder)
+        self.go_to.emit("train")
+
+    def _open_example(self) -> None:
+        try:
+            folder = open_example()
+        except OSError as error:
+            self.banner(
+                "error",
+                tr("The example could not be written: {value}.").format(value=error.strerror or error),
+                tr("Free some space in the data folder."),
+            )
+            return
+        self._open(str(folder))
+
+    def _train(self) -> None:
+        self.go_to.emit("data")
+
+    def _choose_run(self) -> None:
+        dialog = QFileDialog(self, tr("Open a run's folder"))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self.open_folder)
+        dialog.open()
+
+    def open_folder(self, path: str) -> None:
+        """Open a run by its folder, or say what a run's folder holds."""
+        paths = RunPaths(Path(path))
+        if paths.events.is_file() or paths.state.is_file():
+            self._open(path)
+        else:
+            self.banner(
+                "warning",
+                tr("{name} is not a run's folder: it has no {name_2}.").format(
+                    name=Path(path).name, name_2=paths.events.name
+                ),
+                tr("Choose the folder that holds {name} and {name_2}.").format(
+                    name=paths.recipe.name, name_2=paths.events.name
+                ),
+            )
+
+
+def _card(icon_name: str, name: str, text: str, button: ActionButton) -> Card:
+    card = Card(name, icon_name=icon_name)
+    card.setMinimumWidth(_CARD_PX)
+    card.body.addWidget(body(text, "muted"))
+    card.body.addStretch(1)
+    card.body.addWidget(button, alignment=Qt.AlignmentFlag.AlignLeft)
+    return card
+
+
+_STEPS = (
+    ("hardware", tr("Hardware"), tr("What this machine can train.")),
+    ("model", tr("Model"), tr("What to start from; one is chosen already.")),
+    ("data", tr("Data"), tr("What it shall learn, and what is odd about it.")),
+    ("recipe", tr("Recipe"), tr("Every setting with its reason, and whether it fits.")),
+    ("train", tr("Train"), tr("Loss, checks and replies as it learns. It goes on when the window closes.")),
+    ("try_out", tr("Try it"), tr("Before and after training, side by side.")),
+    ("export", tr("Export"), tr("One file for a laptop or a phone, proven against the model.")),
+)
+
+
+def _steps_card(page: StartPage) -> Card:
+    card = Card(
+        tr("How it goes"), tr("The steps stand in the sidebar; each can be visited at any time."), icon_name="recipe"
+    )
+    grid = QGridLayout()
+    grid.setHorizontalSpacing(GAP_PX)
+    grid.setVerticalSpacing(0)
+    grid.setColumnStretch(1, 1)
+    for number, (key, name, text) in enumerate(_STEPS):
+        grid.addWidget(quiet(name, partial(page.go_to.emit, key)), number, 0, Qt.AlignmentFlag.AlignLeft)
+        grid.addWidget(body(text, "muted"), number, 1)
+    card.body.addLayout(grid)
+    return card

@@ -1,0 +1,91 @@
+"""Status pills, and segmented controls for two or three choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy
+
+from burnish_app.look.theme import font
+from burnish_app.look.tokens import SMALL_PX
+from burnish_app.widgets.basic.text import set_tone
+
+PillTone = Literal["plain", "live", "info", "warning", "error", "success"]
+
+
+class Pill(QLabel):
+    """A status in a word or two, on a tint of its color.
+
+    Args:
+        text: status; empty: the pill is hidden.
+        tone: kind of status, which decides the color.
+    """
+
+    def __init__(self, text: str = "", tone: PillTone = "plain") -> None:
+        super().__init__()
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setFont(font(SMALL_PX, medium=True))
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setProperty("look", f"pill-{tone}")
+        self.setText(text)
+        self.hide()
+
+    def set(self, text: str, tone: PillTone = "plain") -> None:
+        """Show a status; an empty text hides the pill."""
+        if self.text() != text:
+            self.setText(text)
+        set_tone(self, f"pill-{tone}")
+        self.setVisible(bool(text))
+
+
+class Segmented(QFrame):
+    """A choice of two or three, side by side; the arrow keys move it.
+
+    Args:
+        name: name for screen readers.
+        choices: (value, text) of each choice.
+
+    Attributes:
+        chosen: signal with the value that the person chose.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self.setProperty("look", "segments")
+        self.setAccessibleName(name)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(0)
+        group = QButtonGroup(self)
+        self._buttons: dict[str, QPushButton] = {}
+        for value, text in choices:
+            button = QPushButton(text)
+            button.setProperty("look", "segment")
+            button.setCheckable(True)
+            button.setFont(font(medium=True))
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.setAutoDefault(False)
+            button.setAccessibleName(f"{name}: {text}")
+            button.clicked.connect(lambda _checked=False, value=value: self.chosen.emit(value))
+            group.addButton(button)
+            line.addWidget(button)
+            self._buttons[value] = button
+
+    @property
+    def value(self) -> str:
+        """The value of the chosen one; empty: none is."""
+        return next((value for value, button in self._buttons.items() if button.isChecked()), "")
+
+    def choose(self, value: str) -> None:
+        """Choose by value, without `chosen`; a value that is not among the choices changes nothing."""
+        if value in self._buttons:
+            self._buttons[value].setChecked(True)
+
+    def button(self, value: str) -> QPushButton:
+        """Return the button of a value."""
+        return self._buttons[value]

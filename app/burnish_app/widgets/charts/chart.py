@@ -1,0 +1,449 @@
+"""A live chart over the steps of a run: legend, linked cursor, zoom, table and pictures.
+
+Importing this loads pyqtgraph and numpy. The drawing is made when the chart is first shown, each chart's in an event of
+its own, so that a page with several does not hold up the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QAccessible,
+    QAccessibleAnnouncementEvent,
+    QColor,
+    QFocusEvent,
+    QKeyEvent,
+    QKeySequence,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+    QShowEvent,
+)
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from burnish_app.curves.curve import Curve
+from burnish_app.curves.marks import Mark
+from burnish_app.curves.run_axis import XKind
+from burnish_app.curves.tables import CurveTable
+from burnish_app.curves.ticks import time_text
+from burnish_app.look.language import tr
+from burnish_app.look.theme import colors_of
+from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNIT
+from burnish_app.widgets.charts.content import ChartContent, ChartSpec
+from burnish_app.widgets.charts.drawing import ChartDrawing
+from burnish_app.widgets.charts.head import ChartHead
+from burnish_app.widgets.charts.hover_card import CardRow, HoverCard
+from burnish_app.widgets.charts.legend import LegendEntry
+from burnish_app.widgets.charts.link import ChartLink, Reading
+from burnish_app.widgets.charts.plot import Plot
+
+_PLOT_PX = 160
+_PIN_MS = 220  # a second click within this time makes it a double click
+_ROOM_PX = RING_PX + 1
+_MARGIN_PX = 2 * UNIT  # margin of a picture
+_ZOOM_KEYS = {Qt.Key.Key_Plus: 0.5, Qt.Key.Key_Equal: 0.5, Qt.Key.Key_Minus: 2.0}
+_MOVE_KEYS = {
+    Qt.Key.Key_Left: -1,
+    Qt.Key.Key_Right: 1,
+    Qt.Key.Key_PageUp: -100,
+    Qt.Key.Key_PageDown: 100,
+    Qt.Key.Key_Home: -(2**40),
+    Qt.Key.Key_End: 2**40,
+}
+
+
+class Chart(QWidget):
+    """A chart of curves over the steps of a run. It is the target of its plot's gestures.
+
+    Args:
+        spec: description of the chart.
+        link: axis, range, cursor and pins that it shares with other charts.
+
+    Attributes:
+        options_wanted: signal without arguments: the options shall open.
+        copied: signal without arguments: the value table is wanted on the clipboard.
+        content: what the chart shows.
+    """
+
+    options_wanted = Signal()
+    copied = Signal()
+
+    def __init__(self, spec: ChartSpec, link: ChartLink) -> None:
+        super().__init__()
+        self.spec, self.name, self.link = spec, spec.name, link
+        self.content = ChartContent(spec, link, tr("mean"))
+        self._values_range: tuple[float, float] | None = None
+        self._drawing: ChartDrawing | None = None
+        self._card: HoverCard | None = None
+        self._armed = self._stale = self._ringed = False
+        self.setAccessibleName(tr("{name} chart").format(name=spec.name))
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.head = ChartHead(spec, self.content.lines)
+        self.head.toggled.connect(self._toggle)
+        self.head.more.clicked.connect(lambda _checked=False: self.options_wanted.emit())
+        if self.head.whole is not None:
+            self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
+        self._space, self._holder = QWidget(), QVBoxLayout()
+        self._space.setLayout(self._holder)
+        self._holder.setContentsMargins(0, 0, 0, 0)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(_ROOM_PX, _ROOM_PX, _ROOM_PX, _ROOM_PX)
+        column.setSpacing(UNIT // 2)
+        column.addWidget(self.head)
+        column.addWidget(self._space)
+        column.addStretch()
+        self.set_plot_height(_PLOT_PX)
+        self._redraw = QTimer(self, singleShot=True, interval=0)
+        self._redraw.timeout.connect(self._draw)
+        self._click = QTimer(self, singleShot=True, interval=_PIN_MS)
+        self._click.timeout.connect(self._pin)
+        link.charts.append(self)
+        link.view_changed.connect(self._view_changed)
+        link.cursor_changed.connect(self._draw_cursor)
+        link.pins_changed.connect(self._draw_pins)
+
+    # What it shows
+
+    def set_curves(
+        self, curves: Mapping[str, Curve], *, limit: float | None = None, marks: Sequence[Mark] = ()
+    ) -> None:
+        """Replace what the chart shows. It is drawn in an event of its own.
+
+        Args:
+            curves: key of the line to its curve.
+            limit: value of a horizontal line; None: none.
+            marks: what happened at single steps.
+        """
+        self.content.show(curves, limit, marks)
+        self._content_changed()
+
+    def set_window(self, window: int) -> None:
+        """Average the smoothed line over this number of steps; 1: do not draw it."""
+        self.content.smooth_over(window)
+        self._content_changed()
+
+    def set_log(self, log: bool) -> None:
+        """Draw values by their logarithm or as they are."""
+        self.content.log, self._values_range = log, None
+        self.redraw()
+
+    def set_clip(self, clip: bool) -> None:
+        """Leave out the highest hundredth of the values, or show all."""
+        self.content.clip, self._values_range = clip, None
+        self.redraw()
+
+    def set_plot_height(self, height_px: int) -> None:
+        """Set the height of the plot without the heading, device-independent pixels."""
+        self._space.setFixedHeight(height_px)
+
+    def plot_height(self) -> int:
+        """Return the height of the plot, device-independent pixels."""
+        return self._space.height()
+
+    def legend(self, key: str) -> LegendEntry:
+        """Return the legend's entry of a line."""
+        return self.head.entries[key]
+
+    def table(self) -> CurveTable:
+        """Return the values of all lines as a table."""
+        return self.content.table({key: self._full_label(key) for key in self.content.lines})
+
+    def readings(self, step: float) -> list[Reading]:
+        """Return the value of each line that is drawn at a step."""
+        return self.content.readings(step)
+
+    def values_text(self, step: float) -> str:
+        """Return the values at a step as a sentence, for screen readers."""
+        read = [f"{reading.label} {self._reading_text(reading, step)}" for reading in self.readings(step)]
+        return f"{self._step_text(step)}: {', '.join([*read, *self._mark_texts(step)])}"
+
+    def picture_size(self) -> QSize:
+        """Return the size of a picture of the chart, device-independent pixels."""
+        return QSize(self._space.width() + 2 * _MARGIN_PX, self._space.geometry().bottom() + 2 * _MARGIN_PX)
+
+    def draw_picture(self, painter: QPainter, pixel_ratio: float) -> None:
+        """Draw the chart without buttons and cursor, for a file.
+
+        Args:
+            painter: painter of the picture.
+            pixel_ratio: pixels of the picture per device-independent pixel.
+        """
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillRect(QRect(QPoint(0, 0), self.picture_size()), QColor(colors_of(self).surface))
+        painter.save()
+        painter.translate(_MARGIN_PX, _MARGIN_PX)
+        self.head.draw(painter)
+        painter.restore()
+        if self._drawing is not None:
+            top = self._space.y() - self.head.y() + _MARGIN_PX
+            self._draw_all(self._drawing, pixel_ratio)
+            self._drawing.plot.set_cursor(None)
+            self._drawing.plot.draw_picture(painter, QRectF(QPoint(_MARGIN_PX, top), self._space.size()))
+            self._draw_all(self._drawing, self.devicePixelRatioF())
+
+    def menu_corner(self) -> QPoint:
+        """Return the screen position under the options button."""
+        more = self.head.more
+        return more.mapToGlobal(QPoint(more.width(), more.height()))
+
+    # Gestures; `GestureTarget`
+
+    @property
+    def takes_wheel(self) -> bool:
+        """Whether the wheel zooms. While the page is scrolled under a resting pointer it goes on scrolling."""
+        return self._armed
+
+    def zoom_to(self, low: float, high: float) -> None:
+        """Show a range of the horizontal axis in all linked charts."""
+        self.link.zoom_to(low, high)
+
+    def zoom_by(self, factor: float, center: float) -> bool:
+        """Widen the range around a position by a factor and return whether anything changed."""
+        return self.link.zoom_by(factor, center)
+
+    def zoom_values_to(self, low: float, high: float) -> None:
+        """Show a range of the vertical axis."""
+        self._values_range = (low, high)
+        self.redraw()
+
+    def zoom_values_by(self, factor: float, center: float) -> None:
+        """Widen the range of the vertical axis around a position by a factor."""
+        low, high = self._ends()
+        self.zoom_values_to(center - (center - low) * factor, center + (high - center) * factor)
+
+    def pan_by(self, x: float, y: float) -> None:
+        """Move the range of the horizontal axis, and that of the vertical one if it was zoomed."""
+        if self._values_range is not None:
+            low, high = self._values_range
+            self.zoom_values_to(low + y, high + y)
+        self.link.pan_by(x)
+
+    def show_all(self) -> None:
+        """Show the whole run and all values."""
+        self._click.stop()
+        self._values_range = None
+        self.link.show_latest(0)
+
+    def click_at(self, x: float) -> None:
+        """Pin the step under the pointer, unless a second click follows."""
+        self.link.set_cursor(self.link.axis.nearest(self.link.axis.step(self.link.kind, x)))
+        self.setFocus(Qt.FocusReason.MouseFocusReason)
+        self._click.start()
+
+    def _ends(self) -> tuple[float, float]:
+        return (self._drawing.low, self._drawing.high) if self._drawing is not None else (0.0, 1.0)
+
+    def _pin(self) -> None:
+        if self.link.cursor is not None:
+            self.link.toggle_pin(self.link.cursor)
+
+    # Events
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Schedule making the plot, the first time the chart is shown."""
+        super().showEvent(event)
+        if self._drawing is None:
+            QTimer.singleShot(0, self, self._make_plot)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Draw for the new size."""
+        super().resizeEvent(event)
+        self.redraw()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Apply the theme's colors when the palette changes."""
+        super().changeEvent(event)
+        drawing = getattr(self, "_drawing", None)  # there is none yet while Qt makes the widget
+        if event.type() == QEvent.Type.PaletteChange and drawing is not None:
+            drawing.plot.set_colors(colors_of(self), self.devicePixelRatioF())
+
+    def event(self, event: QEvent) -> bool:
+        """Draw anew on a screen with other pixels."""
+        if event.type() == QEvent.Type.DevicePixelRatioChange:
+            self.redraw()
+        return super().event(event)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follow the pointer within the plot."""
+        if event.type() == QEvent.Type.MouseMove:
+            self._armed = True
+        elif event.type() == QEvent.Type.Leave:
+            self._armed = False
+            self.link.set_cursor(None)
+        elif event.type() == QEvent.Type.Resize:
+            self.redraw()
+        return super().eventFilter(watched, event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Move the cursor, zoom, pin and copy by the keyboard."""
+        self._ringed = True
+        self.update()
+        key = Qt.Key(event.key())
+        if event.matches(QKeySequence.StandardKey.Copy):
+            self.copied.emit()
+        elif key in _MOVE_KEYS:
+            fast = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
+            self.link.move_cursor(_MOVE_KEYS[key] * (10 if fast else 1))
+            self._say(self.values_text(self.link.cursor or 0.0))
+        elif key in _ZOOM_KEYS:
+            self._zoom_at_cursor(_ZOOM_KEYS[key])
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self._pin()
+        elif key == Qt.Key.Key_0:
+            self.show_all()
+        elif key == Qt.Key.Key_Escape and (self.link.cursor is not None or self.link.zoomed):
+            self.link.set_cursor(None)
+            self.show_all()
+        elif key == Qt.Key.Key_Menu:
+            self.options_wanted.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Show the focus ring if the focus came by the keyboard."""
+        super().focusInEvent(event)
+        self._ringed = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Take the cursor away that the keyboard moved."""
+        super().focusOutEvent(event)
+        self.update()
+        if not self._armed and event.reason() != Qt.FocusReason.PopupFocusReason:
+            self.link.set_cursor(None)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the focus ring, and what changed while the chart was out of sight."""
+        if self._stale:
+            self.redraw()
+        if self.hasFocus() and self._ringed:
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(colors_of(self).focus), RING_PX))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), SMALL_RADIUS_PX, SMALL_RADIUS_PX)
+
+    def _zoom_at_cursor(self, factor: float) -> None:
+        low, high = self.link.range()
+        center = (low + high) / 2
+        if self.link.cursor is not None:
+            center = float(self.link.axis.x(self.link.kind, [self.link.cursor])[0])
+        self.link.zoom_by(factor, center)
+
+    def _say(self, text: str) -> None:
+        self.setAccessibleDescription(text)
+        if QAccessible.isActive():
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
+
+    # Drawing
+
+    def redraw(self) -> None:
+        """Draw everything in an event of its own, soon; once the chart is in sight."""
+        self._stale = True
+        if not self._redraw.isActive():
+            self._redraw.start()
+
+    def _view_changed(self) -> None:
+        self.head.set_zoomed(self.link.zoomed)
+        self.redraw()
+
+    def _content_changed(self) -> None:
+        for key, entry in self.head.entries.items():
+            curve = self.content.curve(key)
+            entry.set_name(self._full_label(key) if len(self.content.lines) > 1 else "")
+            entry.set_value(self._legend_text(float(curve.values[-1])) if len(curve) else "")
+            entry.setVisible(len(curve) > 0)
+        limit = self.content.limit
+        self.head.limit.setVisible(limit is not None)
+        self.head.limit.set_value(self._legend_text(limit) if limit is not None else "")
+        if self.link.cursor is None and not self.content.is_empty:
+            self.setAccessibleDescription(self.values_text(float(self.link.axis.steps[-1])))
+        self.redraw()
+
+    def _draw(self) -> None:
+        if self._drawing is None or not self._stale or self.visibleRegion().isEmpty():
+            return
+        self._stale = False
+        self._draw_all(self._drawing, self.devicePixelRatioF())
+
+    def _draw_all(self, drawing: ChartDrawing, pixel_ratio: float) -> None:
+        names: dict[XKind, str] = {"step": tr("step"), "tokens": tr("tokens"), "time": tr("time")}
+        drawing.plot.set_colors(colors_of(self), pixel_ratio)
+        drawing.draw(self._values_range, names, pixel_ratio)
+        self._draw_cursor()
+
+    def _draw_pins(self) -> None:
+        if self._drawing is not None:
+            self._drawing.draw_pins()
+
+    def _draw_cursor(self) -> None:
+        drawing, card, step = self._drawing, self._card, self.link.cursor
+        if drawing is None or card is None or self.visibleRegion().isEmpty():
+            return
+        x = drawing.cursor_x()
+        if x is None or step is None:
+            drawing.plot.set_cursor(None)
+            card.hide()
+            return
+        readings = self.readings(step)
+        dots = drawing.dots(readings, colors_of(self))
+        drawing.plot.set_cursor(x, dots)
+        rows: list[CardRow] = [(one.line, one.label, self._reading_text(one, step)) for one in readings]
+        rows += [(None, text, "") for text in self._mark_texts(step)]
+        title = self._step_text(step)
+        if self.link.kind == "time":
+            title += f"  ·  {time_text(x)}"
+        elif self.link.kind == "tokens":
+            title += f"  ·  {x:,.0f} {tr('tokens')}"
+        card.show_at(drawing.plot.scene_px(x), title, rows, at_bottom=drawing.is_high(dots))
+
+    def _toggle(self, key: str, shown: bool) -> None:
+        self.content.set_hidden(key, hidden=not shown)
+        self.redraw()
+
+    def _make_plot(self) -> None:
+        if self._drawing is not None:
+            return
+        plot = Plot(self.content.lines, self)
+        plot.viewport.installEventFilter(self)
+        plot.mouse_moved.connect(self._pointer_moved)
+        plot.set_colors(colors_of(self), self.devicePixelRatioF())
+        self._card = HoverCard(plot.view)
+        self._drawing = ChartDrawing(plot, self.spec, self.content, self.link)
+        self._holder.addWidget(plot.view)
+        self.redraw()
+
+    def _pointer_moved(self, scene_at: QPointF) -> None:
+        x = self._drawing.plot.x_at(scene_at) if self._drawing is not None else None
+        axis = self.link.axis
+        self.link.set_cursor(None if x is None else axis.nearest(axis.step(self.link.kind, x)))
+
+    # Text
+
+    def _full_label(self, key: str) -> str:
+        if self.spec.smooth and key == self.spec.mean_key:
+            return tr("mean of {steps} steps").format(steps=f"{self.content.window:,}")
+        return self.content.label(key)
+
+    def _legend_text(self, value: float) -> str:
+        """Return a value without the unit that the heading has."""
+        return self.spec.value_text(value).removesuffix(self.spec.unit or " ").strip()
+
+    def _step_text(self, step: float) -> str:
+        return tr("Step {step}").format(step=f"{step:,.0f}")
+
+    def _reading_text(self, reading: Reading, step: float) -> str:
+        earlier = tr("step {step}").format(step=f"{reading.step:,.0f}")
+        return f"{reading.text} ({earlier})" if step - reading.step >= 1 else reading.text
+
+    def _mark_texts(self, step: float) -> list[str]:
+        texts = {
+            "checkpoint": tr("checkpoint saved"),
+            "best": tr("best held-out loss"),
+            "spike": tr("spike: far above the steps before"),
+            "bad": tr("bad step: its numbers could not be used"),
+            "rollback": tr("the run went back to here"),
+        }
+        return [texts[mark.kind] for mark in self.content.marks if mark.step == step]

@@ -1,0 +1,86 @@
+"""The head of a chart: its name and unit, the legend, a way back to the whole run, and the button of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+
+from burnish_app.look.language import tr
+from burnish_app.look.theme import font
+from burnish_app.look.tokens import SMALL_PX, UNIT
+from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.text import caption, heading
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.charts.content import ChartSpec
+from burnish_app.widgets.charts.legend import LegendEntry
+from burnish_app.widgets.charts.lines import ChartLine
+from burnish_app.widgets.charts.more_button import MoreButton
+
+
+class ChartHead(QWidget):
+    """The line above a plot.
+
+    Args:
+        spec: description of the chart.
+        lines: key to appearance of each line.
+
+    Attributes:
+        toggled: signal with the key of a line and whether it shall be shown; the empty key is the limit's.
+        entries: key to legend entry of each line.
+        limit: legend entry of the horizontal line.
+        whole: button that shows the whole run; None where there is no room for it.
+        more: button that opens the options.
+    """
+
+    toggled = Signal(str, bool)
+
+    def __init__(self, spec: ChartSpec, lines: Mapping[str, ChartLine]) -> None:
+        super().__init__()
+        words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
+        title, unit = heading(spec.name), caption(spec.unit)
+        self._labels = (title, unit)
+        for label in self._labels:
+            label.setWordWrap(False)
+        (unit if spec.unit else title).setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        words.addWidget(title)
+        if spec.unit:
+            words.addWidget(unit)
+        self.entries = {key: LegendEntry(line, short=spec.small) for key, line in lines.items()}
+        self.limit = LegendEntry(ChartLine(spec.limit_label, kind="limit"), short=spec.small)
+        for key, entry in {**self.entries, "": self.limit}.items():
+            entry.toggled.connect(lambda shown, key=key: self.toggled.emit(key, shown))
+            entry.hide()
+            words.addWidget(entry)
+        self.whole = None if spec.small else quiet(tr("Show all"))
+        self.more = MoreButton(tr("Options of the {name} chart").format(name=spec.name))
+        line = QHBoxLayout(self)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(UNIT // 2)
+        line.addLayout(words, 1)
+        if self.whole is not None:
+            self.whole.setFont(font(SMALL_PX, medium=True))
+            self.whole.hide()
+            line.addWidget(self.whole, alignment=Qt.AlignmentFlag.AlignTop)
+        line.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignTop)
+
+    def draw(self, painter: QPainter) -> None:
+        """Draw the name, the unit, and the legend of the lines that are shown, without buttons, into a picture."""
+        for label in self._labels:
+            if label.isVisible():
+                painter.setFont(label.font())
+                painter.setPen(label.palette().color(label.foregroundRole()))
+                painter.drawText(label.geometry(), Qt.AlignmentFlag.AlignVCenter, label.text())
+        for entry in (*self.entries.values(), self.limit):
+            if entry.isVisible() and entry.isChecked():
+                painter.save()
+                painter.translate(entry.pos())
+                entry.draw(painter)
+                painter.restore()
+
+    def set_zoomed(self, zoomed: bool) -> None:
+        """Offer the way back to the whole run."""
+        if self.whole is not None:
+            self.whole.setVisible(zoomed)

@@ -1,0 +1,124 @@
+"""The table of the values at pinned steps, for all linked charts."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableWidget, QTableWidgetItem
+
+from burnish_app.curves.tables import tab_text
+from burnish_app.curves.ticks import time_text
+from burnish_app.look.language import tr
+from burnish_app.look.theme import SMALL_PX, font
+from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.charts.link import PIN_NAMES, ChartLink, Reading
+
+_ROW_PX = 22
+_VALUE_PX = 44
+_INDENT = "   "
+_WIDTH_PX = 344
+
+
+class PinnedValues(Card):
+    """Shows the values at the pinned steps; hidden while there is no pin.
+
+    Args:
+        link: link whose pins and charts are shown.
+    """
+
+    def __init__(self, link: ChartLink) -> None:
+        super().__init__(tr("Pinned values"))
+        self._link = link
+        self.setFixedWidth(_WIDTH_PX)
+        self.table = _CopyTable(self)
+        self.table.setAccessibleName(tr("Pinned values"))
+        self.corner.addWidget(quiet(tr("Copy"), self.copy))
+        self.corner.addWidget(quiet(tr("Clear"), lambda: link.set_pins(())))
+        self.body.addWidget(self.table)
+        self.hide()
+        link.pins_changed.connect(self.refresh)
+
+    def rows(self) -> tuple[list[str], list[list[str]], list[list[str]]]:
+        """Return the head, the rows as shown, and the rows with plain numbers for a spreadsheet."""
+        link = self._link
+        head = ["", *(PIN_NAMES[at] for at in range(len(link.pins)))]
+        steps = [f"{pin:.0f}" for pin in link.pins]
+        tokens, seconds = (link.axis.x(kind, link.pins).tolist() for kind in ("tokens", "time"))
+        shown = [
+            [tr("step"), *(f"{pin:,.0f}" for pin in link.pins)],
+            [tr("tokens"), *(f"{count:,.0f}" for count in tokens)],
+            [tr("time"), *(time_text(one) for one in seconds)],
+        ]
+        plain = [
+            [tr("step"), *steps],
+            [tr("tokens"), *(f"{count:.0f}" for count in tokens)],
+            [tr("time, seconds"), *(f"{one:.3f}" for one in seconds)],
+        ]
+        for chart in link.charts:
+            by_pin = [{reading.label: reading for reading in chart.readings(pin)} for pin in link.pins]
+            for at, label in enumerate(dict.fromkeys(label for found in by_pin for label in found)):
+                found = [readings.get(label) for readings in by_pin]
+                name = label if label == chart.name else f"{chart.name}, {label}"
+                alone = any(one is not None and one.line.kind == "raw" for one in found)
+                title = f"{_INDENT}{label}" if at else chart.name if alone else name
+                shown.append([title, *(one.text if one else "" for one in found)])
+                plain.append([name, *(_plain(one) for one in found)])
+        return head, shown, plain
+
+    def copy(self) -> None:
+        """Put the table on the clipboard, as a spreadsheet takes it."""
+        head, _, plain = self.rows()
+        QApplication.clipboard().setText(tab_text(head, plain))
+
+    def refresh(self) -> None:
+        """Show the values at the pins of the link."""
+        self.setVisible(bool(self._link.pins))
+        if not self._link.pins:
+            return
+        head, shown, _ = self.rows()
+        self.table.setColumnCount(len(head))
+        self.table.setRowCount(len(shown))
+        self.table.setHorizontalHeaderLabels(head)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        for row, cells in enumerate(shown):
+            for column, text in enumerate(cells):
+                item = QTableWidgetItem(text)
+                item.setToolTip(text)
+                side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+                item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+                self.table.setItem(row, column, item)
+            self.table.setRowHeight(row, _ROW_PX)
+
+
+class _CopyTable(QTableWidget):
+    """A quiet table that copies all of itself.
+
+    Args:
+        values: card whose values it shows.
+    """
+
+    def __init__(self, values: PinnedValues) -> None:
+        super().__init__()
+        self._values = values
+        self.setFont(font(SMALL_PX))
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setMinimumHeight(2 * _ROW_PX)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.verticalHeader().hide()
+        self.horizontalHeader().setMinimumSectionSize(_VALUE_PX)
+        self.horizontalHeader().setHighlightSections(False)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Copy by the keyboard."""
+        if event.matches(QKeySequence.StandardKey.Copy):
+            self._values.copy()
+        else:
+            super().keyPressEvent(event)
+
+
+def _plain(reading: Reading | None) -> str:
+    return f"{reading.value:.9g}" if reading is not None else ""

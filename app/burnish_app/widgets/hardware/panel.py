@@ -1,0 +1,363 @@
+"""The panel over the page: ten minutes of one GPU, what holds its clocks down, who holds its memory, and alarms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from burnish_app.look.language import tr
+from burnish_app.look.theme import UNIT, colors_of
+from burnish_app.state.hardware_alarms import Alarm
+from burnish_app.widgets.basic.banner import Banner
+from burnish_app.widgets.basic.buttons import quiet, secondary
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, heading
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.hardware.trace import Layer, Trace, rounded_up
+from burnish_app.wording.hardware_text import (
+    alarm_text,
+    celsius_text,
+    clocks_text,
+    holder_text,
+    load_text,
+    memory_split_text,
+    pcie_now_text,
+    watts_text,
+)
+from burnish_app.wording.numbers import percent
+from burnish_engine.contract.facts.hardware import MemoryHolder
+from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
+from burnish_engine.contract.units import memory_size
+
+_WIDTH_PX, _LEAST_PX, _EDGE_PX = 640, 280, 12
+_COLUMNS_PX = 200  # least width of a trace; a narrower panel has fewer in a line
+_MOST_HOLDERS = 6
+_LEAST_C, _MOST_C = 20.0, 90.0
+_NOTABLE = 0.01  # share of the time
+_RADIUS_PX = 12
+
+
+class HardwarePanel(QFrame):
+    """Shows the live history of the hardware over the page, above the strip that opened it.
+
+    Attributes:
+        closed: signal without arguments, emitted when the person closes the panel.
+        remedy: signal with the `Alarm` whose remedy the person asked for.
+    """
+
+    closed = Signal()
+    remedy = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._over, self._corner = parent, QPoint()
+        self._history = HardwareHistory()
+        self._gpu = -1
+        self._can_help: Callable[[Alarm], bool] = lambda _: False
+        self.setAccessibleName(tr("Hardware, the last ten minutes"))
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self._title = heading("")
+        self._title.setWordWrap(False)
+        self._choices, self._group = FlowLayout(4, 4), QButtonGroup(self)
+        self._alarms = QVBoxLayout()
+        self._shown_alarms: list[Alarm] = []
+        self._shown_holders: tuple[MemoryHolder, ...] = ()
+        self._split, self._clocks, self._pcie = body("", "muted"), body(""), body("", "muted")
+        self._holders = QGridLayout()
+        self._holders_head = caption(tr("Memory by process"))
+        self._holders_head.hide()
+        self._traces = self._make_traces()
+        self._grid = QGridLayout()
+        self._grid.setSpacing(2 * UNIT)
+        self._across = 0
+        self._scroll = QScrollArea()
+        self._scroll.setWidgetResizable(True)
+        self._inner = self._make_inner()
+        self._scroll.setWidget(self._inner)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(_EDGE_PX // 2, _EDGE_PX // 2, _EDGE_PX // 2, _EDGE_PX // 2)
+        outer.addWidget(self._scroll)
+        self.hide()
+
+    def show_history(
+        self, history: HardwareHistory, alarms: Sequence[Alarm], can_help: Callable[[Alarm], bool]
+    ) -> None:
+        """Show the newest samples and alarms.
+
+        Args:
+            history: live history.
+            alarms: alarms of the newest samples.
+            can_help: function that says whether a click can remedy an alarm.
+        """
+        several = self._indices(history) != self._indices(self._history)
+        self._history, self._can_help = history, can_help
+        if several or self._gpu not in history.gpus:
+            self._make_choices()
+        changed = self._show_alarms(list(alarms)) or several
+        if self.isVisible():
+            self._draw()
+            if changed:
+                QTimer.singleShot(0, self, self._fit)  # once new banners know their size
+
+    def open_above(self, corner: QPoint) -> None:
+        """Show the panel with its lower left corner at a point of the parent, as large as there is room."""
+        self._corner = corner
+        self._draw()
+        self._fit()
+        self.raise_()
+        self.show()
+        self.setFocus(Qt.FocusReason.PopupFocusReason)
+        QTimer.singleShot(0, self, self._fit)  # once banners know their size
+
+    def _fit(self) -> None:
+        """Take as much height as the content needs, within the parent."""
+        room, corner = self._over.size(), self._corner
+        width = max(min(_WIDTH_PX, room.width() - corner.x() - _EDGE_PX), _LEAST_PX)
+        self._arrange(width)
+        layout = self._inner.layout()
+        content = layout.heightForWidth(width - _EDGE_PX) if layout is not None else 0
+        wanted = max(content, self._inner.sizeHint().height()) + _EDGE_PX + 2 * self._scroll.frameWidth()
+        height = min(wanted, room.height() - 2 * _EDGE_PX)
+        top = max(_EDGE_PX, min(corner.y(), room.height() - _EDGE_PX) - height)
+        self.setGeometry(corner.x(), top, width, height)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Close on Escape."""
+        if event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Repaint when the palette changes."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the surface and its edge."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(QColor(colors.edge), 1))
+        painter.setBrush(QColor(colors.surface))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), _RADIUS_PX, _RADIUS_PX)
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size."""
+        return QSize(_WIDTH_PX, 480)
+
+    @property
+    def shown_text(self) -> str:
+        """All sentences that the panel shows."""
+        labels = (self._title, self._split, self._clocks, self._pcie)
+        return "\n".join(label.text() for label in labels if not label.isHidden())
+
+    @property
+    def alarm_banners(self) -> list[Banner]:
+        """The banners of the alarms."""
+        items = [self._alarms.itemAt(at) for at in range(self._alarms.count())]
+        return [item.widget() for item in items if item is not None and isinstance(item.widget(), Banner)]  # type: ignore[misc]
+
+    def _make_inner(self) -> QWidget:
+        inner = QWidget()
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(_EDGE_PX, _EDGE_PX // 2, _EDGE_PX, _EDGE_PX // 2)
+        column.setSpacing(UNIT + 4)
+        close = quiet(tr("Close"), self.closed.emit)
+        head = QHBoxLayout()
+        head.addWidget(self._title, 1)
+        head.addWidget(close)
+        column.addLayout(head)
+        column.addLayout(self._choices)
+        column.addLayout(self._alarms)
+        column.addWidget(self._split)
+        column.addLayout(self._grid)
+        column.addWidget(self._clocks)
+        column.addWidget(self._pcie)
+        column.addWidget(self._holders_head)
+        self._holders.setHorizontalSpacing(2 * UNIT)
+        self._holders.setVerticalSpacing(4)
+        self._holders.setColumnStretch(0, 1)
+        column.addLayout(self._holders)
+        column.addStretch()
+        return inner
+
+    def _make_traces(self) -> dict[str, Trace]:
+        def first(text: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
+            return lambda values: text(values[0]) if values else "–"
+
+        def memory(values: Sequence[float]) -> str:
+            return memory_size(values[-1]) if values and math.isfinite(values[-1]) else "–"
+
+        def clock(values: Sequence[float]) -> str:
+            return f"{values[0]:,.0f} MHz" if values and math.isfinite(values[0]) else "–"
+
+        def traffic(values: Sequence[float]) -> str:
+            return " / ".join(f"{one:.1f}" for one in values) + " GB/s" if values and math.isfinite(values[0]) else "–"
+
+        traces = {
+            "memory": Trace(tr("Memory"), memory),
+            "load": Trace(tr("Load"), first(load_text)),
+            "temperature": Trace(tr("Temperature"), first(celsius_text)),
+            "power": Trace(tr("Power"), first(watts_text)),
+            "clock": Trace(tr("Clock"), clock),
+            "pcie": Trace(tr("PCIe to / from"), traffic),
+        }
+        traces["clock"].setToolTip(tr("Shaded: something other than idleness held the clocks down."))
+        traces["memory"].setToolTip(tr("Amber: Burnish. Gray above it: other programs."))
+        for trace in traces.values():
+            for other in traces.values():
+                trace.pointed.connect(other.set_cursor)
+        return traces
+
+    @staticmethod
+    def _indices(history: HardwareHistory) -> list[int]:
+        return [gpu.index for gpu in history.start.gpus] if history.start else []
+
+    def _make_choices(self) -> None:
+        """Make a button for each GPU, where there are several."""
+        indices = self._indices(self._history)
+        if self._gpu not in indices:
+            self._gpu = indices[0] if indices else -1
+        clear(self._choices)
+        for index in indices if len(indices) > 1 else ():
+            button = self._choice(index)
+            self._group.addButton(button)
+            self._choices.addWidget(button)
+
+    def _choice(self, index: int) -> QPushButton:
+        def choose() -> None:
+            self._gpu = index
+            self._draw()
+
+        button = secondary(str(index), choose)
+        button.setAccessibleName(f"GPU {index}")
+        button.setCheckable(True)
+        button.setChecked(index == self._gpu)
+        button.setFixedWidth(32)
+        button.setStyleSheet(tr("padding: 3px 0;"))
+        return button
+
+    def _show_alarms(self, alarms: list[Alarm]) -> bool:
+        """Show a banner for each alarm; one that stays keeps its banner, so that a click is never lost.
+
+        Returns:
+            Whether banners came or went.
+        """
+        if [alarm.key for alarm in alarms] == [alarm.key for alarm in self._shown_alarms]:
+            return False
+        self._shown_alarms = alarms
+        clear(self._alarms)
+        for alarm in alarms:
+            what, remedy = alarm_text(alarm)
+            actions = [(tr("Use less memory from the next step"), self._asker(alarm))]
+            self._alarms.addWidget(Banner("warning", what, remedy, actions if self._can_help(alarm) else ()))
+        return True
+
+    def _asker(self, alarm: Alarm) -> Callable[[], object]:
+        return lambda: self.remedy.emit(alarm)
+
+    def _arrange(self, width: int) -> None:
+        """Put the traces into as many columns as fit."""
+        across = max(1, min(3, (width - 2 * _EDGE_PX) // _COLUMNS_PX))
+        if across == self._across:
+            return
+        self._across = across
+        for at, trace in enumerate(self._traces.values()):
+            self._grid.addWidget(trace, at // across, at % across)
+
+    def _draw(self) -> None:
+        """Show the chosen GPU, or the processor where there is none."""
+        gpu = self._history.gpus.get(self._gpu)
+        for key in ("temperature", "power", "clock", "pcie"):
+            self._traces[key].setVisible(gpu is not None)
+        self._show_holders(gpu)
+        if gpu is None:
+            self._draw_host()
+            return
+        several = len(self._indices(self._history)) > 1
+        self._title.setText(
+            tr("GPU {index}: {name}").format(index=gpu.facts.index, name=gpu.facts.name) if several else gpu.facts.name
+        )
+        for label, text in (
+            (self._split, memory_split_text(gpu)),
+            (self._clocks, f"{clocks_text(gpu)} {self._held_down_text(gpu)}".strip()),
+            (self._pcie, pcie_now_text(gpu)),
+        ):
+            label.setText(text)
+            label.setVisible(bool(text))
+        self._draw_gpu(gpu)
+
+    def _held_down_text(self, gpu: GpuHistory) -> str:
+        """Say for how much of the time shown the clocks were held down."""
+        seconds, share = np.asarray(gpu.seconds.values()), np.asarray(gpu.throttled.values())
+        held = float((seconds * share).sum() / max(seconds.sum(), 1e-9))
+        if held < _NOTABLE:
+            return ""
+        return tr("In the time shown, something held them down {share} of the time.").format(share=percent(held))
+
+    def _draw_gpu(self, gpu: GpuHistory) -> None:
+        t = np.asarray(gpu.t.values())
+        used, ours = np.asarray(gpu.used_bytes.values()), np.asarray(gpu.ours_bytes.values())
+        memory = [Layer(ours, "accent", filled=True), Layer(used, "faint", filled=True)]
+        self._traces["memory"].set_values(
+            t, memory if np.isfinite(ours).any() else memory[1:], high=gpu.facts.memory_total_bytes or 1.0
+        )
+        self._traces["load"].set_values(t, [Layer(np.asarray(gpu.load.values()), filled=True)], high=1.0)
+        warmest = gpu.facts.slowdown_c or _MOST_C
+        degrees = Layer(np.asarray(gpu.temperature_c.values()))
+        self._traces["temperature"].set_values(t, [degrees], low=_LEAST_C, high=warmest)
+        power = Layer(np.asarray(gpu.power_w.values()))
+        self._traces["power"].set_values(t, [power], high=gpu.facts.power_limit_w or 1.0)
+        clock = Layer(np.asarray(gpu.clock_mhz.values()))
+        shaded = np.asarray(gpu.throttled.values())
+        self._traces["clock"].set_values(t, [clock], high=gpu.facts.best_clock_mhz or 1.0, shaded=shaded)
+        to_gpu, from_gpu = np.asarray(gpu.to_gpu_gb_s.values()), np.asarray(gpu.from_gpu_gb_s.values())
+        finite = np.concatenate([to_gpu, from_gpu])
+        finite = finite[np.isfinite(finite)]
+        most = rounded_up(float(finite.max())) if len(finite) else 1.0
+        self._traces["pcie"].set_values(t, [Layer(to_gpu), Layer(from_gpu, "muted")], high=most)
+
+    def _draw_host(self) -> None:
+        history = self._history
+        problem = history.start.problem if history.start else ""
+        self._title.setText(tr("Processor and memory"))
+        self._split.setText(problem or tr("No NVIDIA GPU was found; the processor trains."))
+        self._split.show()
+        self._clocks.hide()
+        self._pcie.hide()
+        t = np.asarray(history.t.values())
+        ours, used = np.asarray(history.process_bytes.values()), np.asarray(history.ram_used_bytes.values())
+        total = history.start.ram_total_bytes if history.start else 0
+        layers = [Layer(ours, "accent", filled=True), Layer(used, "faint", filled=True)]
+        self._traces["memory"].set_values(t, layers, high=total or 1.0)
+        self._traces["load"].set_values(t, [Layer(np.asarray(history.cpu.values()), filled=True)], high=1.0)
+
+    def _show_holders(self, gpu: GpuHistory | None) -> None:
+        holders = gpu.holders if gpu is not None else ()
+        if holders == self._shown_holders:
+            return
+        self._shown_holders = holders
+        clear(self._holders)
+        self._holders_head.setVisible(bool(holders))
+        for line, holder in enumerate(holders[:_MOST_HOLDERS]):
+            name = ElidedLabel(holder_text(holder), tone="accent" if holder.ours else "")
+            amount = body(memory_size(holder.bytes) if holder.bytes is not None else tr("not told"))
+            amount.setWordWrap(False)
+            self._holders.addWidget(name, line, 0)
+            self._holders.addWidget(amount, line, 1, alignment=Qt.AlignmentFlag.AlignRight)

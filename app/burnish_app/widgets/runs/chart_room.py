@@ -1,0 +1,131 @@
+"""The room of a run's charts: which stand beside the large one, which below, and how high they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
+
+from burnish_app.look.tokens import GAP_PX
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.wrapping import ColumnsLayout
+from burnish_app.widgets.charts.chart import Chart
+
+_LARGE_PX, _SMALL_PX = (200, 340), (112, 150)
+"""Least and largest height of the large chart's plot, and of a small one's, device-independent pixels."""
+_MIN_PX = 296  # least width of a small chart's card; narrower ones go below
+_BESIDE = 2  # number of small charts that stand beside the large one
+_BESIDE_PX = 880  # least width with which small charts stand beside the large one
+_HEAD_PX = 36  # height of a chart without its plot
+_ABOVE_PX = 380  # height of a page without the drawings: headline, figures, foot, margins
+_ENLARGED_PX = 200  # the same where one chart has all of the room
+
+
+class ChartRoom(QWidget):
+    """Arranges a large chart, small ones, and a card that comes and goes.
+
+    The card stands beside the large chart in place of the small ones there, so that nothing above the pointer moves.
+
+    Args:
+        large: large chart.
+        small: small charts, in order.
+        beside: card that comes and goes.
+    """
+
+    def __init__(self, large: Chart, small: Sequence[Chart], beside: Card) -> None:
+        super().__init__()
+        self._large, self._small, self._beside = large, tuple(small), beside
+        self._enlarged: Chart | None = None
+        self._without: set[Chart] = set()
+        self._hidden: set[Chart] = set()
+        self._page_px = 0
+        self._arranged: tuple[object, ...] = ()
+        self._cards = {chart: _in_card(chart) for chart in (large, *small)}
+        for card in self._cards.values():
+            card.setParent(self)  # shown without one it would be a window
+        for chart in small:
+            self._cards[chart].setMinimumWidth(_MIN_PX)
+        self._side, self._below = QVBoxLayout(), ColumnsLayout(GAP_PX, GAP_PX, even=True, fill=True)
+        self._side.setSpacing(GAP_PX)
+        self._top = QHBoxLayout()
+        self._top.setSpacing(GAP_PX)
+        self._top.addWidget(self._cards[large], 2)
+        self._top.addLayout(self._side, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(GAP_PX)
+        column.addLayout(self._top)
+        column.addLayout(self._below)
+        self._arrange()
+
+    def fit_height(self, page_px: int) -> None:
+        """Set the heights of the charts for a page of this height, device-independent pixels."""
+        self._page_px = page_px
+        self._arrange()
+
+    def set_shown(self, chart: Chart, *, shown: bool) -> None:
+        """Show or hide a chart, such as one without data. `arrange` follows."""
+        (self._without.discard if shown else self._without.add)(chart)
+
+    def arrange(self) -> None:
+        """Arrange the cards anew if anything changed."""
+        self._arrange()
+
+    def enlarge(self, chart: Chart) -> None:
+        """Give a chart all of the room, or give it back."""
+        self._enlarged = None if self._enlarged is chart else chart
+        self._arrange()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Arrange for the new width."""
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        wide = self.width() >= _BESIDE_PX and self._enlarged is None
+        pinned = self._beside.isVisibleTo(self) if self._beside.parent() is not None else False
+        now = wide, pinned, self._enlarged, frozenset(self._without), self._page_px
+        if now == self._arranged:
+            return
+        self._arranged = now
+        shown = [chart for chart in self._small if chart not in self._without]
+        beside = shown[:_BESIDE] if wide and not pinned else []
+        _fill(self._side, [self._beside, *(self._cards[chart] for chart in beside)])
+        _fill(self._below, [self._cards[chart] for chart in self._small if chart not in beside])
+        self._top.setStretch(1, 1 if beside else 0)
+        hidden = {chart for chart in self._cards if chart in self._without or self._enlarged not in (None, chart)}
+        for chart in hidden ^ self._hidden:
+            self._cards[chart].setHidden(chart in hidden)
+        self._hidden = hidden
+        self._set_heights()
+
+    def _set_heights(self) -> None:
+        room = self._page_px - _ABOVE_PX
+        around = 2 * GAP_PX + _HEAD_PX
+        small = _between((room - GAP_PX) / 2 - around, *_SMALL_PX)
+        stacked = _BESIDE * small + (_BESIDE - 1) * (GAP_PX + around)
+        large = stacked if self.width() >= _BESIDE_PX else _between(room * 0.6, *_LARGE_PX)
+        for chart in self._small:
+            chart.set_plot_height(small)
+        self._large.set_plot_height(large)
+        if self._enlarged is not None:
+            self._enlarged.set_plot_height(max(self._page_px - _ENLARGED_PX, _LARGE_PX[0]))
+
+
+def _fill(layout: QLayout, widgets: Sequence[QWidget]) -> None:
+    """Make a layout hold these widgets and no other; those that leave it are not destroyed."""
+    while layout.takeAt(0) is not None:
+        pass
+    for widget in widgets:
+        layout.addWidget(widget)
+
+
+def _in_card(chart: Chart) -> Card:
+    card = Card()
+    card.body.addWidget(chart)
+    return card
+
+
+def _between(value: float, low: int, high: int) -> int:
+    return round(min(max(value, low), high))

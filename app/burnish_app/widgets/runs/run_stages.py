@@ -1,0 +1,106 @@
+"""The widgets before the first step: the stages with their times, and a pale sample of the charts to come."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
+
+from burnish_app.look.language import tr
+from burnish_app.look.theme import colors_of, font
+from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.text import Look, body, set_tone
+from burnish_app.wording.run_stages import RunStage, StageStatus
+
+_SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "●", "waiting": "○"}
+_LOOKS: dict[StageStatus, Look] = {"done": "success", "now": "accent", "waiting": "muted"}
+_PALE = 0.15
+_POINTS = 60
+
+
+class RunStages(Card):
+    """Lists the stages before the first step, each with a sign and its time."""
+
+    def __init__(self) -> None:
+        super().__init__(tr("Before the first step"), tr("Each run is loaded and checked first."), icon_name="clock")
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(UNIT + 4)
+        self._grid.setVerticalSpacing(UNIT)
+        self._grid.setColumnStretch(1, 1)
+        self._lines: list[tuple[QLabel, QLabel, QLabel]] = []
+        self.body.addLayout(self._grid)
+        self.body.addStretch(1)
+
+    def show_stages(self, stages: list[RunStage]) -> None:
+        """Show the stages; cheap if only a time changed."""
+        while len(self._lines) < len(stages):
+            line = body(""), body(""), body("", "muted")
+            for column, label in enumerate(line):
+                label.setWordWrap(False)
+                self._grid.addWidget(label, len(self._lines), column)
+            self._lines.append(line)
+        for number, line in enumerate(self._lines):
+            for label in line:
+                label.setVisible(number < len(stages))
+        for (sign, text, time), stage in zip(self._lines, stages, strict=False):
+            for label, words in ((sign, _SIGNS[stage.status]), (text, stage.text), (time, stage.time)):
+                if label.text() != words:
+                    label.setText(words)
+            set_tone(sign, _LOOKS[stage.status])
+            set_tone(text, "muted" if stage.status == "waiting" else "")
+
+
+class ChartsToCome(QWidget):
+    """A pale sample of the charts in their later places, so that the page is not blank before the first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setAccessibleName(tr("Charts appear with the first step."))
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size."""
+        return QSize(480, 280)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size."""
+        return QSize(240, 200)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw frames and lines, and say when the charts come."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setOpacity(_PALE)
+        large = QRectF(0, 0, self.width(), self.height() * 0.58)
+        self._draw_lines(painter, large, colors.line, (colors.series[0].color, colors.series[1].color))
+        width = (self.width() - 2 * GAP_PX) / 3
+        for number in range(3):
+            place = QRectF(number * (width + GAP_PX), large.bottom() + GAP_PX, width, self.height() * 0.42 - GAP_PX)
+            self._draw_lines(painter, place, colors.line, (colors.series[3 - number].color,))
+        painter.setOpacity(1.0)
+        painter.setFont(font(medium=True))
+        painter.setPen(QColor(colors.muted))
+        painter.drawText(large, Qt.AlignmentFlag.AlignCenter, tr("Charts appear with the first step"))
+
+    @staticmethod
+    def _draw_lines(painter: QPainter, place: QRectF, grid: str, colors: tuple[str, ...]) -> None:
+        painter.setPen(QPen(QColor(grid), 2))
+        for row in range(4):
+            y = place.top() + place.height() * row / 3
+            painter.drawLine(QPointF(place.left(), y), QPointF(place.right(), y))
+        for number, color in enumerate(colors):
+            points = [
+                QPointF(
+                    place.left() + place.width() * at / (_POINTS - 1),
+                    place.top()
+                    + place.height()
+                    * (0.85 - 0.7 * math.exp(-at / 14) - 0.08 * number + 0.03 * math.sin(at * 1.7) * (1 - number)),
+                )
+                for at in range(_POINTS)
+            ]
+            painter.setPen(QPen(QColor(color), 4))
+            painter.drawPolyline(QPolygonF(points))

@@ -1,0 +1,54 @@
+"""Text about runs and exports that go on beside the page that is shown, in a line each. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish_app.look.language import tr
+from burnish_app.wording.numbers import percent
+
+if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_engine.contract.run.state import ObservedStatus
+    from burnish_engine.contract.serve.protocol import RunSummary
+
+_ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A run or an export that goes on.
+
+    Attributes:
+        page: key of the page that shows it.
+        folder: folder of the run.
+        name: name of the run.
+        what: what is being done, in a word.
+        share: how far it is, 0 to 1.
+    """
+
+    page: str
+    folder: str
+    name: str
+    what: str
+    share: float
+
+    @property
+    def title(self) -> str:
+        """Progress and name, for the window's title."""
+        return f"{percent(self.share)} - {self.name}"
+
+
+def activities_of(runs: Sequence[RunSummary]) -> list[Activity]:
+    """List the runs that go on or wait, and the exports that go on, newest first."""
+    found = []
+    for run in runs:
+        name = run.state.name or Path(run.folder).name
+        if run.standing in _ACTIVE:
+            share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
+            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0)))
+        if run.export is not None and run.export.status == "running":
+            found.append(Activity("export", run.folder, name, tr("Exporting"), min(max(run.export.share, 0.0), 1.0)))
+    return found

@@ -1,0 +1,63 @@
+"""The stages of a run before its first step, each with its time, so that the first minute shows work. No Qt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from burnish_app.look.language import tr
+from burnish_app.wording.numbers import duration_text
+from burnish_engine.contract.run.events import Phase
+from burnish_engine.contract.run.fold import RunState
+
+StageStatus = Literal["done", "now", "waiting"]
+_STAGES: dict[Phase, str] = {
+    "loading": tr("Load the model"),
+    "preparing": tr("Prepare the data"),
+    "checking": tr("Check on a few rows that it will learn"),
+    "dry_run": tr("Try the longest pass"),
+    "evaluating": tr("Read the held-out rows"),
+    "sampling": tr("Ask the fixed prompts"),
+    "training": tr("Make the first step"),
+}
+_NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "sampling")
+
+
+@dataclass(frozen=True)
+class RunStage:
+    """One stage: its name, its status, and the time it took or takes, as text; empty before it."""
+
+    text: str
+    status: StageStatus
+    time: str = ""
+
+
+def run_stages(state: RunState, now: float) -> list[RunStage]:
+    """List the stages of a run that has not made a step yet.
+
+    Args:
+        state: state folded from the run's events so far.
+        now: current time, seconds since the epoch.
+    """
+    began = state.beginnings
+    if not began:
+        return [RunStage(text, "waiting") for phase, text in _STAGES.items() if phase not in _NOT_ALWAYS]
+    times: dict[str, float] = {}
+    for at, event in enumerate(began):
+        end = began[at + 1].t if at + 1 < len(began) else now
+        times[event.phase] = times.get(event.phase, 0.0) + max(end - event.t, 0.0)
+    current = began[-1].phase
+    found = []
+    for phase, text in _STAGES.items():
+        if phase == current:
+            found.append(RunStage(text, "now", duration_text(times[phase])))
+        elif phase in times:
+            found.append(RunStage(text, "done", duration_text(times[phase])))
+        elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
+            found.append(RunStage(text, "waiting"))
+    return found
+
+
+def _before(phase: Phase, other: Phase) -> bool:
+    order = list(_STAGES)
+    return order.index(phase) < order.index(other)

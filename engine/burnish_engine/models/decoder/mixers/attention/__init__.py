@@ -1,0 +1,1 @@
+"""Attention, full or within a sliding window."""

@@ -1,0 +1,101 @@
+"""The tensors and costs of an attention layer. Loads no torch.
+
+Shapes as in `layer_tensors`, and N query heads, M key and value heads, D head dimension.
+"""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.recipe.memory_plan import SaveLevel
+from burnish_engine.models.decoder.layer_tensors import (
+    ANY,
+    EVERY,
+    NOTHING,
+    PHASES,
+    RECOMPUTED,
+    TOKENS,
+    WITH_OUTPUT,
+    LayerTensor,
+    StackSizes,
+    always,
+    if_whole,
+    levels,
+    projection_tensors,
+)
+from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration, Moved
+
+_MOVED, _MOVED_NORMED = (6, 10), (7, 12)  # times the width of queries and keys, without and with their norms
+_ROTATED_AGAIN = 3  # times that width, where queries and keys are projected again
+_ROTATED_KEPT = 2  # times that width, not moved where rotated queries and keys are kept
+
+
+class AttentionDeclaration(MixerDeclaration):
+    """Attention over the tokens of a document, full or within a window."""
+
+    @override
+    def tensors(self, spec: DecoderSpec, stacks: StackSizes) -> tuple[LayerTensor, ...]:
+        lse = LayerTensor(
+            "lse_NT",
+            (spec.num_heads, TOKENS),
+            kept=always(WITH_OUTPUT),
+            placed=WITH_OUTPUT,
+            extra={
+                "mixer": always(ANY),
+                "feed_forward": always(levels(NOTHING)),
+                **dict.fromkeys(PHASES[2:], always(levels("input"))),
+            },
+            read="mixer_out",
+            is_fp32=True,
+            of_mixer=True,
+        )
+        delta = LayerTensor(
+            "delta_NT", (spec.num_heads, TOKENS), extra={"mixer_backward": always(EVERY)}, is_fp32=True
+        )  # fmt: skip
+        found = (lse, delta, *projection_tensors(stacks))
+        if not spec.qk_norm:  # rotated in place
+            return found
+        heads = {"q_TND": spec.num_heads, "k_TMD": spec.num_kv_heads}
+        return (*found, *(_rotated(name, count, spec.head_dim) for name, count in heads.items()))
+
+    @override
+    def moved(self, spec: DecoderSpec) -> Moved:
+        forward, backward = _MOVED_NORMED if spec.qk_norm else _MOVED
+        return Moved(forward * _width(spec), backward * _width(spec))
+
+    @override
+    def moved_again(self, spec: DecoderSpec, level: SaveLevel) -> int:
+        if level in RECOMPUTED:
+            return _ROTATED_AGAIN * _width(spec)
+        return -_ROTATED_KEPT * _width(spec) if spec.qk_norm and level in {"all", "rotated"} else 0
+
+    @override
+    def operations(self, spec: DecoderSpec, layer: LayerSpec, tokens: int, span: float, edge: float) -> float:
+        # A token attends to half of its document on average: 4 operations for each pair of tokens and number.
+        seen = min(span, float(spec.sliding_window or span)) if layer.kind == "sliding_attention" else span
+        return 4.0 * tokens * (seen + edge) / 2 * spec.num_heads * spec.head_dim
+
+
+def _rotated(name: str, heads: int, head_dim: int) -> LayerTensor:
+    """Declare normalized and rotated queries or keys, which lie outside the projection's output."""
+    kept = levels("all", "rotated")
+    return LayerTensor(
+        name,
+        (TOKENS, heads, head_dim),
+        kept=always(kept),
+        placed=kept,
+        extra={
+            "mixer": always(ANY),
+            "feed_forward_backward": if_whole(levels("input")),
+            "input_gradient": if_whole(levels("input")),
+            "mixer_backward": always(EVERY - kept),
+        },
+        read="mixer",
+        of_mixer=True,
+    )
+
+
+def _width(spec: DecoderSpec) -> int:
+    """Return the numbers of a token's queries and keys."""
+    return (spec.num_heads + spec.num_kv_heads) * spec.head_dim

@@ -1,0 +1,197 @@
+"""Attention within packed documents, with rotated queries and keys.
+
+Shapes as in `layer_tensors`, and N query heads, M key and value heads, D head dimension, C = (N + 2 M) D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors
+from burnish_engine.models.decoder.mixers.mixer import Mixer
+from burnish_engine.models.decoder.rope_tables import PositionTables
+from burnish_kernels.attention import op as attention
+from burnish_kernels.rope import op as rope
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The constants of an attention layer.
+
+    Attributes:
+        heads, kv_heads, head_dim: sizes N, M, D.
+        window: number of tokens that a token sees, itself included; None: its whole document.
+        scale: factor of the attention scores.
+        softcap: soft cap of the attention scores, or None.
+        eps: epsilon of the norms of queries and keys.
+        one_plus: whether these norms scale by 1 + weight.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None
+    scale: float
+    softcap: float | None
+    eps: float = 0.0
+    one_plus: bool = False
+
+
+@dataclass(frozen=True)
+class AttentionMixer(Mixer):
+    """The attention of one layer.
+
+    Attributes:
+        index: number of the layer.
+        shape: constants of the layer.
+        q_norm, k_norm: weights `[D]` of the norms of queries and keys; None: there are none.
+        table_PR: rope table, or None for a layer without positions.
+    """
+
+    name: ClassVar[str] = "attention"
+
+    index: int
+    shape: AttentionShape
+    q_norm: torch.Tensor | None = None
+    k_norm: torch.Tensor | None = None
+    table_PR: torch.Tensor | None = None
+
+    @override
+    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
+        if self.q_norm is not None:
+            given = buffers.get("q_TND"), buffers.get("k_TMD")
+            own["q_TND"], own["k_TMD"] = self._rotate(projected_TC, sequences, *given)
+        elif self.table_PR is not None:  # in place: the backward pass does not need what was there before
+            q_TND, k_TMD, _ = self._heads(projected_TC)
+            self._rotate(projected_TC, sequences, q_TND, k_TMD)
+
+    @override
+    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
+        q_TND, k_TMD, v_TMD = self._heads(projected_TC)
+        if self.q_norm is None:
+            return q_TND, k_TMD, v_TMD
+        if "q_TND" not in own:
+            own["q_TND"], own["k_TMD"] = self._rotate(projected_TC, sequences, None, None)
+        return own["q_TND"], own["k_TMD"], v_TMD
+
+    @override
+    def mix(
+        self,
+        inputs: tuple[torch.Tensor, ...],
+        out_TK: torch.Tensor,
+        own: Tensors,
+        sequences: SequenceMetadata,
+        buffers: Tensors,
+    ) -> None:
+        s, (q_TND, k_TMD, v_TMD) = self.shape, inputs
+        _, own["lse_NT"] = attention.forward(
+            q_TND,
+            k_TMD,
+            v_TMD,
+            sequences.documents,
+            scale=s.scale,
+            window=s.window,
+            softcap=s.softcap,
+            out=self.by_head(out_TK),
+            lse_out=buffers.get("lse_NT"),
+        )
+
+    @override
+    def backward(
+        self,
+        gradient_TK: torch.Tensor,
+        projected_TC: torch.Tensor,
+        mixed_TK: torch.Tensor,
+        own: Tensors,
+        sequences: SequenceMetadata,
+        projected_gradient_TC: torch.Tensor,
+    ) -> None:
+        s = self.shape
+        q_TND, k_TMD, v_TMD = self.inputs(projected_TC, own, sequences)
+        dq_TND, dk_TMD, dv_TMD = self._heads(projected_gradient_TC)
+        attention.backward(
+            self.by_head(gradient_TK),
+            q_TND,
+            k_TMD,
+            v_TMD,
+            self.by_head(mixed_TK),
+            own["lse_NT"],
+            sequences.documents,
+            scale=s.scale,
+            window=s.window,
+            softcap=s.softcap,
+            dq_out=dq_TND,
+            dk_out=dk_TMD,
+            dv_out=dv_TMD,
+        )
+        if self.q_norm is not None or self.table_PR is not None:
+            rope.backward(
+                dq_TND,
+                dk_TMD,
+                projected_TC,
+                self.table_PR,
+                sequences.table_index_T,
+                num_heads=s.heads,
+                num_kv_heads=s.kv_heads,
+                head_dim=s.head_dim,
+                q_weight_D=self.q_norm,
+                k_weight_D=self.k_norm,
+                eps=s.eps,
+                one_plus_weight=s.one_plus,
+                dqkv_out=projected_gradient_TC,
+            )
+
+    def by_head(self, flat_TK: torch.Tensor) -> torch.Tensor:
+        """Return a view `[T, N, D]`."""
+        return flat_TK.unflatten(1, (self.shape.heads, self.shape.head_dim))
+
+    def _heads(self, projected_TC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return views of queries, keys and values."""
+        s = self.shape
+        heads = projected_TC.unflatten(1, (s.heads + 2 * s.kv_heads, s.head_dim))
+        q_TND, k_TMD, v_TMD = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
+        return q_TND, k_TMD, v_TMD
+
+    def _rotate(
+        self,
+        projected_TC: torch.Tensor,
+        sequences: SequenceMetadata,
+        q_out: torch.Tensor | None,
+        k_out: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        s = self.shape
+        return rope.forward(
+            projected_TC,
+            self.table_PR,
+            sequences.table_index_T,
+            num_heads=s.heads,
+            num_kv_heads=s.kv_heads,
+            head_dim=s.head_dim,
+            q_weight_D=self.q_norm,
+            k_weight_D=self.k_norm,
+            eps=s.eps,
+            one_plus_weight=s.one_plus,
+            q_out=q_out,
+            k_out=k_out,
+        )
+
+
+def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> AttentionMixer:
+    """Build the attention of a layer; arguments as for `mixers.build.build_mixer`."""
+    layer = spec.layers[index]
+    shape = AttentionShape(
+        heads=spec.num_heads,
+        kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        window=spec.sliding_window if layer.kind == "sliding_attention" else None,
+        scale=spec.attention_scale or spec.head_dim**-0.5,
+        softcap=spec.attention_softcap,
+        eps=spec.rms_norm_eps,
+        one_plus=spec.norm_one_plus,
+    )
+    return AttentionMixer(index, shape, own.get("q_norm"), own.get("k_norm"), tables.of_layer(layer))

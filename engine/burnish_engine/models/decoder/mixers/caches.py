@@ -1,0 +1,86 @@
+"""The caches of all mixers while text is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.decoder.decoder import Decoder
+from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
+from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
+from burnish_engine.models.decoder.mixers.gated_attention.cache import GatedAttentionCache
+from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts
+from burnish_engine.models.decoder.mixers.short_conv.cache import ShortConvCache
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """The room that a cache has to have.
+
+    Attributes:
+        spec: specification of the decoder.
+        layers: numbers of the layers that use it.
+        lengths: number of tokens of each row.
+        reserve: number of tokens that each row may grow by.
+        dtype: dtype of the model.
+        device: device of the model.
+    """
+
+    spec: DecoderSpec
+    layers: Sequence[int]
+    lengths: Sequence[int]
+    reserve: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+def _attention(size: CacheSize) -> AttentionCache:
+    return AttentionCache(KVCache(size.spec, size.lengths, size.reserve, size.dtype, size.device, size.layers))
+
+
+def _gated_attention(size: CacheSize) -> MixerCache:
+    return GatedAttentionCache(_attention(size))
+
+
+def _short_conv(size: CacheSize) -> MixerCache:
+    return ShortConvCache(len(size.lengths))
+
+
+_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {
+    "attention": _attention,
+    "gated_attention": _gated_attention,
+    "short_conv": _short_conv,
+}
+
+
+class MixerCaches:
+    """The caches of all layers of a decoder, for replies that grow together.
+
+    Args:
+        decoder: decoder that makes the replies.
+        lengths: number of tokens of each row.
+        reserve: number of tokens that each row may grow by.
+    """
+
+    def __init__(self, decoder: Decoder, lengths: Sequence[int], reserve: int) -> None:
+        self._caches: dict[str, MixerCache] = {}
+        for name in dict.fromkeys(layer.mixer.name for layer in decoder.layers):
+            layers = [layer.mixer.index for layer in decoder.layers if layer.mixer.name == name]
+            size = CacheSize(decoder.spec, layers, lengths, reserve, decoder.dtype, decoder.device)
+            self._caches[name] = _CACHES[name](size)
+
+    def reading(self, prompts: PackedPrompts) -> MixFunctions:
+        """Return how prompts are mixed and remembered."""
+        return {name: cache.reading(prompts) for name, cache in self._caches.items()}
+
+    def growing(self) -> MixFunctions:
+        """Make room for one more token of every row; return how these tokens are mixed and remembered."""
+        return {name: cache.growing() for name, cache in self._caches.items()}
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all rows except these."""
+        for cache in self._caches.values():
+            cache.keep(rows)

@@ -1,0 +1,55 @@
+"""The declarations of all mixers, and of a whole layer. Loads no torch."""
+
+from __future__ import annotations
+
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.models.decoder.layer_tensors import (
+    LayerTensor,
+    StackSizes,
+    between_tensors,
+    feed_forward_tensors,
+    output_tensors,
+    stream_tensors,
+)
+from burnish_engine.models.decoder.mixers.attention.declared import AttentionDeclaration
+from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration
+from burnish_engine.models.decoder.mixers.gated_attention.declared import GatedAttentionDeclaration
+from burnish_engine.models.decoder.mixers.short_conv.declared import ShortConvDeclaration
+
+_ATTENTION, _GATED_ATTENTION = AttentionDeclaration(), GatedAttentionDeclaration()
+_DECLARED: dict[LayerKind, MixerDeclaration] = {
+    "attention": _ATTENTION,
+    "sliding_attention": _ATTENTION,
+    "short_convolution": ShortConvDeclaration(),
+}
+
+
+def declared_mixer(spec: DecoderSpec, kind: LayerKind) -> MixerDeclaration:
+    """Return what the mixer of a model's layers of one kind declares.
+
+    Raises:
+        KeyError: The fast engine has no such mixer.
+    """
+    found = _DECLARED[kind]
+    return _GATED_ATTENTION if found is _ATTENTION and spec.attention_gate else found
+
+
+def layer_tensors(
+    spec: DecoderSpec, kind: LayerKind, stacks: StackSizes, *, is_fused: bool = False
+) -> tuple[LayerTensor, ...]:
+    """Declare all tensors of a layer, in the order of their allocation.
+
+    Args:
+        spec: shape of the model.
+        kind: kind of the layer.
+        stacks: sizes of the layer's stacks.
+        is_fused: same as in `feed_forward_tensors`.
+    """
+    hidden, post_norms = spec.hidden_size, spec.sandwich_norms
+    return (
+        *stream_tensors(hidden),
+        *output_tensors(hidden, stacks),
+        *declared_mixer(spec, kind).tensors(spec, stacks),
+        *between_tensors(hidden, has_post_norms=post_norms),
+        *feed_forward_tensors(hidden, stacks, has_post_norms=post_norms, is_fused=is_fused),
+    )

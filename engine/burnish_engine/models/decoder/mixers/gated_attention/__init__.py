@@ -1,0 +1,1 @@
+"""Attention whose output a gate scales, head by head (LFM3)."""

@@ -1,0 +1,46 @@
+"""Gated attention while text is generated: attention's cache, and the gate behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
+from burnish_engine.models.decoder.mixers.gated_attention.mixer import GatedAttentionMixer
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
+
+
+@dataclass(frozen=True)
+class GatedAttentionCache(MixerCache):
+    """Keys and values of all layers with gated attention."""
+
+    attention: AttentionCache
+
+    @override
+    def reading(self, prompts: PackedPrompts) -> MixFunction:
+        return _Gated(self.attention.reading(prompts))
+
+    @override
+    def growing(self) -> MixFunction:
+        return _Gated(self.attention.growing())
+
+    @override
+    def keep(self, rows: Sequence[int]) -> None:
+        self.attention.keep(rows)
+
+
+@dataclass(frozen=True)
+class _Gated(MixFunction):
+    """An attention function with the gate behind it."""
+
+    attend: MixFunction
+
+    @override
+    def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
+        assert isinstance(mixer, GatedAttentionMixer)
+        *attended, gate_TN = inputs
+        self.attend(mixer.attention, tuple(attended), out_TK)
+        mixer.scale(out_TK, gate_TN, out_TK)

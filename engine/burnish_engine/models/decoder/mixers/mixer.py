@@ -1,0 +1,122 @@
+"""The interface of a mixer: the forward and backward pass between a layer's two projections.
+
+A mixer is stateless; what one pass needs of it is in the tensors that it declares (`declaration`). Shapes as in
+`layer_tensors`, and K inputs of the output projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeAlias
+
+import torch
+
+from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors
+from burnish_kernels.attention.documents import Documents
+
+
+class Mixer(Protocol):
+    """Mixes the tokens of a document in one layer.
+
+    Attributes:
+        name: name of the kind of mixer: that of its folder.
+        index: number of the layer.
+    """
+
+    name: ClassVar[str]
+    index: int
+
+    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
+        """Do what every use of a new output of the input projection needs.
+
+        Args:
+            projected_TC: output of the input projection; may be changed.
+            own: tensors that the mixer declares; filled.
+            sequences: packed documents of the micro-batch.
+            buffers: memory for the tensors that are saved.
+        """
+        ...
+
+    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
+        """Return what is mixed, as `MixFunction` takes it, from a prepared projection; compute what is missing."""
+        ...
+
+    def mix(
+        self,
+        inputs: tuple[torch.Tensor, ...],
+        out_TK: torch.Tensor,
+        own: Tensors,
+        sequences: SequenceMetadata,
+        buffers: Tensors,
+    ) -> None:
+        """Fill `out_TK` within packed documents; arguments as for `prepare`."""
+        ...
+
+    def backward(
+        self,
+        gradient_TK: torch.Tensor,
+        projected_TC: torch.Tensor,
+        mixed_TK: torch.Tensor,
+        own: Tensors,
+        sequences: SequenceMetadata,
+        projected_gradient_TC: torch.Tensor,
+    ) -> None:
+        """Differentiate `mix` and `prepare`.
+
+        Args:
+            gradient_TK: gradient of the output.
+            projected_TC: prepared output of the input projection.
+            mixed_TK: output of `mix`.
+            own: tensors that the mixer declares; those that are missing are computed.
+            sequences: packed documents of the micro-batch.
+            projected_gradient_TC: memory for the gradient of the input projection's output; filled.
+        """
+        ...
+
+
+class MixFunction(Protocol):
+    """Mixing other than that of training, such as over what a cache remembers."""
+
+    def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
+        """Fill `out_TK`. The inputs are views that are overwritten later."""
+        ...
+
+
+MixFunctions: TypeAlias = "Mapping[str, MixFunction]"
+"""Functions that mix instead, by the name of the kind of mixer."""
+
+
+@dataclass(frozen=True)
+class PackedPrompts:
+    """Prompts that are read packed, T tokens together.
+
+    Attributes:
+        rows: row of each prompt in the caches.
+        edges: first token of each prompt, then T.
+        row_T: row of each token in the caches.
+        position_T: position of each token in its prompt.
+        documents: the same boundaries in the form that the kernels read.
+    """
+
+    rows: Sequence[int]
+    edges: Sequence[int]
+    row_T: torch.Tensor
+    position_T: torch.Tensor
+    documents: Documents
+
+
+class MixerCache(Protocol):
+    """The memory of all layers with one kind of mixer, of replies that grow together; a row for each reply."""
+
+    def reading(self, prompts: PackedPrompts) -> MixFunction:
+        """Return how prompts are mixed and remembered."""
+        ...
+
+    def growing(self) -> MixFunction:
+        """Make room for one more token of every row; return how these tokens are mixed and remembered."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all rows except these."""
+        ...

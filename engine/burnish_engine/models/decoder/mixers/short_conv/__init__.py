@@ -1,0 +1,1 @@
+"""Gated short convolution (LFM2)."""

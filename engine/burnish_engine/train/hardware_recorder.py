@@ -1,0 +1,116 @@
+"""Samples the hardware once a second, in a thread of its own, into the run's `hardware.jsonl`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+import torch
+
+from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.hardware.sampler import HardwareSampler
+from burnish_engine.runs.hardware_file import HardwareFile
+from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.lifecycle.progress import Tally
+from burnish_engine.train.lifecycle.spill_watch import shared_bytes
+
+EVERY_S = 1.0
+_END_S = 2.0
+_WINDOWS_EVERY = 5  # samples from one reading of Windows' counters to the next; each takes tens of milliseconds
+
+MakeSampler = Callable[[Collection[int], "RunUse"], HardwareSampler]
+
+
+class RunUse:
+    """The use that a run makes of the hardware.
+
+    Args:
+        tally: tally of the run; its measurements tell the memory as soon as there are any.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._asked = 0
+        self._held: int | None = None
+        self._spilled: int | None = None
+
+    def pids(self) -> Collection[int]:
+        """Return the id of this process."""
+        return (os.getpid(),)
+
+    def owns(self, pid: int) -> bool:
+        """Whether it is this process."""
+        return pid == os.getpid()
+
+    def held_bytes(self, _gpu: GpuFacts) -> int | None:
+        """Return the bytes that the run holds of its GPU."""
+        measure = self._tally.measure
+        if measure is None:
+            return None
+        if not psutil.WINDOWS:
+            return measure.held_bytes()
+        if self._asked % _WINDOWS_EVERY == 0:
+            self._held, self._spilled = measure.held_bytes(), _spilled(measure)
+        self._asked += 1
+        return self._held
+
+    def spilled_bytes(self, _gpu: GpuFacts) -> int | None:
+        """Return the bytes of the run in system memory, as Windows counted them a moment ago."""
+        return self._spilled
+
+
+@contextmanager
+def recorded_hardware(
+    paths: RunPaths, device: torch.device | None, tally: Tally, make: MakeSampler | None = None
+) -> Iterator[None]:
+    """Record samples of the hardware inside the context. Whatever fails here stays here: the run goes on.
+
+    Args:
+        paths: run folder.
+        device: device of the run; None where there is none, and nothing is recorded.
+        tally: tally of the run.
+        make: function that makes the sampler from the indices of the run's GPUs and its own use.
+    """
+    if device is None:
+        yield
+        return
+    stop = threading.Event()
+    gpus = [device.index or 0] if device.type == "cuda" else []
+    making = make or (lambda only, own: HardwareSampler(only, own=own))
+    thread = threading.Thread(
+        target=_record, args=(paths, lambda: making(gpus, RunUse(tally)), stop), name="hardware", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_END_S)  # a driver that hangs keeps it for good
+
+
+def _record(paths: RunPaths, make: Callable[[], HardwareSampler], stop: threading.Event) -> None:
+    with suppress(Exception):  # nothing that a driver or a disk does may reach the run
+        sampler = make()
+        file = HardwareFile(paths.hardware)
+        try:
+            file.write(sampler.start())
+            due, ended = time.monotonic() + EVERY_S, False
+            while not ended:
+                ended = stop.wait(max(0.0, due - time.monotonic()))
+                with suppress(Exception):  # as while a model is being loaded again; the next second has another sample
+                    for line in sampler.sample():
+                        file.write(line)
+                due = max(due + EVERY_S, time.monotonic())
+        finally:
+            file.close()
+            sampler.close()
+
+
+def _spilled(measure: Measure) -> int | None:
+    shared = shared_bytes()
+    return None if shared is None else max(0, shared - measure.locked())

@@ -1,0 +1,1 @@
+"""Gated short convolution over the tokens of a document."""

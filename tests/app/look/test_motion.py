@@ -1,0 +1,59 @@
+"""Motion: parts unfold by their height, and stand still where motion is reduced."""
+
+import pytest
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from burnish_app.look.motion import motion_ms, set_motion, system_reduces_motion, unfold
+from burnish_app.look.tokens import MOTION_MS
+from burnish_app.widgets.basic.text import body
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def part(qtbot, theme):
+    holder = QWidget()
+    column = QVBoxLayout(holder)
+    made = body("A part of the page that unfolds")
+    column.addWidget(made)
+    made.hide()
+    qtbot.addWidget(holder)
+    holder.resize(400, 300)
+    holder.show()
+    yield made
+    set_motion("system")
+
+
+def test_a_part_unfolds_and_folds_again(qtbot, part):
+    set_motion("full")
+    unfold(part, show=True)
+    assert part.isVisible()
+    assert part.maximumHeight() < 10
+    qtbot.waitUntil(lambda: part.maximumHeight() > 1000)
+    unfold(part, show=False)
+    unfold(part, show=True)  # in the midst of it
+    qtbot.waitUntil(lambda: part.maximumHeight() > 1000)
+    assert part.isVisible()
+    unfold(part, show=False)
+    qtbot.waitUntil(part.isHidden)
+
+
+def test_nothing_moves_where_motion_is_reduced(part):
+    set_motion("reduced")
+    unfold(part, show=True)
+    assert part.isVisible()
+    assert part.maximumHeight() > 1000
+    assert motion_ms() == 0
+
+
+@pytest.mark.skipif("sys.platform == 'win32'")
+def test_the_desktops_setting_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert not system_reduces_motion()
+    (tmp_path / "kdeglobals").write_text("[KDE]\nAnimationDurationFactor=0\n")
+    assert system_reduces_motion()
+    set_motion("system")
+    assert motion_ms() == 0
+    (tmp_path / "kdeglobals").write_text("[KDE]\nAnimationDurationFactor=1\n")
+    set_motion("system")
+    assert motion_ms() == MOTION_MS

@@ -1,0 +1,100 @@
+"""The design tokens: what can be read and seen, hues that can be told apart, bundled fonts, the text size."""
+
+from itertools import combinations
+
+import pytest
+from app.color_math import contrast, distance
+from PySide6.QtGui import QFontInfo, QFontMetricsF
+
+from burnish_app.look import tokens
+from burnish_app.look.fonts import font, set_text_share
+from burnish_app.look.theme import Theme
+from burnish_app.look.tokens import DARK, LIGHT, SMALL_PX
+from burnish_app.widgets.basic.text import body, title
+
+BOTH = pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+
+
+def grounds(colors):
+    return colors.window, colors.surface, colors.sidebar, colors.raised
+
+
+@BOTH
+def test_text_can_be_read(colors):
+    """WCAG 2.2, 1.4.3: text has a contrast of 4.5 at least; the faint text of what is disabled is exempt."""
+    inks = (colors.text, colors.muted, colors.accent_ink, colors.link, colors.warning, colors.error, colors.success)
+    pairs = [(ink, ground) for ink in inks for ground in grounds(colors)]
+    kinds = ("error", "warning", "success", "info", "link")
+    pairs += [(getattr(colors, kind), getattr(colors, f"{kind}_soft")) for kind in kinds]
+    pairs += [(colors.text, getattr(colors, f"{kind}_soft")) for kind in kinds]
+    pairs += [(colors.on_accent, colors.accent), (colors.accent_ink, colors.accent_soft)]
+    pairs += [(colors.text, token) for token in colors.tokens]
+    for ink, ground in pairs:
+        assert contrast(ink, ground) >= 4.5, (ink, ground, contrast(ink, ground))
+
+
+@BOTH
+def test_what_is_not_text_can_be_seen(colors):
+    """WCAG 2.2, 1.4.11: rings of the focus, borders of fields, handles and lines of charts have 3 at least."""
+    for mark in (colors.focus, colors.edge, colors.faint):
+        for ground in grounds(colors):
+            assert contrast(mark, ground) >= 3.0, (mark, ground, contrast(mark, ground))
+    assert contrast(colors.text, colors.accent) >= 3.0 or colors.dark  # the ring of a primary button
+    for series in colors.series:
+        assert contrast(series.color, colors.surface) >= 3.0, series
+    assert len({series.dash for series in colors.series}) == len(colors.series)
+
+
+@BOTH
+def test_accent_link_and_states_have_hues_of_their_own(colors):
+    marks = (colors.accent_ink, colors.link, colors.warning, colors.error, colors.success)
+    for one, other in combinations(marks, 2):
+        assert distance(one, other) >= 0.08, (one, other, distance(one, other))
+
+
+def test_the_bundled_fonts_are_used_and_their_licenses_are_there(theme, assets):
+    assert QFontInfo(font()).family() == "Inter"
+    assert QFontInfo(font(bold=True)).family() == "Inter"
+    assert QFontInfo(font(mono=True)).family() == "JetBrains Mono"
+    for folder in (assets / "fonts").iterdir():
+        if folder.is_dir():
+            assert "SIL Open Font License, Version 1.1" in (folder / "OFL.txt").read_text(encoding="utf-8")
+
+
+def test_figures_have_digits_of_equal_width(theme):
+    metrics = QFontMetricsF(font(tokens.FIGURE_PX, bold=True))
+    widths = [metrics.horizontalAdvance(digit * 8) for digit in "0123456789"]
+    assert max(widths) - min(widths) < 1.0  # hinting moves eight digits by a fraction of a pixel
+
+
+def test_nothing_is_set_smaller_than_the_smallest_size():
+    assert min(tokens.SMALL_PX, tokens.BODY_PX, tokens.FIGURE_PX, tokens.TITLE_PX) == SMALL_PX == 12
+
+
+def test_the_text_size_reaches_widgets_that_are_there_already(qtbot, theme):
+    words, head = body("Words"), title("A page")
+    for widget in (words, head):
+        qtbot.addWidget(widget)
+    before = words.font().pixelSize(), head.font().pixelSize()
+    try:
+        theme.set_text_percent(150)
+        assert (words.font().pixelSize(), head.font().pixelSize()) == (21, 42)
+        assert font().pixelSize() == 21
+        theme.set_text_percent(90)
+        assert words.font().pixelSize() < before[0]
+        assert head.font().weight() == title("").font().weight()
+    finally:
+        theme.set_text_percent(100)
+    assert (words.font().pixelSize(), head.font().pixelSize()) == before
+
+
+def test_the_systems_text_size_is_respected(qapp, monkeypatch):
+    set_text_share(1.0)
+    try:
+        monkeypatch.setattr("burnish_app.look.theme.system_text_share", lambda: 1.5)
+        Theme(qapp)
+        assert font().pixelSize() == 21
+    finally:
+        monkeypatch.undo()
+        Theme(qapp)
+    assert font().pixelSize() == 14

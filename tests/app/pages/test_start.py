@@ -1,0 +1,93 @@
+"""The page Start: the example, the way to one's own data, and runs."""
+
+import json
+
+import pytest
+from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
+
+from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir
+from burnish_engine.contract.run.events import parse_event
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def page(window):
+    window.go_to("start")
+    return window.page("start")
+
+
+def test_the_first_start_shows_it(window):
+    assert window.shown_key == "start"
+
+
+def test_the_example_opens_at_once_as_a_run_of_ones_own(qtbot, window, page):
+    page.watch.click()
+    qtbot.waitUntil(lambda: window.shown_key == "train")
+    train = window.page("train")
+    qtbot.waitUntil(lambda: train.events.ended is not None)
+    assert train.events.ended.outcome == "finished"
+    assert len(train.events.steps) > 20
+    assert len(train.events.evaluations) > 2
+    assert train.events.samples.items()
+    assert str(user_data_dir()) in window.bench.run
+    train.runs_changed([summary("finished", 80, folder=window.bench.run)])
+    assert not train.figures.acts.isVisible()  # nothing trained comes with it
+    train.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "data")
+
+
+def test_the_example_names_no_machine(assets):
+    folder = assets / "example-run"
+    for file in folder.iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert "/tmp/" not in text
+        assert "/home/" not in text
+        assert ":\\" not in text
+    lines = RunPaths(folder).events.read_text(encoding="utf-8").splitlines()
+    assert [parse_event(line).seq for line in lines] == list(range(len(lines)))
+    assert json.loads(RunPaths(folder).state.read_text(encoding="utf-8"))["status"] == "finished"
+
+
+def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
+    from app import page_facts as facts
+
+    answers.result("inspect", dataset=facts.dataset())
+    answers.result("suggest", suggestion=facts.suggestion())
+    answers.result("estimate", plan=facts.plan())
+    answers.result("start", run=str(assets_dir()))
+    clicks = 0
+
+    def press(button):
+        nonlocal clicks
+        qtbot.waitUntil(lambda: button().isVisible() and button().isEnabled())
+        button().click()
+        clicks += 1
+
+    press(lambda: page.train)
+    data = window.page("data")
+    press(lambda: next(b for b in data.findChildren(type(data.primary)) if b.text() == "Try it with the sample"))
+    qtbot.waitUntil(lambda: window.bench.dataset is not None)
+    press(lambda: data.primary)
+    qtbot.waitUntil(lambda: window.shown_key == "recipe")
+    press(lambda: window.page("recipe").primary)
+    qtbot.waitUntil(lambda: window.shown_key == "train")
+    assert clicks == 4
+    assert answers.asked("start")
+
+
+def test_a_recent_run_is_opened_by_a_press(qtbot, window, page):
+    page.runs_changed(RUNS)
+    assert page.recent.isVisible()
+    line = page.recent.body.itemAt(2).widget()
+    line.opened.emit(RUNS[2].folder)
+    assert window.bench.run == RUNS[2].folder
+    qtbot.waitUntil(lambda: window.shown_key == "train")
+
+
+def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(window, page, tmp_path):
+    page.open_folder(str(tmp_path))
+    assert "events.jsonl" in page.shown_banner.what
+    run, lines = TRAIN_SCENES["finished"]
+    page.open_folder(write_run(tmp_path / "run", run, lines).folder)
+    assert window.bench.run == str(tmp_path / "run")

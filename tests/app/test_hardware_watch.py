@@ -1,0 +1,96 @@
+"""The card in view: the strip and its panel in a window, alarms, and their remedy."""
+
+import pytest
+from app.scenes import summary
+from PySide6.QtCore import Qt
+
+from support.hardware import made_up, recorded
+
+
+def feed(window, lines):
+    for line in lines:
+        window.hardware.monitor._received(line)
+
+
+@pytest.fixture
+def running(window):
+    """A run that goes on, on the first GPU."""
+    run = summary("running")
+    run = run.model_copy(update={"state": run.state.model_copy(update={"device": "cuda-0"})})
+    window._runs_poller.stop()
+    window.hardware.runs_changed([run])
+    return run
+
+
+def messages(lines):
+    return [{"type": "hardware", "line": line.model_dump(mode="json")} for line in lines]
+
+
+def test_live_samples_reach_the_strip_and_a_click_shows_the_panel(qtbot, answers, window):
+    strip = window.sidebar.hardware
+    assert not strip.isVisible()
+    answers.set("hardware", *messages(list(recorded())[:20]), {"hold": True})
+    qtbot.waitUntil(strip.isVisible)
+    qtbot.mouseClick(strip, Qt.MouseButton.LeftButton)
+    assert window.hardware.panel.isVisible()
+    assert strip.isChecked()
+    qtbot.keyClick(window.hardware.panel, Qt.Key.Key_Escape)
+    assert not window.hardware.panel.isVisible()
+    assert not strip.isChecked()
+
+
+def test_the_panel_keeps_its_place_when_the_window_changes_its_size(qtbot, window):
+    feed(window, made_up(seconds=5))
+    qtbot.mouseClick(window.sidebar.hardware, Qt.MouseButton.LeftButton)
+    window.resize(900, 620)
+    panel = window.hardware.panel
+    qtbot.waitUntil(lambda: window.centralWidget().rect().contains(panel.geometry()))
+    assert panel.geometry().left() >= window.sidebar.width()
+
+
+def test_samples_stop_while_the_window_is_minimized(qtbot, answers, window):
+    answers.set("hardware", *messages(made_up(seconds=2)), {"hold": True})
+    qtbot.waitUntil(lambda: len(answers.asked("hardware")) >= 1)
+    window.showMinimized()
+    qtbot.waitUntil(lambda: len(answers.asked("cancel")) >= 1)
+    before = len(answers.asked("hardware"))
+    window.showNormal()
+    qtbot.waitUntil(lambda: len(answers.asked("hardware")) > before)
+
+
+def test_an_alarm_is_remedied_by_one_click(qtbot, answers, window, running):
+    remedy = window.sidebar.remedy_button
+    feed(window, made_up(seconds=200))
+    assert not remedy.isVisible()
+    feed(window, made_up(seconds=210, filled=5))
+    assert remedy.isVisible()
+    qtbot.mouseClick(remedy, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 1)
+    (asked,) = answers.asked("command")
+    assert (asked["run"], asked["command"]) == (running.folder, "smaller_plan")
+    feed(window, list(made_up(seconds=211, filled=6))[-1:])
+    assert not remedy.isVisible()  # it was asked for
+    feed(window, made_up(seconds=260))
+    assert window.sidebar._alarm.text() == ""
+
+
+def test_the_remedy_comes_back_where_it_did_not_help(qtbot, answers, window, running):
+    feed(window, made_up(seconds=210, filled=5))
+    qtbot.mouseClick(window.sidebar.remedy_button, Qt.MouseButton.LeftButton)
+    feed(window, list(made_up(seconds=260, filled=50))[-48:])
+    assert window.sidebar.remedy_button.isVisible()
+
+
+def test_a_refusal_is_said(qtbot, answers, window, running):
+    answers.failure("command", "The run is gone.", exit_code=2)
+    feed(window, made_up(seconds=210, filled=5))
+    qtbot.mouseClick(window.sidebar.remedy_button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "The run is gone." in window.sidebar._alarm.text())
+
+
+def test_without_a_run_on_that_card_there_is_an_alarm_without_a_button(window, running):
+    other = running.model_copy(update={"state": running.state.model_copy(update={"device": "cuda-1"})})
+    window.hardware.runs_changed([other])
+    feed(window, made_up(seconds=210, filled=5))
+    assert window.sidebar._alarm.isVisible()
+    assert not window.sidebar.remedy_button.isVisible()

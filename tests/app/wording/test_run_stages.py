@@ -1,0 +1,43 @@
+"""The stages before the first step: what is done, what goes on and for how long, what is to come."""
+
+import random
+
+from app.scenes import a_step, numbered
+
+from burnish_app.wording.run_stages import run_stages
+from burnish_engine.contract.run.events import PhaseChanged
+from burnish_engine.contract.run.fold import RunState, fold_all
+
+
+def begun(*phases, steps=0):
+    lines = [PhaseChanged(phase=phase) for phase in phases]
+    lines += [a_step(step, 10, random.Random(1)) for step in range(1, steps + 1)]
+    timed = [event.model_copy(update={"t": 100.0 + 10 * n}) for n, event in enumerate(numbered(lines))]
+    return fold_all(RunState(), timed)
+
+
+def test_each_stage_has_its_time_and_the_running_one_counts():
+    stages = run_stages(begun("loading", "preparing", "checking"), now=125.0)
+    assert [(stage.status, stage.time) for stage in stages] == [
+        ("done", "10 s"),
+        ("done", "10 s"),
+        ("now", "5 s"),
+        ("waiting", ""),
+    ]
+
+
+def test_stages_that_only_some_runs_have_appear_when_they_come():
+    before = {stage.text for stage in run_stages(begun("loading"), now=101.0)}
+    after = {stage.text for stage in run_stages(begun("loading", "preparing", "checking", "evaluating"), now=140.0)}
+    assert len(after - before) == 1
+    assert run_stages(RunState(), now=0.0)
+
+
+def test_phases_after_a_step_are_not_stages_and_a_new_process_begins_anew():
+    assert [event.phase for event in begun("loading", "training", steps=1).beginnings] == ["loading", "training"]
+    state = begun("loading", "training", steps=2)
+    later = PhaseChanged(phase="evaluating", seq=99, t=500.0)
+    assert fold_all(state, [later]).beginnings == state.beginnings
+    assert [event.phase for event in fold_all(state, [PhaseChanged(phase="loading", seq=99, t=500.0)]).beginnings] == [
+        "loading"
+    ]

@@ -1,0 +1,116 @@
+"""The thread that samples beside a run: it records from the start to the end, and nothing it meets reaches the run."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.hardware.sampler import HardwareSampler
+from burnish_engine.train import hardware_recorder
+from burnish_engine.train.hardware_recorder import recorded_hardware
+from burnish_engine.train.lifecycle.progress import Tally
+
+from support.fake_nvml import GIB, FakeNvml
+from support.machines import cpu_machine, gpu_machine
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch):
+    monkeypatch.setattr(hardware_recorder, "EVERY_S", 0.01)
+
+
+def wait_for(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def lines_of(paths):
+    return len(paths.hardware.read_bytes().splitlines()) if paths.hardware.exists() else 0
+
+
+def test_samples_are_taken_while_the_run_goes_on_and_once_more_at_its_end(tmp_path):
+    paths, asked = RunPaths(tmp_path), []
+    nvml = FakeNvml({"used": GIB, "energy": 0}, {"used": 2 * GIB, "energy": 0})
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, count=2)
+    tally = Tally()
+
+    class Held:
+        def held_bytes(self):
+            return GIB // 2
+
+    tally.measure = Held()
+
+    def make(only, own):
+        asked.append(list(only))
+        return HardwareSampler(only, own=own, machine=machine, nvml=nvml)
+
+    with recorded_hardware(paths, torch.device("cuda", 1), tally, make):
+        wait_for(lambda: lines_of(paths) > 4)
+    history = read_history(paths.hardware)
+    assert asked == [[1]]
+    assert list(history.gpus) == [1]
+    assert set(history.gpus[1].used_bytes.values()) == {2 * GIB}
+    assert set(history.gpus[1].ours_bytes.values()) == {GIB // 2}
+    assert nvml.open == 0
+    assert not [thread for thread in threading.enumerate() if thread.name == "hardware"]
+
+
+@pytest.mark.parametrize("where", ["make", "start", "sample", "close"])
+def test_whatever_fails_the_run_goes_on(tmp_path, where):
+    paths, seen = RunPaths(tmp_path), []
+
+    class Sampler(HardwareSampler):
+        def start(self):
+            return self.fail("start") or super().start()
+
+        def sample(self):
+            seen.append(1)
+            return self.fail("sample") if len(seen) % 2 else super().sample()
+
+        def close(self):
+            self.fail("close")
+
+        def fail(self, at):
+            if where == at:
+                raise RuntimeError("the driver is unwell")
+
+    def make(only, own):
+        if where == "make":
+            raise RuntimeError("no driver")
+        return Sampler(only, own=own, machine=cpu_machine())
+
+    with recorded_hardware(paths, CPU, Tally(), make):
+        if where == "sample":
+            wait_for(lambda: lines_of(paths) > 3)  # it goes on after a sample that failed
+
+
+def test_a_driver_that_hangs_does_not_hold_up_the_end_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware_recorder, "_END_S", 0.05)
+    release, inside = threading.Event(), threading.Event()
+
+    class Hangs(HardwareSampler):
+        def sample(self):
+            inside.set()
+            release.wait()
+            return []
+
+    with recorded_hardware(
+        RunPaths(tmp_path), CPU, Tally(), lambda only, own: Hangs(only, own=own, machine=cpu_machine())
+    ):
+        assert inside.wait(30)
+    assert not release.is_set()
+    release.set()
+
+
+def test_a_run_without_a_device_records_nothing(tmp_path):
+    with recorded_hardware(RunPaths(tmp_path), None, Tally()):
+        pass
+    assert not RunPaths(tmp_path).hardware.exists()

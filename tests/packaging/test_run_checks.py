@@ -1,0 +1,111 @@
+"""Linters come first; then the other checks run side by side, each test once, and what each printed is shown whole."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import run_checks
+from run_checks import Check, run_side_by_side
+
+MEETS = """
+import pathlib, sys, time
+mine, other = sys.argv[1:3]
+print("begin", mine)
+pathlib.Path(mine).touch()
+until = time.monotonic() + 30
+while not pathlib.Path(other).exists() and time.monotonic() < until:
+    time.sleep(0.01)
+print("end", mine)
+sys.exit(0 if pathlib.Path(other).exists() else 9)
+"""
+
+
+class Runs:
+    """Records the commands instead of running them; the one whose name is `failing` fails."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.failing, self.commands, self.envs = failing, [], []
+
+    def __call__(self, command: list[str], env: dict[str, str], cwd: Path | None = None) -> int:
+        self.commands.append(command[2:])
+        self.envs.append(env)
+        return 4 if self.failing and self.failing in command else 0
+
+    def side_by_side(self, lanes: list[list[Check]], root: Path, python: str, env: dict[str, str]) -> list[int]:
+        return [self([python, "-m", *check.arguments], {**check.env, **env}) for lane in lanes for check in lane]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs()
+    monkeypatch.setattr(run_checks, "run_attached", made)
+    monkeypatch.setattr(run_checks, "run_side_by_side", made.side_by_side)
+    return made
+
+
+def test_linters_come_first_and_every_test_runs_once(runs: Runs, tmp_path: Path) -> None:
+    assert run_checks.run_checks(tmp_path, "python", {"QT_QPA_PLATFORM": "xcb"}, []) == 0
+    assert [command[0] for command in runs.commands[:2]] == ["ruff", "ruff"]
+    assert sorted(command[0] for command in runs.commands[2:]) == ["mypy"] * 2 + ["pytest"] * 3
+    assert {env["HF_HUB_OFFLINE"] for env in runs.envs} == {"1"}
+    assert {env["QT_QPA_PLATFORM"] for env in runs.envs} == {"xcb"}, "the caller's own value wins"
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16])
+def test_the_parts_leave_nothing_out(cores: int) -> None:
+    app, kernels, rest = run_checks.test_parts(cores)
+    paths = [check.arguments[list(check.arguments).index("--durations=20") + 1 :] for check in (app, kernels, rest)]
+    assert paths[0] == ["tests/app"]
+    assert "tests/kernels" in paths[1]
+    assert sorted(paths[2]) == sorted(f"--ignore={path}" for path in [*paths[0], *paths[1]])
+    assert ["TRITON_INTERPRET" in check.env for check in (app, kernels, rest)] == [False, True, False]
+    assert all(1 <= int(check.env["OMP_NUM_THREADS"]) <= cores for check in (app, kernels, rest))
+    assert all(list(check.arguments[:3]) == ["pytest", "-m", "not gpu and not long"] for check in (app, kernels, rest))
+
+
+@pytest.mark.parametrize(("failing", "commands"), [("ruff", 1), ("tests/app", 7)])
+def test_a_failing_linter_ends_it_and_a_failing_test_does_not(
+    runs: Runs, tmp_path: Path, failing: str, commands: int
+) -> None:
+    runs.failing = failing
+    assert run_checks.run_checks(tmp_path, "python", {}, []) == 4
+    assert len(runs.commands) == commands
+
+
+def test_arguments_go_to_pytest_alone(runs: Runs, tmp_path: Path) -> None:
+    for arguments in (["-m", "gpu"], ["tests/kernels/rope", "-q"], ["-m", "gpu", "tests/kernels"]):
+        assert run_checks.run_checks(tmp_path, "python", {}, arguments) == 0
+        assert runs.commands[-1] == ["pytest", *arguments]
+    assert ["TRITON_INTERPRET" in env for env in runs.envs] == [False, True, False]
+
+
+def test_lanes_run_at_the_same_time_and_the_checks_of_a_lane_in_turn(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "meets.py").write_text(MEETS, encoding="utf-8")
+    (tmp_path / "fails.py").write_text("import sys; print('beside'); sys.exit(7)", encoding="utf-8")
+    lanes = [[Check(["meets", "a", "b"], {})], [Check(["meets", "b", "a"], {}), Check(["fails"], {})]]
+    assert run_side_by_side(lanes, tmp_path, sys.executable, {}) == [0, 0, 7]
+    shown = capfd.readouterr().out
+    assert shown.index("end a") < shown.index("begin b") < shown.index("end b") < shown.index("beside")
+
+
+def test_an_interrupt_ends_what_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "meets.py").write_text(MEETS, encoding="utf-8")
+    started = []
+
+    def interrupt(_seconds: float) -> None:
+        started.extend(path.name for path in tmp_path.glob("?"))
+        if len(set(started)) == 2:
+            raise KeyboardInterrupt
+        real_sleep(0.05)
+
+    real_sleep = time.sleep
+    monkeypatch.setattr(run_checks.time, "sleep", interrupt)
+    lanes = [[Check(["meets", "a", "never"], {})], [Check(["meets", "b", "never"], {})]]
+    with pytest.raises(KeyboardInterrupt):
+        run_side_by_side(lanes, tmp_path, sys.executable, {})
+    assert "end" not in capfd.readouterr().out

@@ -167,7 +167,9 @@ def test_paths_that_cannot_be_opened(refused, tmp_path, command):
 BAD_RECIPES = [
     "version = 2", 'version = "1"', "version = [1]", "=", "[", "[model", "a = 1", "[[model]]", "model = 3",
     "[model]\npath = ''", "[model]\npath = 3", '[model]\npath = "a\\u0000b"', "[model]\nquantize = 'int8'",
-    "name = 7", f"name = '{'x' * 200}'", "[data]\nfiles = 'x'", "[data]\nfiles = [1]", '[data]\nfiles = ["\\u0000"]',
+    "name = 7", f"name = '{'x' * 200}'", "[data]\nfiles = 'x'", "[data]\nfiles = [1]", "[data]\nfiles = ['']",
+    "[data]\nvalidation_files = [' ']", "".join(f"[odd{n}]\n" for n in range(2000)), '[data]\nfiles = ["\\u0000"]',
+    "[data]\ncolumns = ['prompt=a', 'text=a']",
     "[data]\ncolumns = ['x']", "[data]\ncolumns = ['=x']", "[data]\ncolumns = ['x=']", "[data]\ncolumns = 'prompt=a'",
     "[data]\nmax_length = 0", "[data]\nmax_length = 1e3", f"[data]\nmax_length = {10**18}", "[data]\nshape = 'odd'",
     "[data]\nencoding = 'utf-7'", "[data]\ntemplate = ''", "[data]\ntemplate = 'chatmll'",

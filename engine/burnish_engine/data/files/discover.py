@@ -97,6 +97,8 @@ def find_parts(names: Sequence[str]) -> FoundParts:
             _from_zip(path, entry, found)
         else:
             found.parts.append(_file(path, entry))
+        if len(found.parts) == before:
+            raise DataError(f"Every data file in {path} is empty or packed twice.", "Check that they were copied.")
         if len(found.parts) - before > MOST_PARTS:
             raise DataError(f"{path} holds more than {MOST_PARTS:,} data files.", "Join them into fewer files.")
     return found

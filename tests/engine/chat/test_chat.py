@@ -116,6 +116,8 @@ def test_bad_conversations_are_told(source, gguf):
             backend.stream([])
         with pytest.raises(UsageError, match=r"tokens"):
             backend.stream([{"role": "user", "content": "word " * 3000}])
+        with pytest.raises(UsageError, match="Unicode"):
+            backend.stream([{"role": "user", "content": "a byte that is no UTF-8: \udcff"}])
         backend.close()
 
 

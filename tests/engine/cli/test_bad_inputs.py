@@ -276,6 +276,25 @@ def test_options_of_inspect(refused, tmp_path, model):
         refused("inspect", data, "--model", model, *options)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="names are always Unicode")
+def test_names_and_texts_that_are_no_unicode(refused, tmp_path, model, monkeypatch):
+    """Bytes that are no UTF-8 arrive as lone surrogates, which neither a recipe nor a card could hold."""
+    good = "".join(json.dumps(row) + "\n" for row in conversations(6))
+    (tmp_path / "data").mkdir()
+    for path in (tmp_path / "\udcfe.jsonl", tmp_path / "data" / "\udcfe.jsonl"):
+        path.write_text(good)
+    for call in (["inspect", "\udcfe.jsonl", "--json"], ["suggest", "--data", "\udcfe.jsonl", "--out", "s.toml"],
+                 ["recipe", "new", "n.toml", "--data", "\udcfe.jsonl"], ["chat", model, "--prompt", "\udcff"],
+                 ["inspect", tmp_path / "data", "--model", model, "--json"]):  # fmt: skip
+        monkeypatch.chdir(tmp_path)
+        refused(*call, codes=(USAGE, DATA))
+    (tmp_path / "\udcfe").mkdir()
+    monkeypatch.chdir(tmp_path / "\udcfe")
+    refused("runs", "list", codes=(USAGE,))
+    (tmp_path / "\udcfe").rmdir()
+    refused("runs", "list", codes=(USAGE,))
+
+
 # Model folders.
 
 

@@ -196,8 +196,11 @@ def _report(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_SUCH_PATH:
         say_error(f"{error.filename or 'A file'} cannot be opened: {error.strerror}. Check the path.")
         return ExitCode.USAGE
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
+        say_error(f"The output could not be written: {error.strerror}. Check the disk that it goes to.")
+        return ExitCode.NO_SPACE
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))
+        say_error(str(cannot_write(Path(error.filename), error)))
         return ExitCode.NO_SPACE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")

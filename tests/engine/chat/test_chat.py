@@ -156,3 +156,6 @@ def test_the_terminal_tells_how_the_model_runs(source, monkeypatch, capsys):
     told = capsys.readouterr()
     assert backend.note in " ".join(told.err.split())
     assert "odd" not in told.out
+    monkeypatch.setattr("sys.stdin", None)  # closed by whoever started the command
+    assert command.chat("base") == 0
+    assert capsys.readouterr().out == ""

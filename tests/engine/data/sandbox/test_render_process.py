@@ -174,7 +174,7 @@ class Kernel32:
 
 def test_the_job_object_of_windows_gets_the_same_limits():
     kernel32 = Kernel32()
-    job = windows_job._Job(kernel32)
+    job = windows_job._JobObject(kernel32)
     job.limit_memory(2**29)
     job.limit_time(5.0)
     job.limit_time(0)

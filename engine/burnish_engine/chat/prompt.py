@@ -8,6 +8,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.data.files.problems import RowError
+from burnish_engine.data.rows.conversation import valid_unicode
 from burnish_engine.data.templates.template import ChatTemplate, chat_template
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
@@ -51,9 +52,10 @@ def render(template: ChatTemplate, messages: Messages, *, generation_prompt: boo
     if not turns:
         raise UsageError("The conversation is empty.", "Say something.")
     try:
-        return template.render(turns, add_generation_prompt=generation_prompt)
+        return valid_unicode(template.render(turns, add_generation_prompt=generation_prompt))
     except RowError as error:
-        raise UsageError(f"The conversation was {error.reason}.", "Check the roles and their order.") from error
+        remedy = "Check its text, and the roles and their order."
+        raise UsageError(f"The conversation cannot be used: {error.reason}.", remedy) from error
 
 
 def chat_ids(tokenizer: Any, messages: Messages, template: ChatTemplate | None = None) -> list[int]:

@@ -39,7 +39,7 @@ def chat(
     options = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
     with closing(open_chat(target, base=base, exported=exported, device=device)) as backend:
         messages = [{"role": "system", "content": system}] if system else []
-        interactive = prompt is None and sys.stdin.isatty()
+        interactive = prompt is None and sys.stdin is not None and sys.stdin.isatty()
         if interactive:
             out.dim(f"{backend.name}. An empty line ends the conversation.")
         if backend.note:
@@ -82,7 +82,7 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
 def _lines(interactive: bool) -> list[str] | _Prompts:
     if interactive:
         return _Prompts()
-    return [line for line in sys.stdin.read().splitlines() if line.strip()]
+    return [line for line in sys.stdin.read().splitlines() if line.strip()] if sys.stdin is not None else []
 
 
 class _Prompts:

@@ -39,6 +39,7 @@ from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
 from burnish_engine.contract.files import cannot_write, make_private
 from burnish_engine.contract.paths import user_cache_dir, user_data_dir
+from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.offline import remember_offline_choice
 from burnish_kernels.tuning import CACHE_VARIABLE
@@ -144,28 +145,47 @@ def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
 @cache
 def _commands() -> Any:
     commands = typer.main.get_command(app)
-    _refuse_odd_numbers(commands)
+    _refuse_odd_values(commands)
     return commands
 
 
-def _refuse_odd_numbers(command: Any) -> None:
-    """Refuse NaN, infinity and uselessly large numbers in every option of a command and of its subcommands."""
+def _refuse_odd_values(command: Any) -> None:
+    """Refuse odd values in every option of a command and of its subcommands.
+
+    Odd are NaN, infinity, uselessly large numbers, and names that are no Unicode, which no file of ours could hold.
+    """
     for below in getattr(command, "commands", {}).values():
-        _refuse_odd_numbers(below)
+        _refuse_odd_values(below)
     carried_out = command.callback
 
     def checked(*arguments: Any, **options: Any) -> Any:
         for name, value in options.items():
-            for number in value if isinstance(value, list) else (value,):
-                if isinstance(number, int | float) and not abs(number) <= _LARGEST_NUMBER:
+            for one in value if isinstance(value, list) else (value,):
+                if isinstance(one, int | float) and not abs(one) <= _LARGEST_NUMBER:
                     raise UsageError(
-                        f"--{name.replace('_', '-')} is {number!s:.30}, which is out of range.",
+                        f"--{name.replace('_', '-')} is {one!s:.30}, which is out of range.",
                         "`--help` shows what it is.",
                     )
+                if isinstance(one, str | Path):
+                    _refuse_undecodable("The argument", one)
+        _refuse_odd_folders()
         return carried_out(*arguments, **options)
 
     if carried_out is not None:
         command.callback = checked
+
+
+def _refuse_odd_folders() -> None:
+    try:
+        _refuse_undecodable("The current folder", Path.cwd())
+    except FileNotFoundError:
+        raise UsageError("The current folder is gone.", "Change to a folder that exists.") from None
+    _refuse_undecodable("Burnish's folder", user_data_dir())
+
+
+def _refuse_undecodable(what: str, value: str | Path) -> None:
+    if not is_unicode(str(value)):
+        raise UsageError(f"{what} {value} is not valid UTF-8 text.", "Rename it, or use another.")
 
 
 def _report(error: Exception) -> int:
@@ -176,8 +196,11 @@ def _report(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_SUCH_PATH:
         say_error(f"{error.filename or 'A file'} cannot be opened: {error.strerror}. Check the path.")
         return ExitCode.USAGE
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
+        say_error(f"The output could not be written: {error.strerror}. Check the disk that it goes to.")
+        return ExitCode.NO_SPACE
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        say_error(str(cannot_write(Path(error.filename or user_data_dir()), error)))
+        say_error(str(cannot_write(Path(error.filename), error)))
         return ExitCode.NO_SPACE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")

@@ -18,6 +18,15 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(_spelled_out, text)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it holds no lone surrogates, which stand for undecodable bytes."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def one_line(text: str) -> str:
     """Write a text on one line: like `printable`, and every line break becomes a space.
 

@@ -202,10 +202,13 @@ def list_runs() -> list[StoredRun]:
 def _free_name(recipe: Recipe) -> Path:
     label = recipe.name or Path(recipe.model.path).name
     stem = f"{datetime.now():%Y%m%d-%H%M%S}-{safe_name(label, 'run').lower().replace(' ', '-')}"
+    try:
+        make_private(runs_dir())
+    except OSError as error:
+        raise cannot_write(runs_dir(), error) from error
     for suffix in ("", *(f"-{n}" for n in range(2, 100))):
         root = runs_dir() / (stem + suffix)
         try:
-            make_private(runs_dir())
             root.mkdir(mode=0o700)
             return root
         except FileExistsError:

@@ -121,6 +121,8 @@ def test_bad_conversations_are_told(source, gguf):
             backend.stream([])
         with pytest.raises(UsageError, match=r"tokens"):
             backend.stream([{"role": "user", "content": "word " * 3000}])
+        with pytest.raises(UsageError, match="Unicode"):
+            backend.stream([{"role": "user", "content": "a byte that is no UTF-8: \udcff"}])
         backend.close()
 
 
@@ -159,6 +161,9 @@ def test_the_terminal_tells_how_the_model_runs(source, monkeypatch, capsys):
     told = capsys.readouterr()
     assert backend.note in " ".join(told.err.split())
     assert "odd" not in told.out
+    monkeypatch.setattr("sys.stdin", None)  # closed by whoever started the command
+    assert command.chat("base") == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_the_newest_exported_file_is_the_one_that_answers(tmp_path):

@@ -167,7 +167,9 @@ def test_paths_that_cannot_be_opened(refused, tmp_path, command):
 BAD_RECIPES = [
     "version = 2", 'version = "1"', "version = [1]", "=", "[", "[model", "a = 1", "[[model]]", "model = 3",
     "[model]\npath = ''", "[model]\npath = 3", '[model]\npath = "a\\u0000b"', "[model]\nquantize = 'int8'",
-    "name = 7", f"name = '{'x' * 200}'", "[data]\nfiles = 'x'", "[data]\nfiles = [1]", '[data]\nfiles = ["\\u0000"]',
+    "name = 7", f"name = '{'x' * 200}'", "[data]\nfiles = 'x'", "[data]\nfiles = [1]", "[data]\nfiles = ['']",
+    "[data]\nvalidation_files = [' ']", "".join(f"[odd{n}]\n" for n in range(2000)), '[data]\nfiles = ["\\u0000"]',
+    "[data]\ncolumns = ['prompt=a', 'text=a']",
     "[data]\ncolumns = ['x']", "[data]\ncolumns = ['=x']", "[data]\ncolumns = ['x=']", "[data]\ncolumns = 'prompt=a'",
     "[data]\nmax_length = 0", "[data]\nmax_length = 1e3", f"[data]\nmax_length = {10**18}", "[data]\nshape = 'odd'",
     "[data]\nencoding = 'utf-7'", "[data]\ntemplate = ''", "[data]\ntemplate = 'chatmll'",
@@ -272,6 +274,25 @@ def test_options_of_inspect(refused, tmp_path, model):
     data = write_jsonl(tmp_path / "good.jsonl", conversations(6))
     for options in INSPECT_OPTIONS:
         refused("inspect", data, "--model", model, *options)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are always Unicode")
+def test_names_and_texts_that_are_no_unicode(refused, tmp_path, model, monkeypatch):
+    """Bytes that are no UTF-8 arrive as lone surrogates, which neither a recipe nor a card could hold."""
+    good = "".join(json.dumps(row) + "\n" for row in conversations(6))
+    (tmp_path / "data").mkdir()
+    for path in (tmp_path / "\udcfe.jsonl", tmp_path / "data" / "\udcfe.jsonl"):
+        path.write_text(good)
+    for call in (["inspect", "\udcfe.jsonl", "--json"], ["suggest", "--data", "\udcfe.jsonl", "--out", "s.toml"],
+                 ["recipe", "new", "n.toml", "--data", "\udcfe.jsonl"], ["chat", model, "--prompt", "\udcff"],
+                 ["inspect", tmp_path / "data", "--model", model, "--json"]):  # fmt: skip
+        monkeypatch.chdir(tmp_path)
+        refused(*call, codes=(USAGE, DATA))
+    (tmp_path / "\udcfe").mkdir()
+    monkeypatch.chdir(tmp_path / "\udcfe")
+    refused("runs", "list", codes=(USAGE,))
+    (tmp_path / "\udcfe").rmdir()
+    refused("runs", "list", codes=(USAGE,))
 
 
 # Model folders.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.errors import ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import create_run, list_runs, open_run, read_recipe, read_state, summarize, write_state
@@ -25,6 +25,13 @@ def test_runs_without_a_folder_get_distinct_names():
     assert {summary.state.run for summary in list_runs()} == {first.root.name, second.root.name}
     assert open_run(first.root.name) == first
     assert open_run("last").root in (first.root, second.root)
+
+
+def test_a_file_in_the_place_of_burnishs_folder_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "file"))
+    with pytest.raises(NoSpaceError, match=r"file.*could not be written"):
+        create_run(Recipe())
 
 
 def test_a_used_folder_is_never_overwritten(tmp_path):

@@ -110,6 +110,13 @@ class DataSection(Section):
         le=256,
     )
 
+    @field_validator("files", "validation_files")
+    @classmethod
+    def _files_have_names(cls, files: list[str]) -> list[str]:
+        if not all(name.strip() for name in files):
+            raise ValueError("holds an empty name, which would be the whole current folder: name it as '.'")
+        return files
+
     @field_validator("columns")
     @classmethod
     def _columns_are_pairs(cls, columns: list[str]) -> list[str]:

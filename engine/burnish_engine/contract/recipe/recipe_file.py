@@ -21,6 +21,7 @@ from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sectio
 from burnish_engine.contract.recipe.recipe_section import field_unit
 
 _LARGEST_RECIPE_BYTES = 1_000_000
+_MOST_PROBLEMS = 10  # told of one recipe
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -72,9 +73,11 @@ def parse_recipe(text: str, source: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        problems = [_explain(detail) for detail in error.errors(include_url=False)]
+        count = error.error_count()
+        problems = [_explain(detail) for detail in error.errors(include_url=False)[:_MOST_PROBLEMS]]
+        more = f"; and {count - len(problems)} more" if count > len(problems) else ""
         raise UsageError(
-            f"{source} has {len(problems)} problem{'s' if len(problems) > 1 else ''}: {'; '.join(problems)}.",
+            f"{source} has {count} problem{'s' if count > 1 else ''}: {'; '.join(problems)}{more}.",
             "`burnish recipe reference` lists every key with its range.",
         ) from None
 

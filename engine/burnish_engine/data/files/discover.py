@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, DataError
+from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.data.files.archive import refuse_bomb, zip_members
 from burnish_engine.data.files.file_kinds import format_of, size_of, unknown_kind, unreadable
 from burnish_engine.data.files.hub_datasets import HUB_PREFIX, hub_folder
@@ -97,6 +98,8 @@ def find_parts(names: Sequence[str]) -> FoundParts:
             _from_zip(path, entry, found)
         else:
             found.parts.append(_file(path, entry))
+        if len(found.parts) == before:
+            raise DataError(f"Every data file in {path} is empty or packed twice.", "Check that they were copied.")
         if len(found.parts) - before > MOST_PARTS:
             raise DataError(f"{path} holds more than {MOST_PARTS:,} data files.", "Join them into fewer files.")
     return found
@@ -127,6 +130,9 @@ def _from_folder(folder: Path, entry: int, found: FoundParts) -> None:
         )
     except OSError as error:
         raise unreadable(folder, error) from error
+    for name in names:
+        if not is_unicode(name):
+            raise DataError(f"The name of {folder / name} is not valid UTF-8 text.", "Rename the file.")
     archives = [name for name in names if name.lower().endswith(".zip")]
     for name in _files_to_read(names, str(folder), found, others=len(archives)):
         path = folder / name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from burnish_engine.contract.errors import DataError
@@ -50,14 +51,18 @@ def size_of(path: Path) -> int:
         DataError: The file is missing, empty, or cannot be looked at.
     """
     try:
-        size_bytes = path.stat().st_size
+        found = path.stat()
     except FileNotFoundError:
         raise DataError(f"There is no data file at {path}.", "Check the path.") from None
     except (OSError, ValueError) as error:
         raise DataError(f"The data file {path} could not be looked at: {error}.", "Check the path.") from None
-    if size_bytes == 0:
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise DataError(
+            f"The data file {path} is a pipe, a socket or a device.", "Write the rows into a file, and give that."
+        )
+    if found.st_size == 0:
         raise DataError(f"The data file {path} is empty (0 bytes).", "Check that it was saved or copied completely.")
-    return size_bytes
+    return found.st_size
 
 
 def unknown_kind(name: str) -> DataError:

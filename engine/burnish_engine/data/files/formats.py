@@ -260,11 +260,13 @@ def _header(file: str, fields: list[str]) -> list[str]:
     names = [name.strip() for name in fields]
     if len(names) > 1 and not names[0]:
         names[0] = "Unnamed: 0"  # the index that pandas writes, named as pandas reads it
+    seen = set[str]()
     for column, name in enumerate(names, start=1):
         if not name:
             raise DataError(f"Column {column} of {file} has no name in the header: {shorten(names)}.", "Name it.")
-        if name in names[: column - 1]:
+        if name in seen:
             raise DataError(f'The header of {file} names the column "{shorten(name)}" twice.', "Rename one of them.")
+        seen.add(name)
     return names
 
 

@@ -10,10 +10,13 @@ from burnish_engine.contract.errors import DataError
 from burnish_engine.data.files.discover import DatasetPart
 from burnish_engine.data.files.formats import READERS, NumberedJson
 from burnish_engine.data.files.problems import BrokenRowError
+from burnish_engine.data.files.text_lines import LONGEST_LINE_BYTES
 from burnish_engine.data.files.unpack import opened
 
 _STRETCHES = 16
 """Stretches of a large file that sample rows are taken from, evenly spread; the first is its beginning."""
+_MOST_TIMES = 4
+"""Multiple of the wanted bytes after which no further stretch is read, where rows are longer than stretches."""
 
 
 class Table:
@@ -69,14 +72,17 @@ class Table:
         for stretch in range(_STRETCHES):
             start = stretch * (size // _STRETCHES)
             with opened(self.part, max(0, start - 1)) as stream:
-                text = stream.read(each + 1)
-                text += stream.readline(each)
-            begin = text.find(b"\n") + 1 if stretch else 0
+                text = stream.read(each + 1) + stream.readline(LONGEST_LINE_BYTES)
+                begin = text.find(b"\n") + 1 if stretch else 0
+                if begin == len(text):  # a row is longer than a stretch
+                    text += stream.readline(LONGEST_LINE_BYTES)
             lines = text[begin : text.rfind(b"\n") + 1].split(b"\n")[:-1]
             per_row = taken / len(rows) if rows else 0.0
             first = int((start + begin) / per_row) if per_row else 1
             rows.extend(self._lines(lines, first))
             taken += sum(map(len, lines)) + len(lines)
+            if taken > _MOST_TIMES * most_bytes:
+                break
         return rows, size / max(taken, 1)
 
     def _lines(self, lines: list[bytes], first: int) -> Iterator[NumberedJson]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.data.files.problems import RowError, shorten
 from burnish_engine.data.rows.content_parts import PARTLY_SUPERVISED, ContentParts, is_supervised, split_content
 from burnish_engine.data.rows.media import NEEDS_MEDIA, needs_media
@@ -362,10 +363,8 @@ def valid_unicode(text: str) -> str:
     Raises:
         RowError: The text holds half a surrogate pair, which JSON can spell and which is no character.
     """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise RowError("broken Unicode (half a surrogate pair)") from None
+    if not is_unicode(text):
+        raise RowError("broken Unicode (half a surrogate pair)")
     return text
 
 

@@ -22,8 +22,8 @@ from burnish_engine.export.checks import own_grid
 from burnish_engine.export.gguf.block_formats import Codes, Floats
 
 CodeChoice = Literal["nearest", "weighted", "refined"]
-"""Way in which codes were chosen: nearest to each number; perhaps with columns weighed (importance matrix); perhaps anew
-by GPTQ after that."""
+"""Way in which codes were chosen: nearest to each number; perhaps with columns weighed (importance matrix); perhaps
+anew by GPTQ after that."""
 
 _HALF_STEP: Final = {"F16": 2.0**-11, "BF16": 2.0**-8}
 """Largest relative rounding error of one number: half a unit in the last place of 11 and 8 significant bits (IEEE

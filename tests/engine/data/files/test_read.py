@@ -4,6 +4,8 @@ import os
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
+from burnish_engine.data.files.discover import find_parts
+from burnish_engine.data.files.read import Table
 
 from support.tables import read_rows
 
@@ -132,6 +134,16 @@ def test_any_path_is_taken_literally(tmp_path, name):
     assert rows_of(path) == [(1, {"text": "a"})]
 
 
+def test_a_sample_holds_whole_rows_however_long_they_are(tmp_path):
+    """Rows longer than a stretch of the sample: books, of which each is a row."""
+    rows = [{"text": f"{number} " + "x" * 100_000} for number in range(30)]
+    table = Table(find_parts([str(put(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))]).parts[0])
+    sample, scale = table.sample(160_000)
+    assert 0 < len(sample) < 30
+    assert all(json.loads(text) in rows for _, text in sample)
+    assert len(sample) * scale == pytest.approx(30, rel=0.05)
+
+
 # What is refused
 
 
@@ -144,6 +156,17 @@ def test_missing_file(tmp_path):
 def test_folder_without_data(tmp_path):
     (tmp_path / "data.jsonl").mkdir()
     assert "holds no data file" in refusal(tmp_path / "data.jsonl")
+
+
+def test_folder_with_nothing_but_empty_files(tmp_path):
+    put(tmp_path, "data/a.jsonl", b"")
+    assert "is empty" in refusal(tmp_path / "data")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes")
+def test_a_pipe_is_named_as_one(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    assert "pipe" in refusal(tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a", "a.gz"])

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
-from burnish_engine.models.generation.sampling import Reply
+from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.lifecycle.validator import Validator
 
 
@@ -21,7 +21,7 @@ def asked(recipe):
         tokenizer=lambda text, add_special_tokens: {"input_ids": [len(text)]},
     )
     engine = SimpleNamespace(
-        replies=lambda prompts, most: [Reply(f"{ids} of {most}", stopped=True, tokens=1) for ids in prompts]
+        replies=lambda prompts, most: [GeneratedReply(f"{ids} of {most}", stopped=True, tokens=1) for ids in prompts]
     )
     Validator(recipe, inputs, SimpleNamespace(emit=told.append)).samples(engine, 7)
     return rendered, [(event.step, event.prompt, event.reply) for event in told]

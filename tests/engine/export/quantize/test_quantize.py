@@ -245,7 +245,7 @@ def test_the_worker_ends_with_whoever_started_it(wide_f16, tmp_path):
 
 def test_too_little_memory_is_told_before_the_start(wide_f16, tmp_path, monkeypatch):
     monkeypatch.setattr("burnish_engine.export.base.staging.host_memory", lambda: (10**9, 10**6))
-    with pytest.raises(DoesNotFitError, match=r"Making Q8_0 needs \d+ MiB of memory; .* are free") as caught:
+    with pytest.raises(DoesNotFitError, match=r"Making Q8_0 needs [\d.]+ \w+ of memory; .* are free") as caught:
         quantize(wide_f16, tmp_path / "x.gguf", "Q8_0")
     assert caught.value.exit_code == 10
     assert not list(tmp_path.iterdir())

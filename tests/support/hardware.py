@@ -21,7 +21,7 @@ RECORDED = Path(__file__).resolve().parents[1] / "golden" / "hardware" / "h100.j
 
 
 def recorded():
-    """The lines of the recording: ten minutes of a run on one card."""
+    """the lines of the recording: eight minutes of a run on one card."""
     return [parse_hardware_line(line) for line in RECORDED.read_bytes().splitlines()]
 
 

@@ -38,7 +38,7 @@ CONTEXT_GIB = 0.75  # of a process beside what its allocator holds
 HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # at half of what the fastest peer takes
 ENGINES = ("burnish", "unsloth", "trl", "liger")
 POLL_S = 0.05
-QLORA_FROM = ("qwen3-4b",)  # larger models are fine-tuned over a quantized base, unless --method says otherwise
+QLORA_FROM = ("qwen3-4b", "gemma-3-4b")  # larger models are fine-tuned over a quantized base, unless --method says otherwise
 MEDIANS = ("tok_s", "wall_tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "nvml_gib", "first_step_s")
 
 

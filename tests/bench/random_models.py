@@ -29,6 +29,16 @@ SHAPES = {
                     "max_position_embeddings": 128000, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
                     "layer_types": ["full_attention" if i in {2, 5, 8, 10, 12, 14} else "conv" for i in range(16)],
                     "tie_word_embeddings": True} | SPECIAL,
+    # The text part alone, without its vision tower.
+    "gemma-3-4b": {"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 2560, "intermediate_size": 10240,
+                   "num_hidden_layers": 34, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+                   "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "sliding_window": 1024,
+                   "max_position_embeddings": 131072, "tie_word_embeddings": True,
+                   "layer_types": ["sliding_attention" if (i + 1) % 6 else "full_attention" for i in range(34)],
+                   "rope_parameters": {
+                       "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                       "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                   }} | SPECIAL,
     # From scratch: 55 million weights with the embedded model's tokenizer.
     "llama-55m": {"model_type": "llama", "vocab_size": 49152, "hidden_size": 512, "intermediate_size": 1408,
                   "num_hidden_layers": 10, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,

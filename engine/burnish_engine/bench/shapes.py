@@ -34,8 +34,17 @@ _LLAMA3: dict[str, Any] = {
         "original_max_position_embeddings": 8192,
     },
 }
-
-
+_GEMMA3: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "vocab_size": 262144,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000,
+    "rope_local_base_freq": 10000,
+    "query_pre_attn_scalar": 256,
+    "sliding_window_pattern": 6,
+}
 _LFM2: dict[str, Any] = {
     "model_type": "lfm2",
     "vocab_size": 65536,
@@ -68,10 +77,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3-0.6b": {**_QWEN3, **_sizes(1024, 3072, 28, 16, 8, tied=True)},
     "llama-3.2-1b": {**_LLAMA3, "head_dim": 64, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
     "gemma-3-1b": {
-        "model_type": "gemma3_text", "vocab_size": 262144, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
-        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000, "rope_local_base_freq": 10000,
-        "query_pre_attn_scalar": 256, "sliding_window": 512, "sliding_window_pattern": 6,
-        **_sizes(1152, 6912, 26, 4, 1, tied=True),
+        **_GEMMA3, "max_position_embeddings": 32768, "sliding_window": 512, **_sizes(1152, 6912, 26, 4, 1, tied=True),
+    },
+    "gemma-3-4b": {
+        **_GEMMA3, "max_position_embeddings": 131072, "sliding_window": 1024,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}, **_sizes(2560, 10240, 34, 8, 4, tied=True),
     },
     "lfm2.5-350m": {**_LFM2, **_sizes(1024, 4608, 16, 16, 8, tied=True)},
     "lfm2.5-1.2b": {**_LFM2, **_sizes(2048, 8192, 16, 32, 8, tied=True)},

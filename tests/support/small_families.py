@@ -48,9 +48,47 @@ GEMMA_3_4B_TEXT = {
 }  # fmt: skip
 """The language model of google/gemma-3-4b-it."""
 
+NEWER = {
+    "ibm-granite/granite-3.3-2b-instruct": {
+        "model_type": "granite", "attention_bias": False, "attention_dropout": 0.0, "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12.0, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 8192,
+        "logits_scaling": 8.0, "max_position_embeddings": 131072, "mlp_bias": False, "num_attention_heads": 32,
+        "num_hidden_layers": 40, "num_key_value_heads": 8, "residual_multiplier": 0.22, "rms_norm_eps": 1e-05,
+        "rope_scaling": None, "rope_theta": 10000000.0, "tie_word_embeddings": True, "vocab_size": 49159,
+    },
+    "ibm-granite/granite-4.0-micro": {
+        "model_type": "granitemoehybrid", "attention_bias": False, "attention_dropout": 0.0,
+        "attention_multiplier": 0.015625, "embedding_multiplier": 12, "hidden_act": "silu", "hidden_size": 2560,
+        "intermediate_size": 8192, "layer_types": ["attention"] * 40, "logits_scaling": 10,
+        "max_position_embeddings": 131072, "num_attention_heads": 40, "num_experts_per_tok": 0,
+        "num_hidden_layers": 40, "num_key_value_heads": 8, "num_local_experts": 0, "position_embedding_type": "rope",
+        "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 10000000,
+        "shared_intermediate_size": 8192, "tie_word_embeddings": True, "vocab_size": 100352, "mamba_n_heads": 128,
+        "mamba_d_head": 40, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_d_conv": 4,
+    },
+    "allenai/OLMo-2-0425-1B-Instruct": {
+        "model_type": "olmo2", "attention_bias": False, "attention_dropout": 0.0, "hidden_act": "silu",
+        "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 4096, "num_attention_heads": 16,
+        "num_hidden_layers": 16, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_scaling": None,
+        "rope_theta": 500000, "tie_word_embeddings": False, "vocab_size": 100352,
+    },
+    "mistralai/Ministral-3-3B, text": {
+        "model_type": "ministral3", "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 3072, "intermediate_size": 9216, "max_position_embeddings": 262144, "num_attention_heads": 32,
+        "num_hidden_layers": 26, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+        "rope_parameters": {
+            "beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384, "rope_theta": 1000000.0,
+            "rope_type": "yarn", "type": "yarn",
+        },
+        "sliding_window": None, "tie_word_embeddings": True, "vocab_size": 131072,
+    },
+}  # fmt: skip
+"""Families that came later; Ministral 3's language model alone."""
+
 PUBLISHED = {
     **CONFIGS, "LiquidAI/LFM2-350M": LFM2, "LiquidAI/LFM2.5-350M": LFM2_5, "HuggingFaceTB/SmolLM2-135M": SMOLLM2,
-    "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT,
+    "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
 }  # fmt: skip
 _LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6}
 
@@ -88,6 +126,15 @@ def shrink(config):
             **scaling,
             **{f"{kind}_factor": scaling[f"{kind}_factor"][:pairs] for kind in ("long", "short")},
         }
+    if (config.get("rope_parameters") or {}).get("original_max_position_embeddings"):
+        small["rope_parameters"] = {**config["rope_parameters"], "original_max_position_embeddings": ORIGINAL_CONTEXT}
+        small["max_position_embeddings"] = 4 * ORIGINAL_CONTEXT
+    if "logits_scaling" in config:
+        small |= {  # small models have small logits, and their few layers add little to their embeddings
+            "logits_scaling": config["logits_scaling"] / 16, "embedding_multiplier": config["embedding_multiplier"] / 16,
+        }  # fmt: skip
+    if "shared_intermediate_size" in config:
+        small |= {"shared_intermediate_size": 384, "mamba_n_heads": 1, "mamba_d_head": "auto"}
     if (config.get("rope_scaling") or {}).get("original_max_position_embeddings"):
         small["rope_scaling"] = {**config["rope_scaling"], "original_max_position_embeddings": ORIGINAL_CONTEXT}
         small["max_position_embeddings"] = 4 * ORIGINAL_CONTEXT

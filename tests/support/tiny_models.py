@@ -102,6 +102,63 @@ SHAPES = {
             "tie_word_embeddings": False,
         },
     ),
+    "granite": (
+        "granite",
+        {
+            "attention_multiplier": 0.1,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 1.3,
+            "attention_bias": True,
+            "rms_norm_eps": 1e-3,  # so that what becomes of it shows
+            "tie_word_embeddings": True,
+        },
+    ),
+    "granite4": (
+        "granitemoehybrid",
+        {
+            "attention_multiplier": 0.1,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.246,
+            "logits_scaling": 0.6,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 96,
+            "layer_types": ["attention", "attention"],
+            "position_embedding_type": "rope",
+            "mamba_n_heads": 4,
+            "mamba_d_state": 16,
+        },
+    ),
+    "granite4-nope": (
+        "granitemoehybrid",
+        {
+            "attention_multiplier": 0.1,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 96,
+            "layer_types": ["attention", "attention"],
+            "mamba_n_heads": 4,
+            "mamba_d_state": 16,
+        },
+    ),
+    "olmo2": ("olmo2", {"num_hidden_layers": 3, "rms_norm_eps": 1e-3}),
+    "ministral3": (
+        "ministral3",
+        {
+            "head_dim": 32,
+            "sliding_window": None,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 4.0,
+                "beta_fast": 4.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.5,
+                "llama_4_scaling_beta": 0.3,
+                "original_max_position_embeddings": ORIGINAL_CONTEXT,
+            },
+        },
+    ),
     "lfm3": (
         "lfm3",
         {

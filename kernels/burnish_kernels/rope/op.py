@@ -35,7 +35,8 @@ def forward(
     """Normalize each query and key head, if weights are given, and rotate it by its token's position.
 
     Args:
-        qkv_TC: stacked heads `[T, C]`, fp32, fp16 or bf16: query heads, then key heads, then value heads (not read).
+        qkv_TC: stacked heads `[T, at least (N + M)·D]`, fp32, fp16 or bf16: query heads, then key heads; others (of
+            values) are not read.
         table_PR: table `[P, R]` fp32: cosines of each position, then sines, any scaling multiplied in. None: no
             rotation.
         index_T: table row of each token, `[T]` int32.
@@ -57,7 +58,7 @@ def forward(
     """
     _check_table(qkv_TC, table_PR, index_T, head_dim)
     _check_weights(qkv_TC, q_weight_D, k_weight_D, head_dim)
-    q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim, value_heads=num_kv_heads)
+    q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim)
     if q_out is None:
         q_out = qkv_TC.new_empty(q_in_TND.shape)
     if k_out is None:
@@ -174,14 +175,14 @@ def backward(
 
 
 def _parts(
-    name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int, value_heads: int = 0
+    name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return views of the query heads and of the key heads."""
     if num_heads < 1 or num_kv_heads < 1 or not 1 <= head_dim <= MAX_HEAD_DIM:
         raise ValueError(
             f"{num_heads} and {num_kv_heads} heads of {head_dim}: at least one each, of 1 to {MAX_HEAD_DIM}"
         )
-    width = (num_heads + num_kv_heads + value_heads) * head_dim
+    width = (num_heads + num_kv_heads) * head_dim
     if stacked_TC.ndim != 2 or stacked_TC.shape[1] < width or (stacked_TC.numel() and stacked_TC.stride(1) != 1):
         raise ValueError(f"{name} must be [T, {width}] with contiguous rows, not {tuple(stacked_TC.shape)}")
     if stacked_TC.dtype not in {torch.float32, torch.float16, torch.bfloat16} and use_kernels(stacked_TC):

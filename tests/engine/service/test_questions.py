@@ -192,7 +192,7 @@ def test_an_unknown_family_is_planned_by_the_worker(warm_server, recipe, tmp_pat
 
     import psutil
 
-    folder = make_model(tmp_path / "olmo", "olmo2").folder
+    folder = make_model(tmp_path / "olmo", "olmo").folder
     plan = warm_server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
     assert plan.memory_bytes > 0
     shutil.copytree(folder, fetched_model_dir("someone/olmo"))

@@ -50,17 +50,17 @@ def choose(tmp_path, tiny_llama):
 
 
 @pytest.fixture(scope="module")
-def olmo2(tmp_path_factory):
+def olmo(tmp_path_factory):
     """A family that our decoder does not know."""
-    from transformers import Olmo2Config, Olmo2ForCausalLM
+    from transformers import OlmoConfig, OlmoForCausalLM
 
-    folder = tmp_path_factory.mktemp("olmo2")
+    folder = tmp_path_factory.mktemp("olmo")
     tokenizer = make_tokenizer(folder)
-    config = Olmo2Config(
+    config = OlmoConfig(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    Olmo2ForCausalLM(config).save_pretrained(folder)
+    OlmoForCausalLM(config).save_pretrained(folder)
     return folder
 
 
@@ -75,10 +75,10 @@ def test_plain_is_honored_without_a_word(choose):
     assert (engine.name, engine.notes) == ("plain", [])
 
 
-def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo2):
-    engine = choose(olmo2, adapter={"targets": ["all-linear"]})
+def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo):
+    engine = choose(olmo, adapter={"targets": ["all-linear"]})
     assert engine.name == "plain"
-    assert "'olmo2'" in engine.notes[0]
+    assert "'olmo'" in engine.notes[0]
 
 
 def test_dora_is_trained_by_the_other_and_told_why(choose):
@@ -88,10 +88,10 @@ def test_dora_is_trained_by_the_other_and_told_why(choose):
 
 
 @pytest.mark.parametrize("what", ["family", "adapter"])
-def test_fast_where_it_cannot_be_is_refused(choose, olmo2, what):
+def test_fast_where_it_cannot_be_is_refused(choose, olmo, what):
     with pytest.raises(UsageError, match="does not do") as told:
         if what == "family":
-            choose(olmo2, train={"engine": "fast"}, adapter={"targets": ["all-linear"]})
+            choose(olmo, train={"engine": "fast"}, adapter={"targets": ["all-linear"]})
         else:
             choose(train={"engine": "fast"}, adapter={"method": "dora"})
     assert 'train.engine = "plain"' in told.value.remedy
@@ -105,11 +105,11 @@ def test_a_run_goes_on_with_its_engine(choose):
         choose(name="fast", adapter={"method": "dora"})
 
 
-def test_only_ours_trains_in_4_bits_or_fp16(choose, olmo2):
+def test_only_ours_trains_in_4_bits_or_fp16(choose, olmo):
     with pytest.raises(UsageError, match=r"only the fast engine trains with model\.quantize"):
         choose(train={"engine": "plain"}, model={"path": str(choose()._base), "quantize": "nf4"})
-    with pytest.raises(UsageError, match=r"olmo2.*only the fast engine trains in fp16"):
-        choose(olmo2, precision="fp16", adapter={"targets": ["all-linear"]})
+    with pytest.raises(UsageError, match=r"olmo.*only the fast engine trains in fp16"):
+        choose(olmo, precision="fp16", adapter={"targets": ["all-linear"]})
     assert choose(precision="fp16").name == "fast"
 
 

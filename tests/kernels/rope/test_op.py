@@ -33,7 +33,7 @@ BAD_BOTH = [
     ("change", "words"),
     [
         *BAD_BOTH,
-        ({"qkv_TC": torch.zeros(3, 15)}, "qkv"),
+        ({"qkv_TC": torch.zeros(3, 11)}, "qkv"),
         ({"qkv_TC": torch.zeros(3, 4, 4)}, "qkv"),
         ({"qkv_TC": torch.zeros(16, 3).t()}, "contiguous"),
         ({"q_out": torch.zeros(3, 1, 4)}, "q_out"),

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 
-EXPORTED_FAMILIES = frozenset({"llama", "mistral", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2"})
+EXPORTED_FAMILIES = frozenset({
+    "llama", "mistral", "ministral3", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2", "granite",
+    "granitemoehybrid", "olmo2",
+})  # fmt: skip
 """model_type values that `export.gguf.families` writes."""
 
 SAFETENSORS = "Export as safetensors instead."
@@ -52,12 +55,13 @@ def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name
         return Refusal("The model's config.json lacks the factors of its longrope.", "Download the model again.")
     rules: dict[str, Callable[[DecoderSpec, Config], Oddities]] = {
         "gemma3_text": _gemma3, "lfm2": _lfm2, "phi3": _phi3, "qwen2": _qwen, "qwen3": _qwen, "smollm3": _smollm3,
+        "ministral3": _ministral3, "olmo2": _olmo2,
     }  # fmt: skip
     odd = [*(rules[model_type](spec, config) if model_type in rules else []), *_activation(spec)]
     what = next((what for what, holds in odd if holds), "")
     if what:
         return Refusal(f"The model {what}, which llama.cpp does not compute.", SAFETENSORS)
-    rope = "" if model_type == "phi3" else _rope(spec, config)
+    rope = "" if model_type in {"phi3", "ministral3"} else _rope(spec, config)
     return Refusal(f"The model {rope}, which this export does not write yet.", SAFETENSORS) if rope else None
 
 
@@ -94,6 +98,23 @@ def _gemma3(spec: DecoderSpec, _config: Config) -> Oddities:
 def _lfm2(spec: DecoderSpec, config: Config) -> Oddities:
     return [
         ("has biases in its convolutions", bool(config.get("conv_bias"))),
+        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
+    ]
+
+
+def _ministral3(spec: DecoderSpec, _config: Config) -> Oddities:
+    rope = spec.rope
+    return [
+        (f"has {rope.scaling} rope where yarn is expected", rope.scaling != "yarn" or not rope.original_context),
+        ("bounds its yarn rope by fractions of a pair", not rope.truncate),
+        ("scales a rope that is not stretched", rope.factor <= 1.0 and rope.attention_factor != 1.0),
+    ]
+
+
+def _olmo2(spec: DecoderSpec, _config: Config) -> Oddities:
+    return [
+        ("has no head of its own", spec.tied_embeddings),
+        ("has biases in its attention", spec.attention_bias),
         ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
     ]
 

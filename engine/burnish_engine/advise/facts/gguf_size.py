@@ -251,7 +251,8 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         shapes.append(TensorShape("output.weight", (spec.vocab_size, hidden)))
     for index, layer in enumerate(spec.layers):
         at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
-        shapes += [_vector(at("attn_norm"), hidden), _vector(at("ffn_norm"), hidden)]
+        if spec.pre_norms:
+            shapes += [_vector(at("attn_norm"), hidden), _vector(at("ffn_norm"), hidden)]
         shapes += [TensorShape(at(part), (spec.intermediate_size, hidden)) for part in ("ffn_gate", "ffn_up")]
         shapes.append(TensorShape(at("ffn_down"), (hidden, spec.intermediate_size)))
         if spec.sandwich_norms:
@@ -280,7 +281,8 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         if spec.attention_gate:
             shapes.append(TensorShape(at("attn_gate"), (spec.num_heads, hidden)))
         if spec.qk_norm:
-            shapes += [_vector(at(f"attn_{part}_norm"), spec.head_dim) for part in "qk"]
+            sizes = (query, key) if spec.qk_norm_whole else (spec.head_dim, spec.head_dim)
+            shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip("qk", sizes, strict=True)]
     return shapes
 
 

@@ -46,6 +46,15 @@ class RopeSpec(_Facts):
         default=[], description="longrope: divides each frequency of documents longer than original_context."
     )
     attention_factor: float = Field(default=1.0, description="Multiplies cosine and sine (longrope, yarn).")
+    beta_fast: float = Field(
+        default=32.0, description="yarn: frequencies with more turns in original_context stay as they are."
+    )
+    beta_slow: float = Field(default=1.0, description="yarn: frequencies with fewer turns are divided by factor.")
+    truncate: bool = Field(default=True, description="yarn: whether these two bounds are rounded to whole pairs.")
+    query_scale: float = Field(
+        default=0.0,
+        description="Queries are multiplied by 1 + it * ln(1 + floor(position / original_context)) (Ministral 3).",
+    )
 
 
 class DecoderSpec(_Facts):
@@ -78,14 +87,25 @@ class DecoderSpec(_Facts):
         default=False, description="Whether the checkpoint holds qkv_proj and gate_up_proj, stacked (Phi-3)."
     )
     qk_norm: bool = False
+    qk_norm_whole: bool = Field(
+        default=False, description="Whether these norms span all heads of a token, instead of each one (OLMo 2)."
+    )
     attention_gate: bool = Field(
         default=False, description="Whether a sigmoid of the layer's input scales attention's output, head by head."
     )
     norm_one_plus: bool = Field(default=False, description="Norms multiply by 1 + weight (Gemma).")
+    pre_norms: bool = Field(default=True, description="Norms before attention and feed-forward; not in OLMo 2.")
     sandwich_norms: bool = Field(
         default=False, description="Norms after attention and feed-forward too, before their sum (Gemma 3)."
     )
-    embedding_scale: float = Field(default=1.0, description="Multiplies embeddings; round it to their dtype first.")
+    embedding_scale: float = Field(default=1.0, description="Multiplies embeddings.")
+    embedding_scale_rounded: bool = Field(
+        default=False, description="Whether embedding_scale is rounded to the embeddings' dtype first (Gemma)."
+    )
+    residual_scale: float = Field(
+        default=1.0, description="Multiplies what attention and feed-forward add to the stream (Granite)."
+    )
+    logit_divisor: float = Field(default=1.0, description="Divides the logits (Granite).")
     tied_embeddings: bool = False
     causal: bool = Field(default=True, description="False where every token sees later ones (EmbeddingGemma).")
     num_experts: int = 0

@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 
-_UNWINDOWED = {"mistral", "phi3"}
+_UNWINDOWED = {"mistral", "ministral3", "phi3"}
 """Families whose sliding window llama.cpp does not compute: the file equals the model only within the window."""
 
 
@@ -48,7 +48,7 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
     if header.architecture != architecture:
         return [f"Its architecture is {header.architecture!r}; the model's is {architecture!r}."]
     problems = []
-    for setting in _settings(spec):
+    for setting in _settings(spec, architecture):
         found = header.metadata.get(f"{architecture}.{setting.key}", setting.default)
         if found is None:
             problems.append(f"It lacks the model's {setting.name} ({setting.key}), {_text(setting.wanted)}.")
@@ -59,7 +59,7 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
     return problems
 
 
-def _settings(spec: DecoderSpec) -> list[MetadataSetting]:
+def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
     window = spec.sliding_window or 0
     context = min(spec.max_context, window) if window and spec.family in _UNWINDOWED else spec.max_context
     usual_head = spec.hidden_size / spec.num_heads  # llama_model::load_hparams
@@ -87,6 +87,15 @@ def _settings(spec: DecoderSpec) -> list[MetadataSetting]:
         if window:
             made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
         made.append(MetadataSetting("final_logit_softcapping", "cap of the logits", spec.logit_softcap or 0.0, 0.0))
+    if architecture == "granite":
+        usual_scale = spec.head_dim**-0.5
+        made += [
+            MetadataSetting("attention.scale", "scale of the attention scores", spec.attention_scale or usual_scale),
+            MetadataSetting("embedding_scale", "factor of the embeddings", spec.embedding_scale),
+            MetadataSetting("residual_scale", "factor of the residuals", spec.residual_scale),
+            MetadataSetting("logit_scale", "divisor of the logits", spec.logit_divisor),
+            MetadataSetting("rope.scaling.finetuned", "use of positions", float(spec.layers[0].rope), 1.0),
+        ]
     if window and spec.family in {"gemma3_text", "phi3"}:
         made.append(MetadataSetting("attention.sliding_window", "attention window", window))
     return made
@@ -109,6 +118,15 @@ def _rope_settings(spec: DecoderSpec) -> list[MetadataSetting]:
         made.append(MetadataSetting("rope.scaling.original_context_length", "original context", rope.original_context))
     if rope.scaling == "longrope":
         made.append(MetadataSetting("rope.scaling.attn_factor", "rope's attention factor", rope.attention_factor))
+    if spec.family == "ministral3":
+        grown = 0.1 * math.log(rope.factor)
+        stretched = (1.0 + grown) / rope.attention_factor - 1.0
+        made += [
+            MetadataSetting("rope.scaling.yarn_log_multiplier", "rope's attention factor", stretched / grown, 0.0),
+            MetadataSetting("rope.scaling.yarn_beta_fast", "rope's upper bound", rope.beta_fast, 32.0),
+            MetadataSetting("rope.scaling.yarn_beta_slow", "rope's lower bound", rope.beta_slow, 1.0),
+            MetadataSetting("attention.temperature_scale", "growth of the queries", rope.query_scale, 0.0),
+        ]
     if spec.family == "gemma3_text" and spec.sliding_window:
         local = (spec.local_rope or rope).theta
         made.append(MetadataSetting("rope.freq_base_swa", "rope base of local layers", local, 10_000.0))

@@ -27,9 +27,11 @@ from burnish_engine.export.gguf.tensor_data import row_pieces
 from burnish_engine.export.quantize.hessian import input_name
 from burnish_engine.export.quantize.quantize import FILE_TYPES
 
-_INTERLEAVED: Final = {"llama", "smollm3"}
+_INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
 _ONE_PLUS: Final = {"gemma3"}
+_GATE_AND_UP: Final = ".shared_mlp.input_linear.weight"
+"""End of the name of a matrix that a file holds as two: gate over up (Granite 4)."""
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 """Suffixes of tensors that old checkpoints hold and no file needs."""
 _TABLES: Final = {"token_embd.weight", "output.weight"}
@@ -121,7 +123,12 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
         if base.endswith(_NOT_WRITTEN) or (spec.tied_embeddings and base == "lm_head.weight"):
             continue
         slack = 1e-5 if weights.is_changed(base) else 0.0
-        expected[gguf_name(base) or base] = ExpectedTensor(partial(_arranged, architecture, base, weights, spec), slack)
+        load, name = partial(_arranged, architecture, base, weights, spec), gguf_name(base) or base
+        if base.endswith(_GATE_AND_UP):
+            for part, own in enumerate((name, name.replace("ffn_gate", "ffn_up"))):
+                expected[own] = ExpectedTensor(partial(_half, load, part), slack)
+            continue
+        expected[name] = ExpectedTensor(load, slack)
     for name, factors in _rope_factors(spec).items():
         expected[name] = ExpectedTensor(partial(torch.clone, factors), 1e-6)
     return expected
@@ -135,6 +142,10 @@ def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: Decod
     if architecture in _INTERLEAVED and (".q_proj." in base or ".k_proj." in base):
         return weight[_interleaved_order(len(weight), spec.head_dim)]
     return weight.squeeze(1) if weight.ndim == 3 else weight
+
+
+def _half(load: Callable[[], torch.Tensor], part: int) -> torch.Tensor:
+    return load().chunk(2)[part]
 
 
 def _interleaved_order(rows: int, head: int) -> torch.Tensor:

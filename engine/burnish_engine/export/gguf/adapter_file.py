@@ -81,7 +81,7 @@ def _write(adapter: AdapterWeights, family: GgufFamily, source: ModelSource, pat
     spec = source.spec
     if spec is None:
         raise UsageError(f"The architecture of {source.name} is not known in detail.", _MERGE)
-    names = family.name_map(spec.num_layers)
+    places = family.places(spec.num_layers)
     first = next(iter(adapter.updates.values()))
     alpha = first.scale * first.a.shape[0]
     writer = gguf.GGUFWriter(path, family.architecture)
@@ -95,13 +95,14 @@ def _write(adapter: AdapterWeights, family: GgufFamily, source: ModelSource, pat
         writer.add_string("burnish.version", burnish_version())
         writer.add_string("burnish.adapter_sha256", adapter.digest)
         for base, update in adapter.updates.items():
-            target = names(base)
-            if target is None:
+            targets = places(base)
+            if not targets:
                 raise UsageError(f"llama.cpp's {family.architecture} has no tensor for {base}.", _MERGE)
             baked = update.scale / (alpha / update.a.shape[0])
             b: torch.Tensor = family.change(spec, base, update.b) * baked
-            writer.add_tensor(f"{target}.lora_a", update.a.contiguous().numpy())
-            writer.add_tensor(f"{target}.lora_b", b.contiguous().numpy())
+            for target, part in zip(targets, b.chunk(len(targets)), strict=True):
+                writer.add_tensor(f"{target}.lora_a", update.a.contiguous().numpy())
+                writer.add_tensor(f"{target}.lora_b", part.contiguous().numpy())
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

@@ -32,7 +32,7 @@ _BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
 _ACTIVATION_KEYS = {
-    **dict.fromkeys(("llama", "mistral", "smollm3", "qwen2", "qwen3", "qwen3_moe", "phi3", "gpt_oss"), "hidden_act"),
+    **dict.fromkeys(KNOWN_FAMILIES - {"lfm2", "lfm3"}, "hidden_act"),
     "gemma3_text": "hidden_activation",
 }
 """Family to the key of its activation; the other known families have a fixed one."""
@@ -66,9 +66,11 @@ _SHAPES = {
     "gate_proj": "intermediate_size, hidden_size",
     "up_proj": "intermediate_size, hidden_size",
     "gate_up_proj": "2 x intermediate_size, hidden_size",
+    "input_linear": "2 x shared_intermediate_size, hidden_size",
+    "output_linear": "hidden_size, shared_intermediate_size",
     "down_proj": "hidden_size, intermediate_size",
-    "q_norm": "head_dim",
-    "k_norm": "head_dim",
+    "q_norm": "head_dim; of OLMo 2, all heads",
+    "k_norm": "head_dim; of OLMo 2, all heads",
     "in_proj": "3 x hidden_size, hidden_size",
     "conv": "hidden_size, 1, conv_L_cache",
     **dict.fromkeys(("w1", "w3"), "block_ff_dim or intermediate_size, hidden_size"),

@@ -11,6 +11,7 @@ from typing import Any
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec
 from burnish_engine.models.checkpoint.spec_rope import global_and_local_rope
 
+_GRANITE = dict.fromkeys(("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"), 1.0)
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
     "mistral": {
@@ -46,6 +47,15 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256, "use_sandwich_norm": True,
         "use_attention_gate": True,
     },
+    "granite": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, **_GRANITE},
+    "granitemoehybrid": {
+        "rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "num_local_experts": 8, "shared_intermediate_size": 1024,
+        **_GRANITE,
+    },
+    "olmo2": {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048},
+    "ministral3": {
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 262_144, "num_key_value_heads": 8, "head_dim": 128,
+    },
     "gpt_oss": {
         "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "num_key_value_heads": 8, "sliding_window": 128,
         "head_dim": 64, "sliding_window_pattern": 2, "attention_bias": True, "rope_theta": 150_000.0,
@@ -57,10 +67,12 @@ KNOWN_FAMILIES = frozenset(_DEFAULTS)
 _CONVOLVING = {"lfm2", "lfm3"}
 _MIXTURES = {"qwen3_moe", "gpt_oss"}
 _WINDOW_ON_REQUEST = {"qwen2", "qwen3", "qwen3_moe", "smollm3"}  # their window counts only with use_sliding_window
-_WINDOW_EVERYWHERE = {"mistral", "phi3", "qwen3_moe"}  # they look at no layer_types
-_NO_WINDOW = {"llama"}
+_WINDOW_EVERYWHERE = {"mistral", "ministral3", "phi3", "qwen3_moe"}  # they look at no layer_types
+_NO_WINDOW = {"llama", "granite", "olmo2"}
+_GRANITES = {"granite", "granitemoehybrid"}
 _LAYER_KINDS: dict[str, LayerKind] = {
     "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
+    "attention": "attention",
 }  # fmt: skip
 MOST_LAYERS = 10_000
 """Most layers of a model: a damaged count must not fill the memory with layers."""
@@ -115,8 +127,14 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
     layers = _layers(config, family, experts)
     max_context = int(config.get("max_position_embeddings", 2048))
     rope, local_rope = global_and_local_rope(config, family, head_dim, max_context)
-    biases = bool(config.get("attention_bias", False)) and family not in {"qwen2", "mistral", "phi3", "lfm2"}
-    is_gemma = family == "gemma3_text"
+    biases = bool(config.get("attention_bias", False)) and family not in {
+        "qwen2",
+        "mistral",
+        "ministral3",
+        "phi3",
+        "lfm2",
+    }
+    is_gemma, is_granite = family == "gemma3_text", family in _GRANITES
     return DecoderSpec(
         family=family,
         vocab_size=_size(config, "vocab_size"),
@@ -132,18 +150,23 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         rope=rope,
         local_rope=local_rope,
         sliding_window=_window(config, family) if any(one.kind == "sliding_attention" for one in layers) else None,
-        attention_scale=float(config["query_pre_attn_scalar"]) ** -0.5 if is_gemma else None,
+        attention_scale=_attention_scale(config, family),
         attention_softcap=_number(config, "attn_logit_softcapping") if is_gemma else None,
         logit_softcap=_number(config, "final_logit_softcapping") if is_gemma else None,
         attention_bias=biases or family == "qwen2",
         attention_output_bias=biases,
-        mlp_bias=bool(config.get("mlp_bias", False)) and family in {"llama", "smollm3"},
+        mlp_bias=bool(config.get("mlp_bias", False)) and family in {"llama", "smollm3", "granite"},
         fused_projections=family == "phi3",
-        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", *_CONVOLVING},
+        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", "olmo2", *_CONVOLVING},
+        qk_norm_whole=family == "olmo2",
         attention_gate=family == "lfm3" and bool(config["use_attention_gate"]),
         norm_one_plus=is_gemma,
-        sandwich_norms=is_gemma or (family == "lfm3" and bool(config["use_sandwich_norm"])),
-        embedding_scale=hidden**0.5 if is_gemma else 1.0,
+        pre_norms=family != "olmo2",
+        sandwich_norms=is_gemma or family == "olmo2" or (family == "lfm3" and bool(config["use_sandwich_norm"])),
+        embedding_scale=hidden**0.5 if is_gemma else float(config["embedding_multiplier"]) if is_granite else 1.0,
+        embedding_scale_rounded=is_gemma,
+        residual_scale=_positive(config, "residual_multiplier") if is_granite else 1.0,
+        logit_divisor=_positive(config, "logits_scaling") if is_granite else 1.0,
         tied_embeddings=bool(config.get("tie_embedding", config.get("tie_word_embeddings", False))),
         causal=not (is_gemma and config.get("use_bidirectional_attention")),
         num_experts=experts,
@@ -173,6 +196,19 @@ def _number(config: dict[str, Any], key: str) -> float | None:
     return None if value is None else float(value)
 
 
+def _positive(config: dict[str, Any], key: str) -> float:
+    value = float(config[key])
+    if not value > 0.0:
+        raise ValueError(f"{key} is {value}")
+    return value
+
+
+def _attention_scale(config: dict[str, Any], family: str) -> float | None:
+    if family in _GRANITES:
+        return _positive(config, "attention_multiplier")
+    return float(config["query_pre_attn_scalar"]) ** -0.5 if family == "gemma3_text" else None
+
+
 def _activation(config: dict[str, Any], family: str) -> str:
     if family == "gemma3_text":
         return str(config["hidden_activation"])
@@ -181,6 +217,8 @@ def _activation(config: dict[str, Any], family: str) -> str:
 
 def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> int:
     """Return the width of a feed-forward; in a mixture that of one expert."""
+    if family == "granitemoehybrid":  # its dense layers are what mixtures call a shared expert
+        return _size(config, "shared_intermediate_size")
     if experts and family != "gpt_oss" and config.get("moe_intermediate_size"):
         return _size(config, "moe_intermediate_size")
     if family != "lfm2":
@@ -198,6 +236,10 @@ def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec
     ropes = _rotating(config, family, count)
     window = _window(config, family)
     types = config.get("layer_types")
+    if family == "granitemoehybrid":
+        if config.get("num_local_experts"):
+            raise ValueError("a mixture of experts")
+        types = types or config["layers_block_type"]
     if types is None or family in _WINDOW_EVERYWHERE | _NO_WINDOW:
         kinds = _usual_kinds(config, family, ropes, window)
     else:
@@ -220,7 +262,9 @@ def _mixtures(config: dict[str, Any], family: str, experts: int, count: int) -> 
 
 
 def _rotating(config: dict[str, Any], family: str, count: int) -> list[bool]:
-    """Return which layers rotate queries and keys: all except some of SmolLM3's."""
+    """Return which layers rotate queries and keys: all except some of SmolLM3's, and all of some Granites."""
+    if family == "granitemoehybrid":
+        return [config.get("position_embedding_type") == "rope"] * count
     if family != "smollm3":
         return [True] * count
     if (given := config.get("no_rope_layers")) is not None:

@@ -11,6 +11,10 @@ _LFM3_ROPES = {
     "full_attention": {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.5},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
 }
+_MINISTRAL3_ROPE = {
+    "rope_type": "yarn", "rope_theta": 1_000_000.0, "factor": 16.0, "original_max_position_embeddings": 16_384,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
 _GEMMA3_THETAS = {"full_attention": 1_000_000.0, "sliding_attention": 10_000.0}
 
 
@@ -40,8 +44,12 @@ def global_and_local_rope(
         found = [_rope(nested[kind], config, family, head_dim, max_context) for kind in _LFM3_ROPES]
         return found[0], found[1]
     parameters = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    if family == "ministral3" and not parameters:
+        parameters = dict(_MINISTRAL3_ROPE)
     if family == "gpt_oss" and config.get("rope_parameters") is None and not parameters:
-        parameters = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
+        parameters = {
+            "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False,
+        }  # fmt: skip
     if any(isinstance(value, dict) or key.endswith("_attention") for key, value in parameters.items()):
         raise ValueError("a rope for each kind of layer, which this family does not have")
     return _rope(parameters, config, family, head_dim, max_context), None
@@ -61,7 +69,8 @@ def _rope(parameters: dict[str, Any], config: dict[str, Any], family: str, head_
         proportion, partial = partial, 1.0
     if partial != 1.0 and family != "phi3":
         raise ValueError(f"rope of {partial} of a head, which transformers does not compute for {family}")
-    original = _original_context(parameters, config, max_context) if kind in {"llama3", "yarn", "longrope"} else None
+    scaled = kind in {"llama3", "yarn", "longrope"} or family == "ministral3"
+    original = _original_context(parameters, config, max_context) if scaled else None
     factor, attention_factor = float(parameters.get("factor") or 1.0), 1.0
     short, long = [], []
     if kind == "longrope" and original is not None:
@@ -72,6 +81,9 @@ def _rope(parameters: dict[str, Any], config: dict[str, Any], family: str, head_
             raise ValueError(f"longrope with {len(short)} and {len(long)} factors for {pairs} frequencies")
         factor = float(parameters.get("factor") or max_context / original)
         attention_factor = _longrope_attention_factor(parameters.get("attention_factor"), factor, original)
+    if kind == "yarn" and original is not None:
+        factor = float(parameters.get("factor") or max_context / original)
+        attention_factor = _yarn_attention_factor(parameters, factor)
     return RopeSpec(
         theta=float(parameters.get("rope_theta") or config.get("rope_theta") or 10_000.0),
         scaling="none" if kind == "default" else kind,
@@ -84,6 +96,10 @@ def _rope(parameters: dict[str, Any], config: dict[str, Any], family: str, head_
         short_factor=short,
         long_factor=long,
         attention_factor=attention_factor,
+        beta_fast=float(parameters.get("beta_fast") or 32.0),
+        beta_slow=float(parameters.get("beta_slow") or 1.0),
+        truncate=bool(parameters.get("truncate", True)),
+        query_scale=float(parameters["llama_4_scaling_beta"]) if family == "ministral3" else 0.0,
     )
 
 
@@ -91,6 +107,17 @@ def _original_context(parameters: dict[str, Any], config: dict[str, Any], max_co
     """Return the context before scaling: stored beside the rope's parameters (Phi-3), among them, or not scaled."""
     given = config.get("original_max_position_embeddings") or parameters.get("original_max_position_embeddings")
     return int(given or max_context)
+
+
+def _yarn_attention_factor(parameters: dict[str, Any], factor: float) -> float:
+    """Return the factor of cosine and sine (YaRN, arXiv 2309.00071, as in transformers)."""
+    if parameters.get("attention_factor") is not None:
+        return float(parameters["attention_factor"])
+    scales = [parameters.get(key) for key in ("mscale", "mscale_all_dim")]
+    over, under = scales if all(scales) else (1.0, 0.0)
+    if factor <= 1.0:
+        return 1.0
+    return (0.1 * float(over) * math.log(factor) + 1.0) / (0.1 * float(under) * math.log(factor) + 1.0)
 
 
 def _longrope_attention_factor(given: float | None, factor: float, original: int) -> float:

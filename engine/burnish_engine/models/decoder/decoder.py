@@ -15,6 +15,7 @@ import torch
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
+from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import ResidualStream, SavedActivations, SequenceMetadata
 from burnish_engine.models.decoder.mixers.mixer import MixFunctions
@@ -47,6 +48,9 @@ class ForwardPass:
 class Decoder:
     """A decoder-only transformer with frozen weights and LoRA adapters.
 
+    The residual stream is stored divided by `DecoderSpec.residual_scale`, so that no half of a layer has to scale what
+    it adds: a norm of the stream gives the same with its epsilon divided by the square.
+
     Args:
         spec: specification of the model.
         embedding_VH: token embeddings; on a GPU they may lie in page-locked host memory.
@@ -68,6 +72,7 @@ class Decoder:
         self.spec, self.layers, self.rope = spec, layers, rope
         self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
         away = head_VH.device != final_norm_H.device
+        self._eps = stream_eps(spec)
         self._streamed_head = StreamedMatrix(head_VH, final_norm_H.device) if away else None
 
     @property
@@ -124,7 +129,7 @@ class Decoder:
         hidden, total, inverse = rms_norm.forward(
             stream.pending_TH,
             self.final_norm_H,
-            eps=self.spec.rms_norm_eps,
+            eps=self._eps,
             residual_TH=stream.sum_TH,
             one_plus_weight=self.spec.norm_one_plus,
             sum_out=None if stream.sum_TH is None else stream.pending_TH,
@@ -177,24 +182,28 @@ class Decoder:
             layer.feed_forward.mlp_chunk_tokens = mlp_chunk_tokens
 
     def embed(self, ids_T: torch.Tensor) -> torch.Tensor:
-        """Return embeddings `[T, H]`, scaled in the model's dtype as the family requires."""
+        """Return embeddings `[T, H]`, scaled as the family requires and for the stream."""
         here = self.embedding_VH.device == ids_T.device
         rows = self.embedding_VH.index_select(0, ids_T) if here else gather_rows(self.embedding_VH, ids_T)
-        if self.spec.embedding_scale != 1.0:
-            rows *= torch.full((), self.spec.embedding_scale, dtype=rows.dtype, device=rows.device)
-        return rows
+        scale = self.spec.embedding_scale
+        if self.spec.embedding_scale_rounded:
+            scale = float(torch.tensor(scale, dtype=rows.dtype))
+        scale /= self.spec.residual_scale
+        return rows if scale == 1.0 else rows.mul_(scale)
 
     def raw_logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Return logits `[T, V]` in the model's dtype, before any soft cap."""
+        if self.spec.logit_divisor != 1.0:
+            hidden_TH = hidden_TH / self.spec.logit_divisor
         if self._streamed_head is not None:
             return self._streamed_head.rows_product(hidden_TH)
         return hidden_TH @ self.head_VH.t()
 
     def head_gradient(self, dlogits_TV: torch.Tensor) -> torch.Tensor:
         """Return the gradient `[T, H]` of the hidden states that `raw_logits` took."""
-        if self._streamed_head is not None:
-            return self._streamed_head.columns_product(dlogits_TV)
-        return dlogits_TV @ self.head_VH
+        streamed = self._streamed_head
+        found_TH = dlogits_TV @ self.head_VH if streamed is None else streamed.columns_product(dlogits_TV)
+        return found_TH if self.spec.logit_divisor == 1.0 else found_TH.div_(self.spec.logit_divisor)
 
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Return logits `[T, V]` in fp32, soft-capped where the family does so."""

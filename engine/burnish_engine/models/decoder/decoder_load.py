@@ -20,6 +20,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
+from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
 from burnish_engine.models.decoder.mixers.build import build_mixer
@@ -251,7 +252,7 @@ class _Builder:
 
     def _shape(self, index: int) -> DecoderLayerShape:
         spec = self._spec
-        return DecoderLayerShape(index, spec.rms_norm_eps, spec.norm_one_plus, ACTIVATIONS[spec.activation])
+        return DecoderLayerShape(index, stream_eps(spec), spec.norm_one_plus, ACTIVATIONS[spec.activation])
 
     def _matrix(self, name: str, *, on_host: bool) -> torch.Tensor:
         shape = self._family.tensors(self._spec)[name]

@@ -49,7 +49,7 @@ class FeedForward:
         last = buffers["next_TH"] if buffers else None
         given = last if w.mlp_post_norm is None or buffers is None else buffers["mlp_out_TH"]
         out = torch.empty_like(mixer_out_TH) if given is None else given
-        chunks, inverses = list(self._chunks(len(mixer_out_TH))), []
+        chunks, inverses = list(self._chunks(len(mixer_out_TH))), list[torch.Tensor]()
         if buffers is not None:
             saved.xa_down_TR, saved.xa_gate_up_TR = buffers["xa_down_TR"], buffers.get("xa_gate_up_TR")
             saved.gate_up_TJ = buffers.get("gate_up_TJ")
@@ -65,13 +65,14 @@ class FeedForward:
                 if buffers is not None:
                     if len(chunks) == 1:
                         saved.x_mlp_TE, saved.activated_TE = x_TE, activated
-                    inverses.append(inverse)
+                    if inverse is not None:
+                        inverses.append(inverse)
                     not_none(saved.xa_down_TR)[tokens].copy_(w.down.adapted_input(activated))
                     if saved.xa_gate_up_TR is not None:
                         saved.xa_gate_up_TR[tokens].copy_(w.gate_up.adapted_input(x_TE))
                 del x_TE, gate_up, activated  # before the next tile's are allocated
         saved.middle_TH = mixer_out_TH
-        if buffers is not None:
+        if inverses:
             saved.middle_inverse_T = inverses[0] if len(inverses) == 1 else torch.cat(inverses)
         if w.mlp_post_norm is None:
             return out
@@ -103,7 +104,7 @@ class FeedForward:
 
     def _chunk_backward(self, saved: SavedActivations, gradient_TE: torch.Tensor, tokens: slice, chunk: int) -> None:
         """Differentiate the feed-forward of one chunk of tokens; its gradient is changed."""
-        w, hidden = self._weights, len(self._weights.mlp_norm)
+        w = self._weights
         middle, x = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
         gate_up, xa_gate_up = chunk_of(saved.gate_up_TJ, tokens), chunk_of(saved.xa_gate_up_TR, tokens)
         inverse = chunk_of(saved.middle_inverse_T, tokens)
@@ -134,5 +135,6 @@ class FeedForward:
         activated = act_out = act = None
         del dy_TE
         dx = w.gate_up.input_gradient(dgate_up_TE, chunk=chunk)
-        x = norm_backward(self._shape, dx, middle, w.mlp_norm, not_none(inverse), gradient_TE[:, :hidden], x)
+        stream_gradient_TH = gradient_TE[:, : middle.shape[1]]
+        x = norm_backward(self._shape, dx, middle, w.mlp_norm, inverse, stream_gradient_TH, x)
         w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], None if fused else xa_gate_up, chunk=chunk)

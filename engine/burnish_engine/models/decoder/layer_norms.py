@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import torch
 
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_kernels.rms_norm import op as rms_norm
 
 
+def stream_eps(spec: DecoderSpec) -> float:
+    """Return the epsilon of norms of the residual stream, which the decoder divides by `residual_scale`."""
+    return spec.rms_norm_eps / spec.residual_scale**2
+
+
 def norm(
     shape: DecoderLayerShape,
     x_TH: torch.Tensor,
-    weight_H: torch.Tensor,
+    weight_H: torch.Tensor | None,
     out_TE: torch.Tensor,
     residual_TH: torch.Tensor | None = None,
     *,
     in_place: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Normalize x plus the residual into the first columns of `out_TE`; return the sum and the inverse norm.
 
     Args:
         shape: constants of the layer.
         x_TH: input, as in `rms_norm.forward`.
-        weight_H: weight of the norm.
+        weight_H: weight of the norm; None: there is none, the sum itself is written.
         out_TE: tensor whose first H columns take the normalized values.
         residual_TH: residual to add first, or None.
         in_place: whether the sum overwrites x.
     """
+    if weight_H is None:
+        total = x_TH
+        if residual_TH is not None:
+            total = x_TH.add_(residual_TH) if in_place else x_TH + residual_TH
+        out_TE[:, : total.shape[1]].copy_(total)
+        return total, None
     _, total, inverse = rms_norm.forward(
         x_TH,
         weight_H,
@@ -44,8 +56,8 @@ def norm_backward(
     shape: DecoderLayerShape,
     dx_TH: torch.Tensor | None,
     sum_TH: torch.Tensor,
-    weight_H: torch.Tensor,
-    inverse_T: torch.Tensor,
+    weight_H: torch.Tensor | None,
+    inverse_T: torch.Tensor | None,
     stream_gradient_TH: torch.Tensor,
     x_TE: torch.Tensor | None,
 ) -> torch.Tensor:
@@ -55,15 +67,20 @@ def norm_backward(
         shape: constants of the layer.
         dx_TH: gradient of the norm's output; None: it is not wanted.
         sum_TH: sum that was normalized.
-        weight_H: weight of the norm.
+        weight_H: weight of the norm; None: there is none.
         inverse_T: inverse root mean square that `norm` returned.
         stream_gradient_TH: gradient of the stream, changed.
         x_TE: output of the norm, where it was saved.
     """
+    if weight_H is None:
+        if dx_TH is not None:
+            stream_gradient_TH.add_(dx_TH)
+        return sum_TH if x_TE is None else x_TE
     if dx_TH is None:
         if x_TE is not None:
             return x_TE
         return rms_norm.forward(sum_TH, weight_H, eps=shape.eps, one_plus_weight=shape.one_plus)[0]
+    assert inverse_T is not None
     y_out = torch.empty_like(sum_TH) if x_TE is None else None
     rms_norm.backward(
         dx_TH,

@@ -168,22 +168,23 @@ class StackSize(Protocol):
 StackSizes: TypeAlias = "Mapping[StackName, StackSize]"
 
 
-def stream_tensors(hidden: int) -> tuple[LayerTensor, ...]:
+def stream_tensors(hidden: int, *, has_pre_norms: bool) -> tuple[LayerTensor, ...]:
     """Declare the layer's input, and what its first norm found."""
     always_there: dict[Phase, Alive] = {"mixer": always(ANY), "feed_forward": always(levels(NOTHING))}
-    return (
-        LayerTensor(
-            "start_TH",
-            (TOKENS, hidden),
-            kept=always(EVERY),
-            host=levels("host", "input"),
-            extra=always_there,
-            of_mixer=True,
-        ),
-        LayerTensor(
-            "start_inverse_T", (TOKENS,), kept=always(EVERY), extra=always_there, is_fp32=True, of_mixer=True
-        ),
-    )  # fmt: skip
+    start = LayerTensor(
+        "start_TH",
+        (TOKENS, hidden),
+        kept=always(EVERY),
+        host=levels("host", "input"),
+        extra=always_there,
+        of_mixer=True,
+    )
+    if not has_pre_norms:
+        return (start,)
+    inverse = LayerTensor(
+        "start_inverse_T", (TOKENS,), kept=always(EVERY), extra=always_there, is_fp32=True, of_mixer=True
+    )
+    return start, inverse
 
 
 def output_tensors(hidden: int, stacks: StackSizes) -> tuple[LayerTensor, ...]:
@@ -257,11 +258,11 @@ def projection_tensors(stacks: StackSizes) -> tuple[LayerTensor, ...]:
     )
 
 
-def between_tensors(hidden: int, *, has_post_norms: bool) -> tuple[LayerTensor, ...]:
+def between_tensors(hidden: int, *, has_pre_norms: bool, has_post_norms: bool) -> tuple[LayerTensor, ...]:
     """Declare the stream between the halves, and with norms after the halves what those read."""
     middle_again: dict[Phase, Alive] = dict.fromkeys(PHASES[2:4], always(RECOMPUTED))
     evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
-    middle = (
+    middle: tuple[LayerTensor, ...] = (
         LayerTensor(
             "middle_TH",
             (TOKENS, hidden),
@@ -269,14 +270,16 @@ def between_tensors(hidden: int, *, has_post_norms: bool) -> tuple[LayerTensor, 
             placed=WITH_PRODUCTS,
             extra={"mixer": always(WITH_PRODUCTS), "feed_forward": always(ANY), **middle_again},
         ),
-        LayerTensor(
+    )
+    if has_pre_norms:
+        inverse = LayerTensor(
             "middle_inverse_T",
             (TOKENS,),
             kept=always(WITH_PRODUCTS),
             extra={**evaluated, **middle_again},
             is_fp32=True,
-        ),
-    )
+        )
+        middle = *middle, inverse
     if not has_post_norms:
         return middle
     return (
@@ -305,14 +308,15 @@ def between_tensors(hidden: int, *, has_post_norms: bool) -> tuple[LayerTensor, 
 
 
 def feed_forward_tensors(
-    hidden: int, stacks: StackSizes, *, has_post_norms: bool, is_fused: bool
+    hidden: int, stacks: StackSizes, *, has_pre_norms: bool, has_post_norms: bool, is_fused: bool
 ) -> tuple[LayerTensor, ...]:
     """Declare the tensors of the feed-forward.
 
     Args:
         hidden: hidden size.
         stacks: sizes of the layer's stacks.
-        has_post_norms: whether a norm follows the feed-forward.
+        has_pre_norms: whether a norm precedes the feed-forward.
+        has_post_norms: whether a norm follows it.
         is_fused: whether a kernel differentiates the activation together with the adapters, so that it is never
             written out again.
     """
@@ -372,13 +376,10 @@ def feed_forward_tensors(
             by_chunk=True,
         ),
         LayerTensor("x_mlp_gradient_TH", (TOKENS, hidden), extra={"input_gradient": always(EVERY)}, by_chunk=True),
-        LayerTensor(
-            "x_mlp_again_TH",
-            (TOKENS, hidden),
-            extra={"input_gradient": Alive(WITH_GATE_UP - levels("all"), WITH_GATE_UP)},
-            by_chunk=True,
-        ),
     ]  # fmt: skip
+    if has_pre_norms:
+        again = Alive(WITH_GATE_UP - levels("all"), WITH_GATE_UP)
+        found.append(LayerTensor("x_mlp_again_TH", (TOKENS, hidden), extra={"input_gradient": again}, by_chunk=True))
     if has_post_norms:
         found += [
             LayerTensor(

@@ -55,7 +55,7 @@ class DecoderLayerShape:
 
     Attributes:
         index: number of the layer.
-        eps: epsilon of all norms.
+        eps: epsilon of all norms, for the stream as the decoder scales it.
         one_plus: whether norms scale by 1 + weight.
         activation: activation of the feed-forward: "silu", "gelu_tanh" or "gelu".
     """
@@ -74,12 +74,12 @@ class LayerWeights:
         own: parameters of the mixer by role.
     """
 
-    mixer_norm: torch.Tensor
-    mlp_norm: torch.Tensor
     mixer_in: StackedLinear
     mixer_out: StackedLinear
     gate_up: StackedLinear
     down: StackedLinear
+    mixer_norm: torch.Tensor | None = None
+    mlp_norm: torch.Tensor | None = None
     mixer_post_norm: torch.Tensor | None = None
     mlp_post_norm: torch.Tensor | None = None
     own: Tensors = field(default_factory=dict)
@@ -108,7 +108,7 @@ class SavedActivations:
     """
 
     start_TH: torch.Tensor
-    start_inverse_T: torch.Tensor
+    start_inverse_T: torch.Tensor | None = None
     x_mixer_TE: torch.Tensor | None = None
     xa_mixer_TR: torch.Tensor | None = None
     projected_TC: torch.Tensor | None = None

@@ -97,7 +97,7 @@ class MixerHalf:
         saved.own.clear()
         del dmixed_TK, mixed_TK
         dx = w.mixer_in.input_gradient(dprojected_TE, wanted=wanted)
-        hidden = gradient_TE[:, : len(w.mixer_norm)]
+        hidden = gradient_TE[:, : saved.start_TH.shape[1]]
         x = norm_backward(s, dx, saved.start_TH, w.mixer_norm, saved.start_inverse_T, hidden, saved.x_mixer_TE)
         xa_TR = w.mixer_in.adapted_input(x) if saved.xa_mixer_TR is None else saved.xa_mixer_TR
         w.mixer_in.accumulate(dprojected_TE, x[:, : w.mixer_in.inputs], xa_TR)

@@ -24,11 +24,13 @@ class RopeTable:
             attention factor. Row p is position p.
         long_offset: row of position 0 for long documents; None where all documents rotate alike.
         long_above: number of tokens above which a document is long; None where all documents rotate alike.
+        query_scale_P: factor of the queries at each position, fp32; None where it is 1 at all of them.
     """
 
     table_PR: torch.Tensor
     long_offset: int | None = None
     long_above: int | None = None
+    query_scale_P: torch.Tensor | None = None
 
 
 class PositionTables(NamedTuple):
@@ -44,8 +46,14 @@ class PositionTables(NamedTuple):
 
     def of_layer(self, layer: LayerSpec) -> torch.Tensor | None:
         """Return a layer's table; None where it rotates nothing."""
-        chosen = self.local if layer.kind == "sliding_attention" else self.rope
-        return chosen.table_PR if layer.rope else None
+        return self._chosen(layer).table_PR if layer.rope else None
+
+    def query_scales_of_layer(self, layer: LayerSpec) -> torch.Tensor | None:
+        """Return the factor of the queries at each position of a layer; None where it is 1 at all of them."""
+        return self._chosen(layer).query_scale_P
+
+    def _chosen(self, layer: LayerSpec) -> RopeTable:
+        return self.local if layer.kind == "sliding_attention" else self.rope
 
 
 def position_tables(spec: DecoderSpec, positions: int, device: torch.device | str) -> PositionTables:
@@ -66,14 +74,14 @@ def rope_table(rope: RopeSpec, head_dim: int, max_positions: int, device: torch.
         device: device that the table goes to.
 
     Raises:
-        ValueError: This kind of rope has no table (yarn, dynamic), or its factors do not fit the head.
+        ValueError: This kind of rope has no table (dynamic), or its factors do not fit the head.
     """
     short_R = inverse_frequencies(rope, head_dim)
     original = rope.original_context
     if rope.scaling != "longrope" or original is None or max_positions <= original:
         table_PR = torch.empty(max_positions, 2 * len(short_R), device=device)
         _fill(table_PR, short_R, rope.attention_factor)
-        return RopeTable(table_PR)
+        return RopeTable(table_PR, query_scale_P=_query_scales(rope, max_positions, device))
     table_PR = torch.empty(original + max_positions, 2 * len(short_R), device=device)
     _fill(table_PR[:original], short_R, rope.attention_factor)
     _fill(table_PR[original:], inverse_frequencies(rope, head_dim, long=True), rope.attention_factor)
@@ -108,6 +116,8 @@ def inverse_frequencies(rope: RopeSpec, head_dim: int, *, long: bool = False) ->
         return plain_R / rope.factor
     if rope.scaling == "llama3":
         return _llama3(plain_R, rope)
+    if rope.scaling == "yarn":
+        return _yarn(rope, dim)
     raise ValueError(f"{rope.scaling} rope has no table")
 
 
@@ -123,6 +133,35 @@ def _llama3(plain_R: torch.Tensor, rope: RopeSpec) -> torch.Tensor:
     between_R = (1 - smooth_R) * slowed_R / rope.factor + smooth_R * slowed_R
     is_between_R = (wavelengths_R >= context / high) & (wavelengths_R <= context / low)
     return torch.where(is_between_R, between_R, slowed_R)
+
+
+def _yarn(rope: RopeSpec, dim: int) -> torch.Tensor:
+    """Divide slow frequencies by the factor, keep fast ones, blend those between (YaRN, arXiv 2309.00071)."""
+    context = rope.original_context
+    if not context:
+        raise ValueError("yarn rope without its original context")
+
+    def pair_with(turns: float) -> float:
+        """Return the number of the pair, as a fraction, that turns so often within the original context."""
+        return (dim * math.log(context / (turns * 2 * math.pi))) / (2 * math.log(rope.theta))
+
+    low, high = pair_with(rope.beta_fast), pair_with(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    high += 0.001 if low == high else 0.0
+    powers_R = rope.theta ** (torch.arange(0, dim, 2).float() / dim)
+    slowed_R = torch.clamp((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low), 0, 1)
+    kept_R = 1 - slowed_R
+    return 1.0 / (rope.factor * powers_R) * (1 - kept_R) + 1.0 / powers_R * kept_R
+
+
+def _query_scales(rope: RopeSpec, positions: int, device: torch.device | str) -> torch.Tensor | None:
+    """Return the factor of the queries at each position, as transformers' `get_llama_4_attn_scale` computes it."""
+    context = rope.original_context
+    if not rope.query_scale or context is None or positions <= context:
+        return None
+    return 1 + rope.query_scale * torch.log(1 + torch.floor(torch.arange(positions, device=device) / context))
 
 
 def _fill(table_PR: torch.Tensor, frequencies_R: torch.Tensor, scale: float) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family, Module
 from burnish_engine.models.families.gemma3 import GEMMA3
+from burnish_engine.models.families.granite import GRANITE, GRANITE4
 from burnish_engine.models.families.lfm2 import LFM2
 from burnish_engine.models.families.lfm3 import LFM3
 from burnish_engine.models.families.llama import LLAMA
-from burnish_engine.models.families.mistral import MISTRAL
+from burnish_engine.models.families.mistral import MINISTRAL3, MISTRAL
+from burnish_engine.models.families.olmo2 import OLMO2
 from burnish_engine.models.families.phi3 import PHI3
 from burnish_engine.models.families.qwen2 import QWEN2
 from burnish_engine.models.families.qwen3 import QWEN3
@@ -19,7 +21,12 @@ from burnish_engine.models.families.smollm3 import SMOLLM3
 
 __all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]
 
-_FAMILIES = {entry.model_type: entry for entry in (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, LFM2, LFM3)}
+_FAMILIES = {
+    entry.model_type: entry
+    for entry in (
+        LLAMA, MISTRAL, MINISTRAL3, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, LFM2, LFM3, GRANITE, GRANITE4, OLMO2,
+    )
+}  # fmt: skip
 
 _DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 

@@ -132,6 +132,7 @@ class Family:
 
         The text completes "The model ...", such as "uses yarn rope".
         """
+        scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts", spec.num_experts > 0),
@@ -141,7 +142,8 @@ class Family:
             ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
             ("has biases in its feed-forward", spec.mlp_bias),
             ("has sizes that are no multiples of 8", spec.hidden_size % 8 != 0 or spec.intermediate_size % 8 != 0),
-            *((f"uses {rope.scaling} rope", rope.scaling in {"yarn", "dynamic"}) for rope in _ropes(spec)),
+            ("scales its residual stream between other norms than its first", scaled and post_or_none),
+            *((f"uses {rope.scaling} rope", rope.scaling == "dynamic") for rope in _ropes(spec)),
             ("has longrope without its factors", spec.rope.scaling == "longrope" and not spec.rope.short_factor),
             *(("rotates an odd share of each head", rotary_dim(rope.partial, spec) % 2 != 0) for rope in _ropes(spec)),
         ]
@@ -164,17 +166,18 @@ class Family:
         def vector(path: str, role: str, *shape: int) -> Vector:
             return Vector(f"{prefix}.{path}", index, role, shape)
 
-        found = [
-            vector(f"{self.mixer_norm}.weight", "mixer_norm", hidden),
-            vector(f"{self.mlp_norm}.weight", "mlp_norm", hidden),
-        ]
+        found = []
+        if spec.pre_norms:
+            found.append(vector(f"{self.mixer_norm}.weight", "mixer_norm", hidden))
+            found.append(vector(f"{self.mlp_norm}.weight", "mlp_norm", hidden))
         if spec.layers[index].kind == "short_convolution":
             found.append(vector("conv.conv.weight", "conv_weight", hidden, 1, spec.conv_width))
             if spec.conv_bias:
                 found.append(vector("conv.conv.bias", "conv_bias", hidden))
         elif spec.qk_norm:
-            found.append(vector(f"self_attn.{self.q_norm}.weight", "q_norm", head))
-            found.append(vector(f"self_attn.{self.k_norm}.weight", "k_norm", head))
+            query, key = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm_whole else (1, 1)
+            found.append(vector(f"self_attn.{self.q_norm}.weight", "q_norm", query * head))
+            found.append(vector(f"self_attn.{self.k_norm}.weight", "k_norm", key * head))
         if spec.sandwich_norms:
             found.append(vector(f"{self.mixer_post_norm}.weight", "mixer_post_norm", hidden))
             found.append(vector(f"{self.mlp_post_norm}.weight", "mlp_post_norm", hidden))

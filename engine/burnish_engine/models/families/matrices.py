@@ -14,8 +14,8 @@ STACK_NAMES: tuple[StackName, ...] = get_args(StackName)
 _STACKS: dict[StackName, frozenset[str]] = {
     "mixer_in": frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj", "g_proj"}),
     "mixer_out": frozenset({"o_proj", "out_proj"}),
-    "gate_up": frozenset({"gate_proj", "up_proj", "gate_up_proj", "w1", "w3"}),
-    "down": frozenset({"down_proj", "w2"}),
+    "gate_up": frozenset({"gate_proj", "up_proj", "gate_up_proj", "w1", "w3", "input_linear"}),
+    "down": frozenset({"down_proj", "w2", "output_linear"}),
 }
 ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
@@ -99,6 +99,8 @@ def _layer_matrices(
 def _dense(family: str, hidden: int, wide: int, fused: bool) -> list[Matrix]:
     if fused:
         inputs, down = {"mlp.gate_up_proj": 2 * wide}, "mlp.down_proj"
+    elif family == "granitemoehybrid":
+        inputs, down = {"shared_mlp.input_linear": 2 * wide}, "shared_mlp.output_linear"
     elif family in {"lfm2", "lfm3"}:
         inputs, down = {"feed_forward.w1": wide, "feed_forward.w3": wide}, "feed_forward.w2"
     else:

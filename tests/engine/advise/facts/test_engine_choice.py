@@ -32,7 +32,7 @@ CONFIGS = {
     "yarn": {**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
     "dropout": {**LLAMA, "attention_dropout": 0.1},
     "mixture": {**LLAMA, "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2},
-    "unknown": {**LLAMA, "model_type": "olmo2"},
+    "unknown": {**LLAMA, "model_type": "olmo"},
     "wrapper": {"model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text", "head_dim": 16}},
     "stored-nf4": {**LLAMA, "quantization_config": NF4},
     "stored-mxfp4": {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from support.export import write_16_bit
+from support.export import edit_json, write_16_bit
 from support.llama_source import convert
 from support.small_families import PUBLISHED, make_small
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 OURS_ALONE = {
     # Ours says what llama.cpp would assume, so that other programs need not know its assumptions.
     "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base_swa", "vocab_size",
-    "final_logit_softcapping",
+    "final_logit_softcapping", "rope.scaling.finetuned",
 }  # fmt: skip
 BOUNDED = {"mistral", "phi3"}
 """Families whose context length we bound by the window that llama.cpp does not compute."""
@@ -37,6 +37,8 @@ def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_pa
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "GPT2Tokenizer"}))
     config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] == "granitemoehybrid":  # published files call a layer so; transformers renames it
+        edit_json(folder / "config.json", layer_types=["attention"] * config["num_hidden_layers"])
     convert(llama_source, "convert_hf_to_gguf.py", folder, "--outtype", "f16", "--outfile", tmp_path / "theirs.gguf")
     theirs_keys, theirs = contents(tmp_path / "theirs.gguf")
     assert ours.keys() == theirs.keys()
@@ -56,9 +58,13 @@ def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_pa
             short = key.removeprefix(prefix)
             if short == "context_length" and config["model_type"] in BOUNDED and config.get("sliding_window"):
                 continue
+            if short.startswith(("ssm.", "expert_")):  # of Granite 4 with Mamba layers or mixtures
+                continue
             wanted = theirs_keys[key]
             if short == "rope.scaling.attn_factor" or isinstance(wanted, float):
                 assert ours_keys[key] == pytest.approx(wanted, rel=1e-6), key
+            elif isinstance(wanted, list) and not isinstance(ours_keys[key], list):
+                assert set(wanted) == {ours_keys[key]}, key
             else:
                 assert ours_keys.get(key) == wanted, key
     extra = {key.removeprefix(prefix) for key in ours_keys.keys() - theirs_keys.keys() if key.startswith(prefix)}

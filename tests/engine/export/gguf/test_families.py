@@ -65,6 +65,16 @@ def test_the_file_computes_what_transformers_computes(name, tmp_path, record_pro
     assert worst["F32"] < (MOST_KL_GELU if gelu else MOST_KL_UNROUNDED)
 
 
+def test_a_granite_without_positions_is_the_same_in_llama_cpp(tmp_path):
+    source = make_small("ibm-granite/granite-4.0-micro", tmp_path / "base", position_embedding_type=None)
+    path = write_16_bit(source, None, tmp_path)
+    assert check_contents(path, Origin(source, None), load_tokenizer(source)) == []
+    row = np.random.default_rng(1).integers(0, 300, SHORT).tolist()
+    with GgufModel(path, exact=True, threads=1) as opened:
+        kl = kl_divergence(torch_log_probs(tuned_model(source, None), row), opened.logits(row)).mean()
+    assert kl < MOST_KL
+
+
 def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
     source = make_small("google/gemma-3-270m", tmp_path / "base")
     usual = read_header(write_16_bit(source, None, tmp_path)).metadata
@@ -88,6 +98,8 @@ def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
         ("google/gemma-3-270m", {"hidden_activation": "gelu"}, "activation 'gelu'"),
         ("google/gemma-3-270m", {"use_bidirectional_attention": True}, "see later ones"),
         ("LiquidAI/LFM2-350M", {"conv_bias": True}, "biases in its convolutions"),
+        ("allenai/OLMo-2-0425-1B-Instruct", {"tie_word_embeddings": True}, "no head of its own"),
+        ("allenai/OLMo-2-0425-1B-Instruct", {"attention_bias": True}, "biases in its attention"),
     ],
 )
 def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, words):

@@ -86,7 +86,7 @@ def test_a_sharded_base_is_read_tensor_by_tensor(wide, wide_adapter, tmp_path):
 
 def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_names(tmp_path):
     """As of a checkpoint that was saved without the part around it, of a family that Burnish has no table of."""
-    source = make_model(tmp_path / "base", "olmo2", tie_word_embeddings=True)
+    source = make_model(tmp_path / "base", "olmo", tie_word_embeddings=True)
     tensors = load_file(source.folder / "model.safetensors")
     short = {name.removeprefix("model."): value for name, value in tensors.items()}
     save_file(short, source.folder / "model.safetensors", metadata={"format": "pt"})

@@ -5,9 +5,12 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GptOssConfig,
+    GraniteConfig,
     Lfm2Config,
     LlamaConfig,
+    Ministral3Config,
     MistralConfig,
+    Olmo2Config,
     Phi3Config,
     Qwen2Config,
     Qwen3Config,
@@ -135,7 +138,7 @@ def test_layers_without_rope_where_the_config_does_not_list_them():
     "made",
     [
         LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config, Gemma3TextConfig,
-        Phi3Config, Lfm2Config, GptOssConfig,
+        Phi3Config, Lfm2Config, GptOssConfig, GraniteConfig, Olmo2Config, Ministral3Config,
     ],
 )  # fmt: skip
 def test_absent_keys_have_transformers_defaults(made):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformers import AutoConfig
+from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
 from burnish_engine.contract.facts.facts import RopeSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
@@ -18,10 +19,13 @@ PROBES = torch.cat((torch.arange(5000), torch.arange(5000, POSITIONS, 97), torch
 def rotary(config):
     """transformers' module that computes cosines and sines for a configuration."""
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+    from transformers.models.granite.modeling_granite import GraniteRotaryEmbedding
     from transformers.models.lfm2.modeling_lfm2 import Lfm2RotaryEmbedding
     from transformers.models.lfm3.modeling_lfm3 import Lfm3RotaryEmbedding
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+    from transformers.models.ministral3.modeling_ministral3 import Ministral3RotaryEmbedding
     from transformers.models.mistral.modeling_mistral import MistralRotaryEmbedding
+    from transformers.models.olmo2.modeling_olmo2 import Olmo2RotaryEmbedding
     from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
@@ -31,6 +35,8 @@ def rotary(config):
         "llama": LlamaRotaryEmbedding, "mistral": MistralRotaryEmbedding, "qwen2": Qwen2RotaryEmbedding,
         "qwen3": Qwen3RotaryEmbedding, "smollm3": SmolLM3RotaryEmbedding, "gemma3_text": Gemma3RotaryEmbedding,
         "phi3": Phi3RotaryEmbedding, "lfm2": Lfm2RotaryEmbedding, "lfm3": Lfm3RotaryEmbedding,
+        "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
+        "ministral3": Ministral3RotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 
@@ -87,10 +93,31 @@ def test_tiny_models(shape, tmp_path):
 
 
 def test_ropes_without_a_table():
-    for scaling in ("yarn", "dynamic"):
-        with pytest.raises(ValueError, match=scaling):
-            rope_table(RopeSpec(scaling=scaling), 64, 16, "cpu")
+    with pytest.raises(ValueError, match="dynamic"):
+        rope_table(RopeSpec(scaling="dynamic"), 64, 16, "cpu")
     with pytest.raises(ValueError, match="3 factors for 32"):
         rope_table(RopeSpec(scaling="longrope", original_context=8, short_factor=[1.0] * 3), 64, 16, "cpu")
-    with pytest.raises(ValueError, match="original context"):
-        rope_table(RopeSpec(scaling="llama3"), 64, 16, "cpu")
+    for scaling in ("llama3", "yarn"):
+        with pytest.raises(ValueError, match="original context"):
+            rope_table(RopeSpec(scaling=scaling), 64, 16, "cpu")
+
+
+def test_yarn_is_the_rope_of_transformers_whatever_it_sets():
+    usual = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 512}
+    for more in (
+        {}, {"attention_factor": 0.7}, {"beta_fast": 64.0, "beta_slow": 2.0}, {"truncate": False},
+        {"mscale": 1.0, "mscale_all_dim": 0.7}, {"factor": 1.0}, {"original_max_position_embeddings": 131_072},
+    ):  # fmt: skip
+        config = {**CONFIGS["Qwen/Qwen3-0.6B"], "rope_scaling": {**usual, **more}}
+        table = rope_table(decoder_spec(config).rope, 128, 5000, "cpu")
+        wanted = expected(rotary(AutoConfig.for_model(**config)), torch.arange(5000))
+        assert torch.equal(table.table_PR, wanted), more
+        assert table.query_scale_P is None
+
+
+def test_queries_grow_only_beyond_the_original_context():
+    rope = RopeSpec(scaling="yarn", factor=4.0, original_context=64, query_scale=0.1)
+    assert rope_table(rope, 64, 64, "cpu").query_scale_P is None
+    scales = rope_table(rope, 64, 200, "cpu").query_scale_P
+    assert torch.equal(scales, get_llama_4_attn_scale(torch.arange(200)[None], 0.1, 64).flatten())
+    assert (scales[63], scales[64] > 1) == (1, True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM, Olmo2Config, Qwen3MoeConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GraniteMoeHybridConfig, OlmoConfig, Qwen3MoeConfig
 
 from burnish_engine.models.checkpoint.source import _read_object
 from burnish_engine.models.checkpoint.spec import decoder_spec
@@ -101,6 +101,8 @@ def test_peft_adapts_the_same_modules(shape, tmp_path):
 
 
 def rms_norm(x, weight, spec):
+    if weight is None:
+        return x
     unit = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + spec.rms_norm_eps)
     return unit * (1.0 + weight if spec.norm_one_plus else weight)
 
@@ -121,13 +123,17 @@ def attend(qkv, spec, layer, norms, index):
     heads = qkv.view(tokens, -1, spec.head_dim)
     q, k, v = heads.split((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), dim=1)
     if spec.qk_norm:
-        q, k = rms_norm(q, norms["q_norm"], spec), rms_norm(k, norms["k_norm"], spec)
+        together = (x.flatten(1) if spec.qk_norm_whole else x for x in (q, k))
+        normed = (rms_norm(x, norms[name], spec) for x, name in zip(together, ("q_norm", "k_norm"), strict=True))
+        q, k = (x.view(tokens, -1, spec.head_dim) for x in normed)
     slides = layer.kind == "sliding_attention"
     rope = spec.local_rope if slides and spec.local_rope is not None else spec.rope
     if layer.rope:
         table = rope_table(rope, spec.head_dim, tokens, "cpu")
         start = table.long_offset if table.long_above is not None and tokens > table.long_above else 0
         q, k = (rotate(x, table.table_PR[start : start + tokens]) for x in (q, k))
+    if spec.rope.query_scale:
+        q = q * (1 + spec.rope.query_scale * torch.log(1 + index // spec.rope.original_context))[:, None, None]
     k, v = (x.repeat_interleave(spec.num_heads // spec.num_kv_heads, dim=1) for x in (k, v))
     scores = torch.einsum("ind,jnd->nij", q, k) * (spec.attention_scale or spec.head_dim**-0.5)
     distance = index[:, None] - index[None, :]
@@ -167,17 +173,17 @@ def plain_logits(folder, ids):
             modules = [module for module in entry.modules(spec) if module.layer == number]
             norms = {one.role: checkpoint.read(one.name) for one in vectors if one.layer == number}
             mixer_in, mixer_out, gate_up, down = (stack(checkpoint, entry, modules, name) for name in STACK_NAMES)
-            projected = mixer_in(rms_norm(x, norms["mixer_norm"], spec))
+            projected = mixer_in(rms_norm(x, norms.get("mixer_norm"), spec))
             convolves = layer.kind == "short_convolution"
             mixed = convolve(projected, spec, norms) if convolves else attend(projected, spec, layer, norms, index)
             mixed = mixer_out(mixed)
-            x = x + (rms_norm(mixed, norms["mixer_post_norm"], spec) if spec.sandwich_norms else mixed)
-            gate, up = gate_up(rms_norm(x, norms["mlp_norm"], spec)).chunk(2, dim=-1)
+            x = x + rms_norm(mixed, norms.get("mixer_post_norm"), spec) * spec.residual_scale
+            gate, up = gate_up(rms_norm(x, norms.get("mlp_norm"), spec)).chunk(2, dim=-1)
             made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
-            x = x + (rms_norm(made, norms["mlp_post_norm"], spec) if spec.sandwich_norms else made)
+            x = x + rms_norm(made, norms.get("mlp_post_norm"), spec) * spec.residual_scale
         x = rms_norm(x, checkpoint.read(vectors[-1].name), spec)
         head = entry.head_path(spec)
-        logits = x @ (embedding if head is None else checkpoint.read(head)).T
+        logits = x @ (embedding if head is None else checkpoint.read(head)).T / spec.logit_divisor
     return logits if spec.logit_softcap is None else spec.logit_softcap * torch.tanh(logits / spec.logit_softcap)
 
 
@@ -231,10 +237,16 @@ def test_what_the_fast_decoder_does_not_do(changes, reason):
     assert reason in family("llama").supported(llama_spec(**changes))
 
 
-@pytest.mark.parametrize("kind", ["yarn", "dynamic"])
-def test_ropes_the_fast_decoder_does_not_do(kind):
-    config = {**CONFIGS["Qwen/Qwen3-0.6B"], "rope_scaling": {"rope_type": kind, "factor": 4.0}}
-    assert why_not_fast(config, decoder_spec(config)) == f"uses {kind} rope"
+def test_ropes_the_fast_decoder_does_not_do():
+    config = {**CONFIGS["Qwen/Qwen3-0.6B"], "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}
+    assert why_not_fast(config, decoder_spec(config)) == "uses dynamic rope"
+
+
+def test_granites_that_are_mixtures_or_hybrids_have_no_specification():
+    dense = GraniteMoeHybridConfig(num_local_experts=0, layer_types=["full_attention"] * 32).to_dict()
+    assert why_not_fast(dense, decoder_spec(dense)) == ""
+    for change in ({"num_local_experts": 8}, {"layer_types": ["linear_attention"] * 32}, {"residual_multiplier": 0}):
+        assert decoder_spec({**dense, **change}) is None
 
 
 def test_why_a_checkpoint_takes_the_plain_path():
@@ -252,7 +264,7 @@ def test_why_a_checkpoint_takes_the_plain_path():
     wrapper = {"model_type": "gemma3", "text_config": CONFIGS["google/gemma-3-1b-it"]}
     assert why_not_fast(wrapper, None) == "has parts beside its language model, such as one for images"
     assert why_not_fast({"model_type": "gpt2"}, None) == "is of the architecture 'gpt2'"
-    for config in (Olmo2Config().to_dict(), Qwen3MoeConfig().to_dict()):
+    for config in (OlmoConfig().to_dict(), Qwen3MoeConfig().to_dict()):
         assert why_not_fast(config, decoder_spec(config)).startswith("is of the architecture")
     capped = {**CONFIGS["google/gemma-3-1b-it"], "attn_logit_softcapping": 50.0}
     assert why_not_fast(capped, decoder_spec(capped)) == "caps its attention scores"

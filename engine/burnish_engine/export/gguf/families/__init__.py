@@ -4,20 +4,26 @@ from burnish_engine.advise.facts.gguf_rules import unknown_family
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.families.gemma3 import GEMMA3
+from burnish_engine.export.gguf.families.granite import GRANITE, GRANITE4
 from burnish_engine.export.gguf.families.lfm2 import LFM2
-from burnish_engine.export.gguf.families.llama import LLAMA, MISTRAL, SMOLLM3
+from burnish_engine.export.gguf.families.llama import LLAMA, MINISTRAL3, MISTRAL, SMOLLM3
+from burnish_engine.export.gguf.families.olmo2 import OLMO2
 from burnish_engine.export.gguf.families.phi3 import PHI3
 from burnish_engine.export.gguf.families.qwen import QWEN2, QWEN3
 
 FAMILIES: dict[str, GgufFamily] = {
     "llama": LLAMA,
     "mistral": MISTRAL,
+    "ministral3": MINISTRAL3,
     "smollm3": SMOLLM3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "gemma3_text": GEMMA3,
     "phi3": PHI3,
     "lfm2": LFM2,
+    "granite": GRANITE,
+    "granitemoehybrid": GRANITE4,
+    "olmo2": OLMO2,
 }
 """model_type of config.json to the family's entry."""
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.weights.merge import MergedWeights
+
+_MODULE = re.compile(r"model\.layers\.(?P<layer>\d+)\.(?P<module>.+)\.(?P<kind>weight|bias)")
 
 Metadata = dict[str, int | float | bool | str | list[int] | list[bool]]
 """GGUF keys without the architecture's prefix, such as `attention.head_count`, to their values; a list has one value
@@ -53,6 +56,8 @@ class GgufFamily:
         metadata: function that makes the architecture's keys for one model.
         tensors: function that lists all tensors of one model.
         change: function applied to each base tensor.
+        modules: last parts of the names of modules that gguf has no name for in this architecture, and the matrices
+            that the file has for each: parts of equally many rows, from top to bottom.
     """
 
     architecture: str
@@ -60,9 +65,27 @@ class GgufFamily:
     metadata: Callable[[DecoderSpec, dict[str, Any]], Metadata]
     tensors: Callable[[DecoderSpec, MergedWeights], list[PlannedTensor]]
     change: Change = unchanged
+    modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def places(self, layers: int) -> Callable[[str], tuple[str, ...]]:
+        """Make the function from base tensor name to the GGUF names of its parts; empty for names it does not know."""
+        names = self._names(layers)
+
+        def found(base: str) -> tuple[str, ...]:
+            match = _MODULE.fullmatch(base)
+            if match and match["module"] in self.modules:
+                return tuple(f"blk.{match['layer']}.{part}.{match['kind']}" for part in self.modules[match["module"]])
+            name = names(base)
+            return () if name is None else (name,)
+
+        return found
 
     def name_map(self, layers: int) -> Callable[[str], str | None]:
-        """Make the function from base tensor name to GGUF name; it returns None for names that it does not know."""
+        """Make the function from base tensor name to the GGUF name of it, or of its first part; None where unknown."""
+        places = self.places(layers)
+        return lambda base: next(iter(places(base)), None)
+
+    def _names(self, layers: int) -> Callable[[str], str | None]:
         import gguf
 
         architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}

@@ -78,29 +78,32 @@ def dense_tensors(
         UsageError: The checkpoint has a tensor that this architecture does not name.
         SetupError: A required tensor is missing.
     """
-    names = family.name_map(spec.num_layers)
+    places = family.places(spec.num_layers)
     planned: list[PlannedTensor] = []
     for base in weights.names:
         if base.endswith(_IGNORED_SUFFIXES) or (spec.tied_embeddings and base == "lm_head.weight"):
             continue
-        name = names(base)
-        if name is None:
+        parts_of = places(base)
+        if not parts_of:
             raise UsageError(
                 f"The checkpoint has the tensor {base}, which llama.cpp's {family.architecture} architecture does not "
                 "know.",
                 "Export as safetensors instead.",
             )
-        shape = weights.shape(base)
-        make = partial(_make, family, spec, weights, base)
-        planned.append(PlannedTensor(name, shape, make, full_precision=len(shape) < 2))
+        rows, *row = weights.shape(base)
+        shape = (rows // len(parts_of), *row)
+        for part, name in enumerate(parts_of):
+            first = part * shape[0]
+            make = partial(_make, family, spec, weights, base, slice(first, first + shape[0]))
+            planned.append(PlannedTensor(name, shape, make, full_precision=len(shape) < 2))
     _check_complete({tensor.name for tensor in planned}, spec, parts, final_norm)
     if spec.rope.scaling == "llama3":
         planned.append(constant("rope_freqs.weight", llama3_factors(spec.rope, spec.head_dim)))
     return planned
 
 
-def _make(family: GgufFamily, spec: DecoderSpec, weights: MergedWeights, base: str) -> torch.Tensor:
-    return family.change(spec, base, weights.load(base))
+def _make(family: GgufFamily, spec: DecoderSpec, weights: MergedWeights, base: str, rows: slice) -> torch.Tensor:
+    return family.change(spec, base, weights.load(base))[rows]
 
 
 def constant(name: str, value: torch.Tensor) -> PlannedTensor:

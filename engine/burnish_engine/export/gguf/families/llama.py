@@ -1,7 +1,8 @@
-"""Export rules for Llama, Mistral, SmolLM2 (architecture `llama`) and SmolLM3, whose Q and K rows are permuted."""
+"""Export rules for Llama, Mistral, SmolLM2 (architecture `llama`), Ministral 3 and SmolLM3: permuted Q and K rows."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return pairs.swapaxes(1, 2).reshape(weight.shape)
 
 
-def _interleaved(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
+def interleaved(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Reorder the rows of queries and keys: a `Change` for llama.cpp graphs whose rope turns neighboring rows."""
     if ".q_proj." in name:
         return permute_rows(tensor, spec.num_heads)
     if ".k_proj." in name:
@@ -40,24 +42,45 @@ def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     return keys
 
 
+def _ministral3_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
+    rope, keys = spec.rope, _mistral_metadata(spec, config)
+    keys |= {
+        "rope.scaling.yarn_beta_fast": rope.beta_fast,
+        "rope.scaling.yarn_beta_slow": rope.beta_slow,
+        "attention.temperature_scale": rope.query_scale,
+    }
+    # llama.cpp multiplies by (1 + s) / (1 + it * s) with s = 0.1 ln(factor); without the key, by 1 + s.
+    stretch = 0.1 * math.log(rope.factor)
+    if stretch:
+        keys["rope.scaling.yarn_log_multiplier"] = ((1.0 + stretch) / rope.attention_factor - 1.0) / stretch
+    return keys
+
+
 LLAMA: GgufFamily = GgufFamily(
     architecture="llama",
     pre_tokenizers=("llama-bpe", "smollm", "gpt-2", "default"),
     metadata=dense_metadata,
     tensors=lambda spec, weights: dense_tensors(LLAMA, spec, weights),
-    change=_interleaved,
+    change=interleaved,
 )
 MISTRAL: GgufFamily = GgufFamily(
     architecture="llama",
     pre_tokenizers=("tekken", "llama-bpe", "gpt-2"),
     metadata=_mistral_metadata,
     tensors=lambda spec, weights: dense_tensors(MISTRAL, spec, weights),
-    change=_interleaved,
+    change=interleaved,
+)
+MINISTRAL3: GgufFamily = GgufFamily(
+    architecture="mistral3",
+    pre_tokenizers=("tekken", "llama-bpe", "gpt-2"),
+    metadata=_ministral3_metadata,
+    tensors=lambda spec, weights: dense_tensors(MINISTRAL3, spec, weights),
+    change=interleaved,
 )
 SMOLLM3: GgufFamily = GgufFamily(
     architecture="smollm3",
     pre_tokenizers=("llama-bpe", "smollm"),
     metadata=dense_metadata,
     tensors=lambda spec, weights: dense_tensors(SMOLLM3, spec, weights),
-    change=_interleaved,
+    change=interleaved,
 )

@@ -45,11 +45,11 @@ def layer_tensors(
         stacks: sizes of the layer's stacks.
         is_fused: same as in `feed_forward_tensors`.
     """
-    hidden, post_norms = spec.hidden_size, spec.sandwich_norms
+    hidden, before, after = spec.hidden_size, spec.pre_norms, spec.sandwich_norms
     return (
-        *stream_tensors(hidden),
+        *stream_tensors(hidden, has_pre_norms=before),
         *output_tensors(hidden, stacks),
         *declared_mixer(spec, kind).tensors(spec, stacks),
-        *between_tensors(hidden, has_post_norms=post_norms),
-        *feed_forward_tensors(hidden, stacks, has_post_norms=post_norms, is_fused=is_fused),
+        *between_tensors(hidden, has_pre_norms=before, has_post_norms=after),
+        *feed_forward_tensors(hidden, stacks, has_pre_norms=before, has_post_norms=after, is_fused=is_fused),
     )

@@ -12,6 +12,7 @@ from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.layer_tensors import (
     ANY,
     EVERY,
+    NEVER,
     NOTHING,
     PHASES,
     RECOMPUTED,
@@ -56,6 +57,9 @@ class AttentionDeclaration(MixerDeclaration):
         found = (lse, delta, *projection_tensors(stacks))
         if not spec.qk_norm:  # rotated in place
             return found
+        if spec.qk_norm_whole:
+            inverses = (_rotated(name, is_fp32=True) for name in ("q_inverse_T", "k_inverse_T"))
+            return (*found, _rotated("qk_TXD", spec.num_heads + spec.num_kv_heads, spec.head_dim), *inverses)
         heads = {"q_TND": spec.num_heads, "k_TMD": spec.num_kv_heads}
         return (*found, *(_rotated(name, count, spec.head_dim) for name, count in heads.items()))
 
@@ -77,14 +81,14 @@ class AttentionDeclaration(MixerDeclaration):
         return 4.0 * tokens * (seen + edge) / 2 * spec.num_heads * spec.head_dim
 
 
-def _rotated(name: str, heads: int, head_dim: int) -> LayerTensor:
-    """Declare normalized and rotated queries or keys, which lie outside the projection's output."""
+def _rotated(name: str, *per_token: int, is_fp32: bool = False) -> LayerTensor:
+    """Declare normalized and rotated queries or keys, or what their norms found: outside the projection's output."""
     kept = levels("all", "rotated")
     return LayerTensor(
         name,
-        (TOKENS, heads, head_dim),
+        (TOKENS, *per_token),
         kept=always(kept),
-        placed=kept,
+        placed=NEVER if is_fp32 else kept,
         extra={
             "mixer": always(ANY),
             "feed_forward_backward": if_whole(levels("input")),
@@ -92,6 +96,7 @@ def _rotated(name: str, heads: int, head_dim: int) -> LayerTensor:
             "mixer_backward": always(EVERY - kept),
         },
         read="mixer",
+        is_fp32=is_fp32,
         of_mixer=True,
     )
 

@@ -12,11 +12,14 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors
+from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors, not_none
 from burnish_engine.models.decoder.mixers.mixer import Mixer
 from burnish_engine.models.decoder.rope_tables import PositionTables
 from burnish_kernels.attention import op as attention
+from burnish_kernels.rms_norm import op as rms_norm
 from burnish_kernels.rope import op as rope
+
+_INVERSES = ("q_inverse_T", "k_inverse_T")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class AttentionMixer(Mixer):
         shape: constants of the layer.
         q_norm, k_norm: weights `[D]` of the norms of queries and keys; None: there are none.
         table_PR: rope table, or None for a layer without positions.
+        query_scale_P: factor of the queries at each position; None: it is 1.
     """
 
     name: ClassVar[str] = "attention"
@@ -60,6 +64,7 @@ class AttentionMixer(Mixer):
     q_norm: torch.Tensor | None = None
     k_norm: torch.Tensor | None = None
     table_PR: torch.Tensor | None = None
+    query_scale_P: torch.Tensor | None = None
 
     @override
     def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
@@ -129,22 +134,43 @@ class AttentionMixer(Mixer):
             dk_out=dk_TMD,
             dv_out=dv_TMD,
         )
-        if self.q_norm is not None or self.table_PR is not None:
-            rope.backward(
-                dq_TND,
-                dk_TMD,
-                projected_TC,
-                self.table_PR,
-                sequences.table_index_T,
-                num_heads=s.heads,
-                num_kv_heads=s.kv_heads,
-                head_dim=s.head_dim,
-                q_weight_D=self.q_norm,
-                k_weight_D=self.k_norm,
-                eps=s.eps,
-                one_plus_weight=s.one_plus,
-                dqkv_out=projected_gradient_TC,
-            )
+        self.scale_queries_(dq_TND, sequences)
+        self._rotate_back(projected_TC, own, sequences, projected_gradient_TC)
+
+    def _rotate_back(
+        self,
+        projected_TC: torch.Tensor,
+        own: Tensors,
+        sequences: SequenceMetadata,
+        projected_gradient_TC: torch.Tensor,
+    ) -> None:
+        """Turn the gradients of queries and keys into those of the projection, in place."""
+        del own
+        if self.q_norm is None and self.table_PR is None:
+            return
+        s = self.shape
+        dq_TND, dk_TMD, _ = self._heads(projected_gradient_TC)
+        rope.backward(
+            dq_TND,
+            dk_TMD,
+            projected_TC,
+            self.table_PR,
+            sequences.table_index_T,
+            num_heads=s.heads,
+            num_kv_heads=s.kv_heads,
+            head_dim=s.head_dim,
+            q_weight_D=self.q_norm,
+            k_weight_D=self.k_norm,
+            eps=s.eps,
+            one_plus_weight=s.one_plus,
+            dqkv_out=projected_gradient_TC,
+        )
+
+    def scale_queries_(self, q_TND: torch.Tensor, sequences: SequenceMetadata) -> None:
+        """Multiply queries, or their gradients, by the factor of their positions."""
+        if self.query_scale_P is not None:
+            scale_T = self.query_scale_P.index_select(0, sequences.table_index_T)
+            q_TND *= scale_T.to(q_TND.dtype)[:, None, None]
 
     def by_head(self, flat_TK: torch.Tensor) -> torch.Tensor:
         """Return a view `[T, N, D]`."""
@@ -165,7 +191,7 @@ class AttentionMixer(Mixer):
         k_out: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         s = self.shape
-        return rope.forward(
+        q_TND, k_TMD = rope.forward(
             projected_TC,
             self.table_PR,
             sequences.table_index_T,
@@ -179,6 +205,77 @@ class AttentionMixer(Mixer):
             q_out=q_out,
             k_out=k_out,
         )
+        self.scale_queries_(q_TND, sequences)
+        return q_TND, k_TMD
+
+
+class WholeNormAttention(AttentionMixer):
+    """Attention with norms over all queries and all keys of a token together: weights `[N D]` and `[M D]` (OLMo 2)."""
+
+    @override
+    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
+        s, given = self.shape, buffers.get("qk_TXD")
+        shape = len(projected_TC), s.heads + s.kv_heads, s.head_dim
+        qk_TXD = own["qk_TXD"] = projected_TC.new_empty(shape) if given is None else given
+        for name, weight, x_TX, y_TX in zip(
+            _INVERSES, self._norms, self._flat(projected_TC), self._flat(qk_TXD.flatten(1)), strict=True
+        ):
+            _, _, own[name] = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus, out=y_TX)
+        q_TND, k_TMD = qk_TXD.split((s.heads, s.kv_heads), dim=1)
+        if self.table_PR is not None:
+            rope.forward(
+                qk_TXD.flatten(1),
+                self.table_PR,
+                sequences.table_index_T,
+                num_heads=s.heads,
+                num_kv_heads=s.kv_heads,
+                head_dim=s.head_dim,
+                q_out=q_TND,
+                k_out=k_TMD,
+            )
+        self.scale_queries_(q_TND, sequences)
+
+    @override
+    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
+        if "qk_TXD" not in own:
+            self.prepare(projected_TC, own, sequences, {})
+        return *own["qk_TXD"].split((self.shape.heads, self.shape.kv_heads), dim=1), self._heads(projected_TC)[2]
+
+    @override
+    def _rotate_back(
+        self,
+        projected_TC: torch.Tensor,
+        own: Tensors,
+        sequences: SequenceMetadata,
+        projected_gradient_TC: torch.Tensor,
+    ) -> None:
+        s = self.shape
+        dq_TND, dk_TMD, _ = self._heads(projected_gradient_TC)
+        if self.table_PR is not None:
+            rope.backward(
+                dq_TND,
+                dk_TMD,
+                None,
+                self.table_PR,
+                sequences.table_index_T,
+                num_heads=s.heads,
+                num_kv_heads=s.kv_heads,
+                head_dim=s.head_dim,
+                dqkv_out=projected_gradient_TC,
+            )
+        for name, weight, x_TX, dx_TX in zip(
+            _INVERSES, self._norms, self._flat(projected_TC), self._flat(projected_gradient_TC), strict=True
+        ):
+            rms_norm.backward(dx_TX, x_TX, weight, own[name], one_plus_weight=s.one_plus, out=dx_TX)
+
+    @property
+    def _norms(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return not_none(self.q_norm), not_none(self.k_norm)
+
+    def _flat(self, stacked_TC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return views of all queries and of all keys of each token."""
+        query, key = self.shape.heads * self.shape.head_dim, self.shape.kv_heads * self.shape.head_dim
+        return stacked_TC[:, :query], stacked_TC[:, query : query + key]
 
 
 def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> AttentionMixer:
@@ -194,4 +291,6 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         eps=spec.rms_norm_eps,
         one_plus=spec.norm_one_plus,
     )
-    return AttentionMixer(index, shape, own.get("q_norm"), own.get("k_norm"), tables.of_layer(layer))
+    norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
+    kind = WholeNormAttention if spec.qk_norm_whole else AttentionMixer
+    return kind(index, shape, *norms, tables.of_layer(layer), scales)

@@ -13,9 +13,9 @@ import torch
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.nf4 import reference
 from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
-from burnish_kernels.nf4.state import Nf4, from_bitsandbytes
+from burnish_kernels.nf4.state import Nf4, empty, from_bitsandbytes
 
-__all__ = ["Nf4", "dequantize", "dequantize_stack", "from_bitsandbytes", "paste", "quantize"]
+__all__ = ["Nf4", "dequantize", "dequantize_stack", "empty", "from_bitsandbytes", "paste", "quantize"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -73,17 +73,7 @@ class Nf4:
         rows, columns = self.shape
         if rows < 1 or columns < 1:
             raise ValueError(f"a weight has at least one row and one column, not {self.shape}")
-        blocks = -(rows * columns // -BLOCK)
-        sizes = {"packed": (torch.uint8, -(rows * columns // -2))}
-        if self.double:
-            sizes |= {
-                "absmax_q": (torch.uint8, blocks),
-                "nested_absmax": (torch.float32, -(blocks // -NESTED_BLOCK)),
-                "code256": (torch.float32, 256),
-                "offset": (torch.float32, 1),
-            }
-        else:
-            sizes["absmax"] = (torch.float32, blocks)
+        sizes = _sizes(self.shape, double=self.double)
         tensors = self.tensors()
         if tensors.keys() != sizes.keys():
             raise ValueError(f"NF4 needs {sorted(sizes)}, not {sorted(tensors)}")
@@ -93,6 +83,33 @@ class Nf4:
                 raise ValueError(f"{name} must be [{size}] {dtype}, not {tuple(tensor.shape)} {tensor.dtype}")
             if tensor.device != self.device:
                 raise ValueError(f"{name} is on {tensor.device}, the packed weight on {self.device}")
+
+
+def empty(shape: tuple[int, int], *, double: bool, device: torch.device | str) -> Nf4:
+    """Allocate the tensors of a weight, uninitialized.
+
+    Args:
+        shape: rows N and columns K of the weight.
+        double: whether the scales are quantized too.
+        device: device of the tensors.
+    """
+    sizes = _sizes(shape, double=double)
+    return Nf4(shape=shape, **{name: torch.empty(size, dtype=of, device=device) for name, (of, size) in sizes.items()})
+
+
+def _sizes(shape: tuple[int, int], *, double: bool) -> dict[str, tuple[torch.dtype, int]]:
+    """Return dtype and length of each tensor of a weight."""
+    count = shape[0] * shape[1]
+    blocks = -(count // -BLOCK)
+    sizes = {"packed": (torch.uint8, -(count // -2))}
+    if not double:
+        return sizes | {"absmax": (torch.float32, blocks)}
+    return sizes | {
+        "absmax_q": (torch.uint8, blocks),
+        "nested_absmax": (torch.float32, -(blocks // -NESTED_BLOCK)),
+        "code256": (torch.float32, 256),
+        "offset": (torch.float32, 1),
+    }
 
 
 def from_bitsandbytes(tensors: Mapping[str, torch.Tensor], prefix: str) -> Nf4:

@@ -22,6 +22,7 @@ from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
 from burnish_engine.models.decoder.streamed_matrix import StreamedMatrix
 from burnish_engine.models.host_memory.offloader import Offloader
+from burnish_engine.models.host_memory.weight_ring import WeightRing
 from burnish_kernels.gather.op import gather_rows
 from burnish_kernels.rms_norm import op as rms_norm
 
@@ -58,6 +59,7 @@ class Decoder:
         final_norm_H: weight of the last norm.
         layers: decoder layers, bottom first.
         rope: table of positions that `SequenceMetadata.table_index_T` points into.
+        ring: owner of the layers' frozen weights that are in host memory.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class Decoder:
         final_norm_H: torch.Tensor,
         layers: list[DecoderLayer],
         rope: RopeTable,
+        ring: WeightRing,
     ) -> None:
-        self.spec, self.layers, self.rope = spec, layers, rope
+        self.spec, self.layers, self.rope, self.ring = spec, layers, rope, ring
         self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
         away = head_VH.device != final_norm_H.device
         self._eps = stream_eps(spec)
@@ -116,10 +119,12 @@ class Decoder:
             offloader.begin(
                 [layer.offload_widths(levels[layer.shape.index]) for layer in self.layers[first:]], stream.pending_TH
             )
+        self.ring.begin()
         for index, layer in enumerate(self.layers):
             level = levels[index] if levels is not None and index >= first else None
             mix = None if mixing is None else mixing[layer.mixer.name]
-            saved = layer.forward(stream, sequences, level=level, mix=mix, offloader=offloader)
+            with self.ring.present(index):
+                saved = layer.forward(stream, sequences, level=level, mix=mix, offloader=offloader)
             kept.append(saved)
             if saved is not None and level in OFFLOADING:
                 assert offloader is not None
@@ -160,6 +165,7 @@ class Decoder:
         )
         del done.hidden_TH, done.stream_TH  # layers work in their memory
         first = self.first_trained
+        self.ring.turn(first)
         for layer in reversed(self.layers[first:]):
             if done.offloader is not None:
                 done.offloader.prefetch(done.layers)
@@ -167,12 +173,14 @@ class Decoder:
             assert saved is not None
             if done.offloader is not None:
                 done.offloader.restore(saved)
-            layer.backward(saved, gradient_TE, sequences, wanted=layer.shape.index > first)
+            with self.ring.present(layer.shape.index):
+                layer.backward(saved, gradient_TE, sequences, wanted=layer.shape.index > first)
         if done.offloader is not None:
             done.offloader.finish()
 
     def reset_copies(self) -> None:
         """Recover the copy streams after a graph capture failed half-way."""
+        self.ring.reset()
         if self._streamed_head is not None:
             self._streamed_head.reset()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -20,29 +19,28 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
+from burnish_engine.models.decoder.frozen_weights import (
+    NF4_SUFFIX,
+    FrozenWeightReader,
+    StackSlot,
+    StackSlots,
+    WeightSource,
+)
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
 from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.decoder.rope_tables import position_tables
-from burnish_engine.models.decoder.stacked_linear import (
-    FrozenWeight,
-    QuantizedWeight,
-    ResidentWeight,
-    StackedLinear,
-    WeightPart,
-)
+from burnish_engine.models.decoder.stacked_linear import FrozenWeight, StackedLinear
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
-from burnish_engine.models.families.matrices import STACK_NAMES
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.lora_linear import op as lora_linear
-from burnish_kernels.nf4 import op as nf4
 
 _ALIGNMENT = 128  # elements: matrices start at multiples of 256 bytes, as an allocation of their own would
-_NF4_SUFFIX = ".quant_state.bitsandbytes__nf4"
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,8 @@ class DecoderOptions:
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
             matrix, it is there only if both are to be.
         head_on_host: whether to keep the head in page-locked host memory.
+        layers_on_host: numbers of the layers whose frozen weights stay in host memory, page-locked as far as possible.
+        lockable: number of bytes of host memory that may be page-locked; None: as the system allows.
     """
 
     dtype: torch.dtype
@@ -67,6 +67,8 @@ class DecoderOptions:
     quantize: bool = False
     embedding_on_host: bool = False
     head_on_host: bool = False
+    layers_on_host: frozenset[int] = frozenset()
+    lockable: int | None = None
 
 
 @dataclass
@@ -88,43 +90,6 @@ class LoadedDecoder:
     pages: PageLock
 
 
-class WeightSource(Protocol):
-    """A source of 16-bit or NF4 weights: a `Checkpoint`, or random values for a benchmark."""
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether there is such a tensor."""
-        ...
-
-    def names(self) -> list[str]:
-        """Return the names of all tensors."""
-        ...
-
-    def read(self, name: str) -> torch.Tensor:
-        """Return one small tensor."""
-        ...
-
-    def read_into(self, name: str, destination: torch.Tensor) -> None:
-        """Fill a tensor with a stored one."""
-        ...
-
-
-@dataclass
-class _StackSlot:
-    """One stack before it is filled, and its place in the compute buffer.
-
-    Attributes:
-        stack: sizes and adapters.
-        modules: modules of the checkpoint in it, top to bottom.
-        adapted: modules with an adapter, in the same order as `stack.adapters`.
-        offset: element of the compute buffer where its matrix starts (quantized: where A starts, and after it sB).
-    """
-
-    stack: lora_linear.Stack
-    modules: list[Module]
-    adapted: list[AdaptedModule]
-    offset: int = 0
-
-
 def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
     """Load the decoder of a checkpoint of a known family.
 
@@ -140,7 +105,7 @@ def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
     if spec is None or known is None:
         raise ValueError(f"the fast decoder does not do {source.config.get('model_type')}")
     with Checkpoint(source.folder, wrapper=source.wrapper) as checkpoint:
-        in_nf4 = {name.removesuffix(_NF4_SUFFIX) for name in checkpoint.names() if name.endswith(_NF4_SUFFIX)}
+        in_nf4 = {name.removesuffix(NF4_SUFFIX) for name in checkpoint.names() if name.endswith(NF4_SUFFIX)}
         if in_nf4 and not options.quantize:
             raise SetupError(
                 f"The weights in {source.folder} are stored in 4 bits (NF4), but its config.json does not say so.",
@@ -159,18 +124,18 @@ def build_decoder(checkpoint: WeightSource, spec: DecoderSpec, options: DecoderO
     known = family(spec.family)
     if known is None:
         raise ValueError(f"the fast decoder does not do {spec.family}")
-    slots = _stack_slots(known.modules(spec), options.plan)
+    slots = _stack_slots(known.modules(spec), options)
     compute_buffer = _compute_buffer(slots, options)
     builder = _Builder(checkpoint, known, spec, options, compute_buffer)
     decoder = builder.decoder(slots)
-    segments = {id(adapted): pair for slot in slots.values() for adapted, pair in _segments(slot, options.quantize)}
+    segments = {id(adapted): pair for slot in slots.values() for adapted, pair in _segments(slot)}
     ordered = [segment for adapted in options.plan.modules for segment in segments[id(adapted)]]
     return LoadedDecoder(decoder, options.plan, compute_buffer, ordered, builder.pages)
 
 
-def _stack_slots(modules: list[Module], plan: AdapterPlan) -> dict[tuple[int, str], _StackSlot]:
-    adapted = {item.module.path: item for item in plan.modules}
-    grouped: dict[tuple[int, str], list[Module]] = defaultdict(list)
+def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
+    adapted = {item.module.path: item for item in options.plan.modules}
+    grouped: dict[tuple[int, StackName], list[Module]] = defaultdict(list)
     for module in modules:
         grouped[module.layer, module.stack].append(module)
     slots = {}
@@ -180,26 +145,25 @@ def _stack_slots(modules: list[Module], plan: AdapterPlan) -> dict[tuple[int, st
             lora_linear.StackedAdapter(item.module.first_row, item.module.rows, item.rank, item.scale)
             for item in chosen
         )
-        rows = sum(module.rows for module in members)
-        slots[key] = _StackSlot(lora_linear.Stack(rows, members[0].columns, adapters), members, chosen)
+        stack = lora_linear.Stack(sum(module.rows for module in members), members[0].columns, adapters)
+        is_apart = options.quantize or key[0] in options.layers_on_host
+        slots[key] = StackSlot(stack, members, chosen, is_apart)
     return slots
 
 
-def _compute_buffer(slots: dict[tuple[int, str], _StackSlot], options: DecoderOptions) -> torch.Tensor:
+def _compute_buffer(slots: StackSlots, options: DecoderOptions) -> torch.Tensor:
     """Allocate the compute buffer and assign every stack its offset in it."""
     total = 0
     for slot in slots.values():
-        stack = slot.stack
         slot.offset = total
-        whole = (stack.N + stack.R) * (stack.K + stack.R)
-        total += stack.R * (stack.K + stack.N) if options.quantize else whole
+        total += slot.elements
         total += -total % _ALIGNMENT
     return torch.empty(max(total, 1), dtype=options.dtype, device=options.device)
 
 
-def _segments(slot: _StackSlot, quantize: bool) -> Iterator[tuple[AdaptedModule, tuple[Segment, Segment]]]:
+def _segments(slot: StackSlot) -> Iterator[tuple[AdaptedModule, tuple[Segment, Segment]]]:
     stack = slot.stack
-    if quantize:
+    if slot.is_apart:
         a_start, a_stride = slot.offset, stack.K
         b_start, b_stride = slot.offset + stack.R * stack.K, stack.R
     else:
@@ -224,14 +188,19 @@ class _Builder:
     ) -> None:
         self._checkpoint, self._family, self._spec, self._options = checkpoint, known, spec, options
         self._dtype, self._device, self._compute_buffer = options.dtype, options.device, compute_buffer
-        self._scratch: dict[bool, torch.Tensor] = {}
-        self.pages = PageLock()
-        self._stored_in_nf4 = options.quantize and any(name.endswith(_NF4_SUFFIX) for name in checkpoint.names())
+        self.pages = PageLock(options.lockable)
 
-    def decoder(self, slots: dict[tuple[int, str], _StackSlot]) -> Decoder:
+    def decoder(self, slots: StackSlots) -> Decoder:
         spec, options = self._spec, self._options
-        if options.quantize:
-            self._make_scratch(slots)
+        reader = FrozenWeightReader(
+            self._checkpoint,
+            self._family,
+            slots,
+            self._compute_buffer,
+            quantize=options.quantize,
+            on_host=sorted(options.layers_on_host),
+            pages=self.pages,
+        )
         tables = position_tables(spec, options.positions, self._device)
         head_path = self._family.head_path(spec)
         apart = options.embedding_on_host and (options.head_on_host or head_path is not None)
@@ -244,11 +213,12 @@ class _Builder:
             roles[vector.layer][vector.role] = self._vector(vector.name)
         layers = []
         for index, layer in enumerate(spec.layers):
-            stacks = {name: self._stack(slots[index, name], name) for name in STACK_NAMES}
+            frozen = reader.layer(index)
+            stacks = {name: self._stack(slots[index, name], frozen[name]) for name in STACK_NAMES}
             weights = LayerWeights(**vectors[index], **stacks, own=own[index])
             mixer = build_mixer(spec, index, weights.own, tables)
             layers.append(DecoderLayer(self._shape(index), weights, mixer, layer_tensors(spec, layer.kind, stacks)))
-        return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, tables.rope)
+        return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, tables.rope, reader.ring)
 
     def _shape(self, index: int) -> DecoderLayerShape:
         spec = self._spec
@@ -272,16 +242,8 @@ class _Builder:
     def _vector(self, name: str) -> torch.Tensor:
         return self._checkpoint.read(name).to(self._device, self._dtype)
 
-    def _make_scratch(self, slots: dict[tuple[int, str], _StackSlot]) -> None:
-        """Allocate memory to dequantize NF4 into: one for gate and up, one for the others (down is used with both)."""
-        for wide in (True, False):
-            stacks = [slot.stack for (_, name), slot in slots.items() if (name == "gate_up") == wide]
-            size = max((stack.N + stack.R) * (stack.K + stack.R) for stack in stacks)
-            self._scratch[wide] = torch.zeros(size, dtype=self._dtype, device=self._device)
-
-    def _stack(self, slot: _StackSlot, name: str) -> StackedLinear:
+    def _stack(self, slot: StackSlot, frozen: FrozenWeight) -> StackedLinear:
         stack = slot.stack
-        frozen = self._quantized(slot, name) if self._options.quantize else self._resident(slot)
         bias = None
         if any(module.bias for module in slot.modules):
             bias = torch.zeros(stack.N, dtype=self._dtype, device=self._device)
@@ -291,47 +253,3 @@ class _Builder:
                         f"{self._family.stored_path(module.path)}.bias"
                     )
         return StackedLinear(stack, frozen, bias)
-
-    def _resident(self, slot: _StackSlot) -> FrozenWeight:
-        stack = slot.stack
-        shape = (stack.N + stack.R, stack.K + stack.R)
-        matrix = self._compute_buffer[slot.offset : slot.offset + shape[0] * shape[1]].view(shape)
-        matrix[:, stack.K :] = 0
-        matrix[stack.N :] = 0
-        for module in slot.modules:
-            rows = matrix[module.first_row : module.first_row + module.rows, : stack.K]
-            self._checkpoint.read_into(f"{self._family.stored_path(module.path)}.weight", rows)
-        return ResidentWeight(matrix)
-
-    def _quantized(self, slot: _StackSlot, name: str) -> FrozenWeight:
-        stack = slot.stack
-        size = stack.R * (stack.K + stack.N)
-        compute_copies = self._compute_buffer[slot.offset : slot.offset + size]
-        compute_copies.zero_()
-        a, sb = (
-            compute_copies[: stack.R * stack.K].view(stack.R, stack.K),
-            compute_copies[stack.R * stack.K :].view(stack.N, stack.R),
-        )
-        shape = (stack.N + stack.R, stack.K + stack.R)
-        scratch = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
-        return QuantizedWeight([self._part(module) for module in slot.modules], a, sb, scratch)
-
-    def _part(self, module: Module) -> WeightPart:
-        """Return one module's weight in NF4, or in 16 bits where a published 4-bit checkpoint left it so."""
-        name, shape = f"{self._family.stored_path(module.path)}.weight", (module.rows, module.columns)
-        if f"{name}{_NF4_SUFFIX}" in self._checkpoint:
-            keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
-            try:
-                found = nf4.from_bitsandbytes({key: self._checkpoint.read(key).to(self._device) for key in keys}, name)
-            except ValueError as error:
-                raise SetupError(f"A 4-bit weight cannot be used: {error}.", "Download the model again.") from error
-            if found.shape != shape:
-                raise SetupError(
-                    f"The 4-bit weight {name} has the shape {list(found.shape)}; config.json says {list(shape)}.",
-                    "Download the model again: config and weights are of different models.",
-                )
-            return found
-        # What is quantized here passes through fp32, so that no stored type loses anything on the way.
-        weight = torch.empty(shape, dtype=self._dtype if self._stored_in_nf4 else torch.float32, device=self._device)
-        self._checkpoint.read_into(name, weight)
-        return weight if self._stored_in_nf4 else nf4.quantize(weight)

@@ -56,6 +56,30 @@ class ResidentWeight(FrozenWeight):
 
 
 @dataclass
+class StreamedWeight(FrozenWeight):
+    """A frozen weight W in M in the compute dtype, in memory to which layers are copied from the host by turns.
+
+    Attributes:
+        matrix: memory `[N + R, K + R]`; W is there while its layer computes.
+        a_RK, sb_NR: compute copies of the adapters, pasted beside W.
+    """
+
+    matrix: torch.Tensor
+    a_RK: torch.Tensor
+    sb_NR: torch.Tensor
+
+    @override
+    def buffer(self) -> torch.Tensor:
+        if self.a_RK.shape[0]:
+            nf4.paste(self.matrix, self.sb_NR.shape[0], self.a_RK.shape[1], self.a_RK, self.sb_NR)
+        return self.matrix
+
+    @override
+    def prepared(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
 class QuantizedWeight(FrozenWeight):
     """A frozen weight W in NF4 (some rows may be 16-bit), dequantized into scratch memory that other stacks share.
 

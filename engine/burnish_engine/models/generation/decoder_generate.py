@@ -25,7 +25,13 @@ from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.caches import MixerCaches
 from burnish_engine.models.decoder.mixers.mixer import PackedPrompts
 from burnish_engine.models.decoder.rope_tables import RopeTable, position_tables
-from burnish_engine.models.decoder.stacked_linear import FrozenWeight, QuantizedWeight, ResidentWeight, StackedLinear
+from burnish_engine.models.decoder.stacked_linear import (
+    FrozenWeight,
+    QuantizedWeight,
+    ResidentWeight,
+    StackedLinear,
+    StreamedWeight,
+)
 from burnish_engine.models.generation.text_generator import TextGenerator
 from burnish_kernels.attention import op as attention
 from burnish_kernels.attention.documents import Documents
@@ -160,7 +166,7 @@ def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
         weights = replace(layer.weights, **stacks)
         mixer = build_mixer(spec, layer.shape.index, weights.own, tables)
         layers.append(DecoderLayer(layer.shape, weights, mixer, layer.tensors))
-    return Decoder(spec, decoder.embedding_VH, decoder.head_VH, decoder.final_norm_H, layers, tables.rope)
+    return Decoder(spec, decoder.embedding_VH, decoder.head_VH, decoder.final_norm_H, layers, tables.rope, decoder.ring)
 
 
 def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
@@ -171,7 +177,7 @@ def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
 
 def _bare(frozen: FrozenWeight, outputs: int, inputs: int) -> FrozenWeight:
     """Return the frozen weight without the adapters around it."""
-    if isinstance(frozen, ResidentWeight):
+    if isinstance(frozen, ResidentWeight | StreamedWeight):
         return ResidentWeight(frozen.matrix[:outputs, :inputs])
     assert isinstance(frozen, QuantizedWeight)
     return QuantizedWeight(frozen.parts, frozen.a_RK[:0], frozen.sb_NR[:, :0], frozen.scratch[:outputs, :inputs])

@@ -20,7 +20,6 @@ from typing import Protocol, TypeAlias
 
 import torch
 
-from burnish_engine.contract.units import memory_size
 from burnish_engine.models.host_memory.buffer_pool import BufferPool
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.page_lock import PageLock
@@ -72,7 +71,7 @@ class Offloader:
     """
 
     def __init__(self, device: torch.device, tokens: int, lockable: int | None = None) -> None:
-        self._tokens, self._lockable = tokens, lockable
+        self._tokens = tokens
         self.problem, self.serial = "", False
         self._host_buffers: dict[tuple[int, str], torch.Tensor] = {}
         self._pool = BufferPool(device)
@@ -80,7 +79,7 @@ class Offloader:
         self._restored: list[torch.Tensor] = []
         self._copies = CopyStream(device)
         self._copies_at_once = not self._copies.is_asynchronous
-        self._pages = PageLock()
+        self._pages = PageLock(lockable)
 
     @property
     def host_bytes(self) -> int:
@@ -203,18 +202,11 @@ class Offloader:
         self._pool.release(tensor)
 
     def _lock(self, buffer: torch.Tensor) -> None:
-        before = self._pages.bytes
-        if self._lockable is not None and before + buffer.nbytes > self._lockable:
-            found = f"{memory_size(self._lockable)} may be"
-        else:
-            code = self._pages.lock(buffer)
-            if not code:
-                return
-            found = f"{memory_size(before)} are, more was refused with CUDA error {code}"
-        self.problem = (
-            f"What layers keep on the host does not fit into page-locked memory ({found}); copies are slower and steps "
-            "are not captured. Close other programs, or set memory.layers to levels that keep less there."
-        )
+        if refusal := self._pages.refusal(buffer):
+            self.problem = (
+                f"What layers keep on the host does not fit into page-locked memory ({refusal}); copies are slower and "
+                "steps are not captured. Close other programs, or set memory.layers to levels that keep less there."
+            )
 
     def _host_view(self, layer: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return a view of the tensor's host memory, in its shape."""

@@ -7,11 +7,18 @@ from contextlib import suppress
 
 import torch
 
+from burnish_engine.contract.units import memory_size
+
 
 class PageLock:
-    """Locks tensors' pages so that the device may read and write them directly; unlocks them when it is deleted."""
+    """Locks tensors' pages so that the device may read and write them directly; unlocks them when it is deleted.
 
-    def __init__(self) -> None:
+    Args:
+        most: number of bytes after which `refusal` locks no more; None: as the system allows.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
         self._locked: list[torch.Tensor] = []
         weakref.finalize(self, _release, self._locked)
 
@@ -30,6 +37,14 @@ class PageLock:
         else:
             self._locked.append(tensor)
         return code
+
+    def refusal(self, tensor: torch.Tensor) -> str:
+        """Lock the pages of a tensor, and explain why they were not locked; empty where they were."""
+        before = self.bytes
+        if self._most is not None and before + tensor.nbytes > self._most:
+            return f"{memory_size(self._most)} may be"
+        code = self.lock(tensor)
+        return f"{memory_size(before)} are, more was refused with CUDA error {code}" if code else ""
 
 
 def _release(locked: list[torch.Tensor]) -> None:

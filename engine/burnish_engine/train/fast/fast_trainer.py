@@ -145,9 +145,9 @@ class FastTrainer:
         step = self._steps[batch.layout]
         prefetcher.upload(batch, self._inputs)
         if self._wants_graphs and not step.captured and batch.layout in self._ran:
-            if self.offloader is not None and self.offloader.problem:
-                self._wants_graphs, self.problem = False, self.offloader.problem
-            else:
+            self.problem = self._pageable
+            self._wants_graphs = not self.problem
+            if self._wants_graphs:
                 self._capture(step)
         if self.model.loaded.plan.dropout:
             index = (batch.step.number - 1) * self._section.accumulation + batch.index
@@ -156,6 +156,11 @@ class FastTrainer:
             step.run(batch.counts)
         if batch.counts.head_chunks:
             self._ran.add(batch.layout)
+
+    @property
+    def _pageable(self) -> str:
+        """Why copies go through memory that is not page-locked and cannot be captured, as a sentence; or empty."""
+        return self.model.loaded.decoder.ring.problem or (self.offloader.problem if self.offloader else "")
 
     def _update(self, facts: StepFacts) -> None:
         optimizer = self.model.optimizer

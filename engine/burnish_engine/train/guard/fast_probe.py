@@ -89,7 +89,9 @@ class FastProbe(EngineProbe):
             weights, index = layer.weights, layer.shape.index
             found |= {f"layer {index} {name}": vector for name, vector in weights.vectors.items()}
             for name, stack in weights.stacks.items():
-                found |= _frozen_of(f"layer {index} {name}", stack)
+                found |= _frozen_of(f"layer {index} {name}", stack, is_here=index not in decoder.ring.layers)
+        for index, host in decoder.ring.layers.items():
+            found[f"layer {index} in host memory"] = host.view(torch.int64)  # fewer numbers than bytes
         return found
 
     @override
@@ -139,8 +141,11 @@ class FastProbe(EngineProbe):
             torch.cuda.synchronize(self._decoder.device)
 
 
-def _frozen_of(name: str, stack: StackedLinear) -> dict[str, torch.Tensor]:
+def _frozen_of(name: str, stack: StackedLinear, *, is_here: bool) -> dict[str, torch.Tensor]:
+    """Return the frozen tensors of a stack; its weight only where that stays on the device."""
     found = {} if stack.bias_N is None else {f"{name} bias": stack.bias_N}
+    if not is_here:
+        return found
     frozen = stack.frozen
     if not isinstance(frozen, QuantizedWeight):
         return found | {name: frozen.buffer()[: stack.outputs, : stack.inputs]}

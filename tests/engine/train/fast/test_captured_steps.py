@@ -150,6 +150,88 @@ def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(adapted_llama, kind, ml
         assert torch.equal(param, found[0][1])
 
 
+@pytest.fixture(scope="module")
+def six_layers(tmp_path_factory):
+    """Folders of a tiny model of six layers, and of adapters for it without and with dropout."""
+    folder = tmp_path_factory.mktemp("six")
+    base = tiny_models.make("qwen3", folder / "base", num_hidden_layers=6)
+    plain, dropping = (tiny_models.lora(base, folder / name, rank=5) for name in ("plain", "dropping"))
+    config = dropping / "adapter_config.json"
+    config.write_text(config.read_text().replace('"lora_dropout": 0.0', '"lora_dropout": 0.2'))
+    return base, plain, dropping
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("kind", "dropout"), [("fp32", False), ("bf16", True), ("fp16", False), ("NF4", False), ("NF4", True)]
+)
+def test_layers_in_host_memory_train_the_same_bits_on_a_gpu(six_layers, kind, dropout):
+    """Captured and eager, with activations in host memory too, and in chunks."""
+    order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3, 1, 2)]
+    found = {0: [], 40: []}
+    for keep, mlp_rows in (("products", 0), (["input", "offloaded", "host"], 0), ("host", 40), ("products", 40)):
+        for layers, graphs in (((), True), (range(6), True), (range(6), False), ((0, 1, 3, 5), True)):
+            trained = gpu_trainer(
+                six_layers, adapter=six_layers[2 if dropout else 1], keep=keep, mlp_rows=mlp_rows, graphs=graphs,
+                layers_on_host=frozenset(layers), **GPU_KINDS[kind],
+            )  # fmt: skip
+            results, param = train(trained, order, 2)
+            assert trained.problem == ""
+            assert all(trained._steps[layout].captured == graphs for layout in trained._ran)
+            found[mlp_rows].append(([(one.loss, one.grad_norm) for one in results], param))
+    for own in found.values():
+        assert all(results == own[0][0] and torch.equal(param, own[0][1]) for results, param in own[1:])
+
+
+@pytest.mark.gpu
+def test_evaluation_between_captured_steps_with_layers_in_host_memory(six_layers):
+    """It leaves other layers in the slots, and training as it was."""
+    batch = parity.micro_batch((61,), seed=1)
+    held_out = [Document(batch.input_ids.astype(np.int32), np.ones(batch.tokens, dtype=bool), 0, "held out")]
+    found = []
+    for evaluates in (False, True):
+        trained = gpu_trainer(six_layers, dtype=torch.bfloat16, quantize=True, layers_on_host=frozenset(range(6)))
+        layout = max(trained._steps, key=lambda one: one.capacity)
+        with prefetcher(trained, PASSES * 4) as ring:
+            for number in range(16):
+                trained.step(ring)
+                if evaluates and number % 3 == 2:
+                    list(trained.results(wait=False))
+                    with trained.on_stream(), trained.idle_memory():
+                        held_out_loss(trained.model.loaded.decoder, held_out, 64, layout)
+            list(trained.results(wait=True))
+        found.append(trained.model.optimizer.param.clone())
+    assert torch.equal(*found)
+
+
+@pytest.mark.gpu
+def test_steps_with_layers_in_host_memory_never_wait_for_the_device(six_layers):
+    trained = gpu_trainer(six_layers, dtype=torch.bfloat16, quantize=True, layers_on_host=frozenset(range(6)))
+    with prefetcher(trained, PASSES * 8, 2) as ring:
+        for _ in range(6):
+            trained.step(ring)
+        list(trained.results(wait=True))
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(10):
+                trained.step(ring)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert len(list(trained.results(wait=True))) == 10
+
+
+@pytest.mark.gpu
+def test_weights_that_are_not_page_locked_are_copied_without_capture(six_layers):
+    """The same bits, and the reason is told."""
+    wanted, param = train(gpu_trainer(six_layers, dtype=torch.bfloat16), PASSES[:1] * 4)
+    trained = gpu_trainer(six_layers, dtype=torch.bfloat16, layers_on_host=frozenset(range(6)), lockable_weights=1000)
+    results, other = train(trained, PASSES[:1] * 4)
+    assert "memory.weights" in trained.problem
+    assert not any(step.captured for step in trained._steps.values())
+    assert [one.loss for one in results] == [one.loss for one in wanted]
+    assert torch.equal(other, param)
+
+
 def release_all_unused() -> None:
     """The allocator's, and cuBLAS's workspaces: a new trainer's stream may be that of another one, long gone."""
     torch._C._cuda_clearCublasWorkspaces()
@@ -194,16 +276,19 @@ def test_further_buckets_take_no_memory_of_their_own(adapted_llama):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("level", ["products", "offloaded", "host", "input"])
+@pytest.mark.parametrize("level", ["products", "offloaded", "host", "input", "weights"])
 @pytest.mark.parametrize("spoils", [False, True])
-def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, monkeypatch, level, spoils):
+def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, six_layers, monkeypatch, level, spoils):
     """With copies on their way: the pass goes on eagerly, with the same losses, and no memory is lost.
 
     What is not permitted in a capture spoils it too, so that the copies' stream cannot be brought back to it.
     """
     options = {"dtype": torch.bfloat16, "keep": level, "rows": (8192,)}
+    folders = adapted_llama
+    if level == "weights":
+        folders, options = six_layers, options | {"keep": "products", "layers_on_host": frozenset(range(6))}
     passes = [parity.micro_batch((128,) * 64)] * 5
-    wanted, _ = train(gpu_trainer(adapted_llama, graphs=False, **options), passes)
+    wanted, _ = train(gpu_trainer(folders, graphs=False, **options), passes)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
     real = DecoderLayer.forward
@@ -216,7 +301,7 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, monk
         return real(self, *rest, **options)
 
     monkeypatch.setattr(DecoderLayer, "forward", forward)
-    trained = gpu_trainer(adapted_llama, **options)
+    trained = gpu_trainer(folders, **options)
     results, _ = train(trained, passes)
     assert ("broken on purpose" in trained.problem) is not spoils
     assert trained.problem.startswith("CUDA graphs could not be captured (")

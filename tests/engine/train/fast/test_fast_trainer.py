@@ -63,6 +63,38 @@ def test_several_passes_of_a_step_are_one_large_pass(adapted_llama, keep):
     assert parity.distance(other, one) < 1e-4
 
 
+@pytest.fixture(scope="module")
+def six_layers(tmp_path_factory):
+    """Folders of a tiny model of six layers, and of an adapter with dropout."""
+    base = tiny_models.make("qwen3", tmp_path_factory.mktemp("six") / "base", num_hidden_layers=6)
+    adapter = tiny_models.lora(base, base.with_name("adapter"), rank=5)
+    config = adapter / "adapter_config.json"
+    config.write_text(config.read_text().replace('"lora_dropout": 0.0', '"lora_dropout": 0.2'))
+    return base, adapter
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+def test_layers_in_host_memory_train_the_same_bits(six_layers, quantize):
+    """In several buckets, and resumed with other layers there."""
+    order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]
+    results, param = train(trainer(*six_layers, quantize=quantize), order, 2)
+    strip = [(result.loss, result.grad_norm) for result in results]
+    for layers in (range(6), (1, 3, 5)):
+        begun = trainer(*six_layers, quantize=quantize, layers_on_host=frozenset(layers))
+        found, other = train(begun, order, 2)
+        assert [(result.loss, result.grad_norm) for result in found] == strip
+        assert torch.equal(other, param)
+    begun = trainer(*six_layers, quantize=quantize, layers_on_host=frozenset({0, 1, 2, 4}), keep="input")
+    train(begun, order[:2], 2)
+    resumed = trainer(*six_layers, quantize=quantize, layers_on_host=frozenset({2, 3, 5}))
+    resumed.model.optimizer.param.copy_(begun.model.optimizer.param)
+    resumed.model.optimizer.write_compute_copies()
+    resumed.model.restore(begun.model.state())
+    rest, again = train(resumed, order, 2, first=2)
+    assert [(result.loss, result.grad_norm) for result in rest] == strip[1:]
+    assert torch.equal(again, param)
+
+
 def test_buckets_share_their_buffers(adapted_llama):
     """Passes that fall into three sizes in any order train what one size for all does."""
     order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3, 1, 2)]

@@ -1,0 +1,243 @@
+"""Read the frozen weights of a decoder's stacks: to the device, or for some layers to host memory.
+
+A layer whose weights are in host memory is one block there (`host_memory.weight_ring`). Its stacks multiply with views
+of the slot that the block is copied to; the adapters' compute copies are always on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.decoder.lora_adapter import AdaptedModule
+from burnish_engine.models.decoder.stacked_linear import (
+    FrozenWeight,
+    QuantizedWeight,
+    ResidentWeight,
+    StreamedWeight,
+    WeightPart,
+)
+from burnish_engine.models.families import Family, Module
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName
+from burnish_engine.models.host_memory.page_lock import PageLock
+from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
+from burnish_kernels.lora_linear import op as lora_linear
+from burnish_kernels.nf4 import op as nf4
+
+NF4_SUFFIX = ".quant_state.bitsandbytes__nf4"
+"""Ending of the name of a tensor that a checkpoint has for each of its 4-bit weights."""
+
+
+class WeightSource(Protocol):
+    """A source of 16-bit or NF4 weights: a `Checkpoint`, or random values for a benchmark."""
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is such a tensor."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of all tensors."""
+        ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return one small tensor."""
+        ...
+
+    def read_into(self, name: str, destination: torch.Tensor) -> None:
+        """Fill a tensor with a stored one."""
+        ...
+
+
+@dataclass
+class StackSlot:
+    """One stack before it is filled, and its place in the compute buffer.
+
+    Attributes:
+        stack: sizes and adapters.
+        modules: modules of the checkpoint in it, top to bottom.
+        adapted: modules with an adapter, in the same order as `stack.adapters`.
+        is_apart: whether the compute buffer holds the adapters alone, A and after it sB; otherwise the whole matrix.
+        offset: element of the compute buffer where that starts.
+    """
+
+    stack: lora_linear.Stack
+    modules: list[Module]
+    adapted: list[AdaptedModule]
+    is_apart: bool
+    offset: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole matrix."""
+        return self.stack.N + self.stack.R, self.stack.K + self.stack.R
+
+    @property
+    def elements(self) -> int:
+        """Number of elements in the compute buffer."""
+        return self.stack.R * (self.stack.K + self.stack.N) if self.is_apart else self.shape[0] * self.shape[1]
+
+
+StackSlots = Mapping[tuple[int, StackName], StackSlot]
+"""Stacks by layer and name."""
+
+
+class FrozenWeightReader:
+    """Reads frozen weights into their final memory, which it allocates where it is not the compute buffer.
+
+    Args:
+        checkpoint: source of the weights.
+        known: family of the model.
+        slots: all stacks.
+        compute_buffer: tensor in the compute dtype on the device.
+        quantize: whether weights are kept in NF4.
+        on_host: numbers of the layers whose weights stay in host memory.
+        pages: page locks of host memory.
+
+    Attributes:
+        ring: owner of the weights in host memory.
+    """
+
+    def __init__(
+        self,
+        checkpoint: WeightSource,
+        known: Family,
+        slots: StackSlots,
+        compute_buffer: torch.Tensor,
+        *,
+        quantize: bool,
+        on_host: Iterable[int],
+        pages: PageLock,
+    ) -> None:
+        self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
+        self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
+        self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
+        self._scratch = self._make_scratch() if quantize else {}
+        self._parts = {index: {name: self._like(slots[index, name]) for name in STACK_NAMES} for index in on_host}
+        sizes = {index: block_bytes(_tensors(parts.values())) for index, parts in self._parts.items()}
+        self.ring = WeightRing(self._device, sizes, pages)
+
+    def layer(self, index: int) -> dict[StackName, FrozenWeight]:
+        """Read the frozen weights of a layer."""
+        if index in self._parts:
+            return self._to_host(index)
+        read = self._quantized if self._quantize else self._resident
+        return {name: read(self._slots[index, name], name) for name in STACK_NAMES}
+
+    def _to_host(self, index: int) -> dict[StackName, FrozenWeight]:
+        like, found = self._parts[index], dict[StackName, FrozenWeight]()
+        blocks = (self.ring.host(index), self.ring.slot(index))
+        host_views, slot_views = (carve(block, _tensors(like.values())) for block in blocks)
+        for name, parts in like.items():
+            slot = self._slots[index, name]
+            stored = [_placed(part, host_views) for part in parts]
+            used = [_placed(part, slot_views) for part in parts]
+            if self._quantize:
+                for module, part in zip(slot.modules, stored, strict=True):
+                    self._read_part(module, part)
+                found[name] = self._quantized_of(slot, name, used)
+            else:
+                (matrix,), (place,) = stored, used
+                assert isinstance(matrix, torch.Tensor)
+                assert isinstance(place, torch.Tensor)
+                self._fill(slot, matrix)
+                found[name] = StreamedWeight(place, *self._compute_copies(slot))
+        return found
+
+    def _resident(self, slot: StackSlot, _name: StackName) -> FrozenWeight:
+        matrix = self._compute_buffer[slot.offset : slot.offset + slot.elements].view(slot.shape)
+        self._fill(slot, matrix)
+        return ResidentWeight(matrix)
+
+    def _fill(self, slot: StackSlot, matrix: torch.Tensor) -> None:
+        """Read a stack's weights into its matrix, with zeros for the adapters."""
+        matrix[:, slot.stack.K :] = 0
+        matrix[slot.stack.N :] = 0
+        for module in slot.modules:
+            rows = matrix[module.first_row : module.first_row + module.rows, : slot.stack.K]
+            self._checkpoint.read_into(self._name(module), rows)
+
+    def _quantized(self, slot: StackSlot, name: StackName) -> FrozenWeight:
+        return self._quantized_of(slot, name, [self._part(module, self._device) for module in slot.modules])
+
+    def _quantized_of(self, slot: StackSlot, name: StackName, parts: list[WeightPart]) -> FrozenWeight:
+        shape = slot.shape
+        scratch = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
+        return QuantizedWeight(parts, *self._compute_copies(slot), scratch)
+
+    def _compute_copies(self, slot: StackSlot) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the places of A and sB in the compute buffer, filled with zeros."""
+        stack = slot.stack
+        both = self._compute_buffer[slot.offset : slot.offset + slot.elements].zero_()
+        return both[: stack.R * stack.K].view(stack.R, stack.K), both[stack.R * stack.K :].view(stack.N, stack.R)
+
+    def _make_scratch(self) -> dict[bool, torch.Tensor]:
+        """Allocate memory to dequantize NF4 into: one for gate and up, one for the others (down is used with both)."""
+        sizes = {True: 0, False: 0}
+        for (_, name), slot in self._slots.items():
+            sizes[name == "gate_up"] = max(sizes[name == "gate_up"], slot.shape[0] * slot.shape[1])
+        return {wide: torch.zeros(size, dtype=self._dtype, device=self._device) for wide, size in sizes.items()}
+
+    def _like(self, slot: StackSlot) -> list[WeightPart]:
+        """Return the parts of a stack's weight on the meta device: each module's in NF4, or one whole matrix."""
+        if not self._quantize:
+            return [torch.empty(slot.shape, dtype=self._dtype, device="meta")]
+        found: list[WeightPart] = []
+        for module in slot.modules:
+            name, shape = self._name(module), (module.rows, module.columns)
+            if self._stored_in_nf4 and f"{name}{NF4_SUFFIX}" not in self._checkpoint:
+                found.append(torch.empty(shape, dtype=self._dtype, device="meta"))
+            else:
+                double = not self._stored_in_nf4 or f"{name}.nested_absmax" in self._checkpoint
+                found.append(nf4.empty(shape, double=double, device="meta"))
+        return found
+
+    def _read_part(self, module: Module, place: WeightPart) -> None:
+        """Read one module's weight into host memory. What is stored in its final form does not pass the device."""
+        if isinstance(place, torch.Tensor):
+            self._checkpoint.read_into(self._name(module), place)
+            return
+        found = self._part(module, torch.device("cpu") if self._stored_in_nf4 else self._device)
+        assert isinstance(found, nf4.Nf4)
+        for name, tensor in place.tensors().items():
+            tensor.copy_(found.tensors()[name])
+
+    def _part(self, module: Module, device: torch.device) -> WeightPart:
+        """Return one module's weight in NF4, or in 16 bits where a published 4-bit checkpoint left it so."""
+        name, shape = self._name(module), (module.rows, module.columns)
+        if f"{name}{NF4_SUFFIX}" in self._checkpoint:
+            keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
+            try:
+                found = nf4.from_bitsandbytes({key: self._checkpoint.read(key).to(device) for key in keys}, name)
+            except ValueError as error:
+                raise SetupError(f"A 4-bit weight cannot be used: {error}.", "Download the model again.") from error
+            if found.shape != shape:
+                raise SetupError(
+                    f"The 4-bit weight {name} has the shape {list(found.shape)}; config.json says {list(shape)}.",
+                    "Download the model again: config and weights are of different models.",
+                )
+            return found
+        # What is quantized here passes through fp32, so that no stored type loses anything on the way.
+        weight = torch.empty(shape, dtype=self._dtype if self._stored_in_nf4 else torch.float32, device=device)
+        self._checkpoint.read_into(name, weight)
+        return weight if self._stored_in_nf4 else nf4.quantize(weight)
+
+    def _name(self, module: Module) -> str:
+        return f"{self._family.stored_path(module.path)}.weight"
+
+
+def _tensors(stacks: Iterable[Sequence[WeightPart]]) -> Iterator[torch.Tensor]:
+    """Yield the tensors of all parts of all stacks, in order."""
+    for parts in stacks:
+        for part in parts:
+            yield from [part] if isinstance(part, torch.Tensor) else part.tensors().values()
+
+
+def _placed(part: WeightPart, views: Iterator[torch.Tensor]) -> WeightPart:
+    """Return a part of the same form whose tensors are the next views."""
+    if isinstance(part, torch.Tensor):
+        return next(views)
+    return replace(part, **{name: next(views) for name in part.tensors()})

@@ -87,6 +87,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "lfm2.5-1.2b": {**_LFM2, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
     "qwen3-4b": {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8, tied=True)},
     "llama-3.1-8b": {**_LLAMA3, "head_dim": 128, **_sizes(4096, 14336, 32, 32, 8, tied=False)},
+    "llama-3.1-70b": {**_LLAMA3, "head_dim": 128, **_sizes(8192, 28672, 80, 64, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
     "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """Chooses the memory plan of the fast engine: the fastest predicted plan whose predicted peak fits.
 
 A plan decides the layers' save levels, how much of the feed-forward and of the head exists at once, and whether
-embeddings and head are in host memory; `FastMemory` and `FastSpeed` predict each. The search ranks all mixes of levels
-by bounds that need only their counts, then walks through the best mixes layer by layer, and after that through their
-neighbors. It is deterministic, takes at most a tenth of a second, and loads no torch.
+embeddings, head and layers' weights are in host memory; `FastMemory` and `FastSpeed` predict each. The search ranks all
+mixes of levels by bounds that need only their counts, then walks through the best mixes layer by layer, and after that
+through their neighbors. It is deterministic, takes at most a few tenths of a second, and loads no torch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,18 @@ from burnish_engine.advise.predict.level_mixes import (
     arrange_layers,
     level_mixes,
     neighboring_mixes,
+    spread_layers,
 )
-from burnish_engine.contract.recipe.memory_plan import AUTO, LEVEL_NAMES, MemoryPlan, SaveLevel, parse_save_levels
+from burnish_engine.advise.predict.transfers import SLOTS
+from burnish_engine.contract.recipe.memory_plan import (
+    AUTO,
+    LEVEL_NAMES,
+    MemoryPlan,
+    SaveLevel,
+    parse_save_levels,
+    parse_weight_places,
+    weight_places,
+)
 
 MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
 """Margin for a desktop or a browser while a run goes on, by whether a GPU trains: of its, or of the system's memory."""
@@ -48,15 +58,18 @@ class _Effort(NamedTuple):
         net: number of steps of the grid of `level_mixes`.
         walked: number of mixes of a round that are walked through layer by layer.
         clear: numbers of top layers that offload nothing, tried one after the other.
+        hosted: number of shares of the layers that are tried with their weights in host memory.
     """
 
     net: int
     walked: int
     clear: tuple[int, ...]
+    hosted: int
 
 
-_THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4)), _Effort(8, 24, (0,))
+_THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 4)
 _ROUNDS = 6  # first over mixes, then over neighbors of the best
+_WORTH_STREAMING = 0.98  # predicted share of a pass's time below which weights are kept in host memory for speed alone
 
 
 def usable_bytes(free: int, *, cuda: bool) -> int:
@@ -75,7 +88,8 @@ def solve_memory_plan(
     Args:
         run: the run.
         budget_bytes: bytes that the process may hold of the device, the CUDA context included.
-        host_budget_bytes: bytes of host memory that may be page-locked; 0: nothing is offloaded.
+        host_budget_bytes: bytes of host memory that may be page-locked; 0: nothing is offloaded, and all weights are on
+            the device.
         quick: whether a plan within a few percent of the fastest is enough, to compare many runs. Whether one fits is
             as exact.
     """
@@ -121,6 +135,8 @@ class _Solver:
         self._layers = run.spec.num_layers
         pinned = run.recipe.memory.layers
         self._pinned = None if pinned == AUTO else parse_save_levels(pinned, self._layers)
+        places = run.recipe.memory.weights
+        self._places = None if places == AUTO else _on_host(places, self._layers)
         self._allowed = _allowed(run, moving=host_budget > 0)
 
     def solve(self, budget: float) -> MemoryPlan | None:
@@ -131,31 +147,28 @@ class _Solver:
         fastest = np.full((1, self._layers), LEVEL_NAMES.index(self._allowed[0]), np.int8)
         if self._fits(fastest, choices[0], budget)[0]:  # as on most machines: nothing to weigh
             return _memory_plan(fastest[0], choices[0])
-        best = self._search(choices, budget)
+        best: _TimedPlan | None = None
+        for hosted in (False, True):
+            own = [options for options in choices if self._streams(options) == hosted]
+            best = self._best(own, budget, best.seconds * _WORTH_STREAMING if best else np.inf) or best
         if best is None:
             least = self.least()
             return least if self.memory.totals(*split_plan(least))[0] <= budget else None
-        for _ in range(_ROUNDS if self._effort is _THOROUGH else 0):
-            around = neighboring_mixes(_counted(best.levels), self._allowed)
-            better = self._walk([(around, best.options)], budget, best.seconds)
-            if better is None:
-                break
-            best = better
-        return _memory_plan(best.levels[0], best.options)
+        return _memory_plan(best.levels[0], self._with_fewest_hosted(best, budget))
 
     def least(self) -> MemoryPlan:
         """Choose the plan that takes the least of the device."""
         best: tuple[float, MemoryPlan] | None = None
-        tokens, levels = self._run.largest.padded_tokens, self._smallest()
-        smallest: dict[tuple[bool, bool], PlanOptions] = {}
+        tokens = self._run.largest.padded_tokens
+        smallest: dict[tuple[bool, bool, tuple[int, ...]], PlanOptions] = {}
         for options in self._choices():
-            away = options.embedding_on_host, options.head_on_host
+            away = options.embedding_on_host, options.head_on_host, options.layers_on_host
             known = smallest.setdefault(away, options)
             smallest[away] = min(
                 known, options, key=lambda one: (one.mlp_chunk_tokens or tokens, one.head_chunk_tokens)
             )
         for options in smallest.values():
-            able = levels if self._pinned else levels[self._host(levels, options) <= self._host_budget]
+            able = self._smallest(options)
             sizes = self.memory.totals(able, options)
             first = int(np.argmin(sizes))
             if best is None or sizes[first] < best[0]:
@@ -163,7 +176,7 @@ class _Solver:
         assert best is not None
         return best[1]
 
-    def _smallest(self) -> SaveLevels:
+    def _smallest(self, options: PlanOptions) -> SaveLevels:
         """The save levels that keep the least on the device, with as much in host memory as it has room for."""
         if self._pinned is not None:
             return level_numbers(self._pinned)
@@ -172,12 +185,11 @@ class _Solver:
         for level in [level for level in ("host", "input") if level in self._allowed]:
             moving = LEVEL_NAMES.index(level)
             offloaded = self.memory.layers(0).offloaded[:, moving].max()
-            for tables in range(3):
-                room = max(self._host_budget - tables * self.memory.embedding_bytes, 0)
-                counts = np.zeros((1, len(LEVEL_NAMES)), np.int16)
-                counts[0, moving] = min(self._layers, int(room // offloaded))
-                counts[0, staying] = self._layers - counts[0, moving]
-                found += [arrange_layers(counts, clear) for clear in _THOROUGH.clear]
+            room = max(self._host_budget - self.memory.weights_on_host(options), 0)
+            counts = np.zeros((1, len(LEVEL_NAMES)), np.int16)
+            counts[0, moving] = min(self._layers, int(room // offloaded))
+            counts[0, staying] = self._layers - counts[0, moving]
+            found += [arrange_layers(counts, clear) for clear in _THOROUGH.clear]
         return np.vstack(found)
 
     def _solve_pinned(self, choices: list[PlanOptions], budget: float) -> MemoryPlan | None:
@@ -186,11 +198,27 @@ class _Solver:
         fitting = [options for options in choices if self._fits(levels, options, budget)[0]]
         if not fitting:
             return None
-        return _memory_plan(
-            levels[0], min(fitting, key=lambda options: float(self._speed.seconds([(levels, options)])[0]))
-        )
 
-    def _search(self, choices: list[PlanOptions], budget: float) -> _TimedPlan | None:
+        def seconds(options: PlanOptions) -> float:
+            found = float(self._speed.seconds([(levels, options)])[0])
+            return found / _WORTH_STREAMING if self._streams(options) else found
+
+        return _memory_plan(levels[0], min(fitting, key=seconds))
+
+    def _best(self, choices: list[PlanOptions], budget: float, limit: float) -> _TimedPlan | None:
+        """Find the fastest plan with one of some options; None where none fits that is faster than the limit."""
+        best = self._search(choices, budget, limit) if choices else None
+        for _ in range(_ROUNDS if best and self._effort is _THOROUGH else 0):
+            assert best is not None
+            around = neighboring_mixes(_counted(best.levels), self._allowed)
+            beside = [best.options, *self._neighboring(best.options)]
+            better = self._walk([(around, options) for options in beside], budget, best.seconds)
+            if better is None:
+                break
+            best = better
+        return best
+
+    def _search(self, choices: list[PlanOptions], budget: float, limit: float) -> _TimedPlan | None:
         """Find the best of all mixes with all options, tried in the order of their approximate times."""
         counts = level_mixes(self._layers, self._allowed, self._effort.net)
         real = counts.astype(np.float64)
@@ -208,11 +236,11 @@ class _Solver:
         walked = self._effort.walked
         for first in range(0, len(order), walked):
             chosen = order[first : first + walked]
-            enough = self._effort is _QUICK or first >= _ROUNDS * walked
-            if best and (enough or time[chosen[0]] >= best.seconds):
+            enough = first >= _ROUNDS * walked and (best or limit < np.inf)
+            if time[chosen[0]] >= (best.seconds if best else limit) or enough or (best and self._effort is _QUICK):
                 break
             own = [(counts[mix[chosen[choice[chosen] == one]]], choices[one]) for one in np.unique(choice[chosen])]
-            best = self._walk(own, budget, best.seconds if best else np.inf) or best
+            best = self._walk(own, budget, best.seconds if best else limit) or best
         return best
 
     def _walk(self, tried: Sequence[tuple[Counts, PlanOptions]], budget: float, limit: float) -> _TimedPlan | None:
@@ -252,7 +280,7 @@ class _Solver:
         )
         tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *_tiles(tokens)]
         heads = [min(pinned.head_rows, tokens)] if pinned.head_rows else _heads(supervised_tokens, cuda=run.cuda)
-        for away in self._tables():
+        for away in self._away():
             for mlp_chunk_tokens in tiles:
                 least = self.memory.least_workspace(mlp_chunk_tokens)
                 for head in heads:
@@ -268,10 +296,59 @@ class _Solver:
             return [(False, False), (True, True)][: 1 + min(int(count), 1)]
         return [(False, False), (True, False), (True, True)][: 1 + min(int(count), 2)]
 
+    def _away(self) -> Iterator[tuple[bool, bool, tuple[int, ...]]]:
+        """List what may be in host memory: embeddings, head, and the layers with their weights there."""
+        for embedding, head in self._tables():
+            if self._places is not None:
+                yield embedding, head, self._places
+                continue
+            yield embedding, head, ()
+            used = self.memory.tables_on_host(PlanOptions(0, 1, embedding, head))
+            most = self._most_hosted(used)
+            shares = self._effort.hosted
+            counts = {self._layers * share // shares for share in range(1, shares + 1)}
+            for count in sorted({min(count, most) for count in counts}):
+                if count > SLOTS:
+                    yield embedding, head, spread_layers(count, self._layers)
+
+    def _streams(self, options: PlanOptions) -> bool:
+        """Whether the solver, not the recipe, put weights of layers in host memory."""
+        return self._places is None and bool(options.layers_on_host)
+
+    def _most_hosted(self, used: float) -> int:
+        """The most layers whose weights find room in host memory beside what is used of it; 0 without a GPU."""
+        if not self._run.cuda:
+            return 0
+        return min(self._layers, int(max(self._host_budget - used, 0) // self.memory.blocks.max()))
+
+    def _neighboring(self, options: PlanOptions) -> Iterator[PlanOptions]:
+        """List the same options with a few layers' weights more and fewer in host memory."""
+        count, step = len(options.layers_on_host), max(1, self._layers // (2 * self._effort.hosted))
+        most = self._most_hosted(self.memory.tables_on_host(options))
+        for other in {max(count - step, 0), min(count + step, most)} - {count}:
+            if self._streams(options) and other > SLOTS:
+                yield options._replace(layers_on_host=spread_layers(other, self._layers))
+
+    def _with_fewest_hosted(self, best: _TimedPlan, budget: float) -> PlanOptions:
+        """The options of a plan with as few layers' weights in host memory as fit and take no longer."""
+        options, most = best.options, len(best.options.layers_on_host)
+        for count in range(SLOTS + 1, most) if self._streams(options) else ():
+            fewer = options._replace(layers_on_host=spread_layers(count, self._layers))
+            if (
+                self._fits(best.levels, fewer, budget)[0]
+                and self._speed.seconds([(best.levels, fewer)])[0] <= best.seconds
+            ):
+                return fewer
+        return options
+
 
 def level_numbers(levels: Iterable[SaveLevel]) -> SaveLevels:
     """Turn the names of layers' save levels into an array of indices, [1, layers]."""
     return np.array([[LEVEL_NAMES.index(level) for level in levels]], dtype=np.int8)
+
+
+def _on_host(places: str, layers: int) -> tuple[int, ...]:
+    return tuple(layer for layer, place in enumerate(parse_weight_places(places, layers)) if place == "host")
 
 
 def _memory_plan(levels: SaveLevels, options: PlanOptions) -> MemoryPlan:
@@ -281,6 +358,7 @@ def _memory_plan(levels: SaveLevels, options: PlanOptions) -> MemoryPlan:
         head_rows=options.head_chunk_tokens,
         embedding_on_host=options.embedding_on_host,
         head_on_host=options.head_on_host,
+        weights=weight_places(options.layers_on_host, levels.shape[-1]),
     )
 
 

@@ -95,7 +95,7 @@ def plan_run(
     locked = choice.locked_bytes if choice else 0
     host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
     disk = _disk_bytes(recipe, spec) + download_bytes
-    problems = problems_of(run, memory, free, name)
+    problems = problems_of(run, memory, free, name, choice.plan if choice else None)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""

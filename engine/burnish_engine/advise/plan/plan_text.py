@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from burnish_engine.advise.facts.engine_choice import unused_pins_note
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import GIB
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
-from burnish_engine.advise.predict.fast_shape import frozen_weights
+from burnish_engine.advise.plan.planned_memory import host_budget
+from burnish_engine.advise.predict.fast_shape import HostedLayer, frozen_weights, hosted_layer
+from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.facts.advice import MemoryPart
+from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.contract.units import memory_size
 
+_WEIGHTS = {"base weights", "streamed weights"}
 _GROWS_WITH_TOKENS = {
     "activations", "head and loss", "backward pass of a layer", "workspace", "allocator", "fragmentation",
 }  # fmt: skip
 
 
-def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str) -> list[str]:
+def problems_of(
+    run: PlannedRun, memory: list[MemoryPart], free: int, name: str, plan: MemoryPlan | None = None
+) -> list[str]:
     """Explain why a run does not fit into memory and what would make it fit; nothing where it fits.
 
     Args:
@@ -24,6 +32,7 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
         memory: components of the peak.
         free: bytes free on the device.
         name: name of the device.
+        plan: memory plan of the fast engine.
     """
     margin = MARGIN_BYTES[run.device.cuda]
     total = sum(part.bytes for part in memory)
@@ -31,12 +40,14 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
         return []
     where = f"of {name}'s memory" if run.device.cuda else "of system memory"
     need = f"This run needs about {memory_size(total)} {where} and {memory_size(free)} is free"
-    weights = next(part.bytes for part in memory if part.name == "base weights")
+    weights = sum(part.bytes for part in memory if part.name in _WEIGHTS)
     fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
     in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
+    more = _hint_system_memory(run, plan, total + margin - free)
     if weights + margin > free:
-        way = f"Set {in_4_bits}, or choose" if in_4_bits else "Choose"
-        return [f"{need}; the base weights alone take {memory_size(weights)}. {way} a smaller model."]
+        pinned = "" if run.recipe.memory.weights == AUTO else f'set memory.weights = "{AUTO}"'
+        remedies = [f"set {in_4_bits}" if in_4_bits else "", pinned, more, "choose a smaller model"]
+        return [f"{need}; the base weights alone take {memory_size(weights)}. {_one_of(remedies)}"]
     if fixed + margin > free:
         way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
         rest = memory_size(fixed - weights)
@@ -57,6 +68,7 @@ def problems_of(run: PlannedRun, memory: list[MemoryPart], free: int, name: str)
         hints.append("set train.recompute = true")
     hints.append(f"lower train.micro_batch_tokens (now {train.micro_batch_tokens:,}) and data.max_length")
     hints += [f"set {in_4_bits}"] if in_4_bits else []
+    hints += [more] if more else []
     hints.append("close programs that use the memory")
     return [f"{text} To make it fit: {', '.join(hints[:-1])}, or {hints[-1]}."]
 
@@ -84,6 +96,35 @@ def notes_on(run: PlannedRun) -> list[str]:
     return notes
 
 
+def _one_of(remedies: Sequence[str]) -> str:
+    """Join remedies to one sentence; empty ones are left out."""
+    found = [remedy for remedy in remedies if remedy]
+    text = ", or ".join([", ".join(found[:-1]), found[-1]]) if found[1:] else found[0]
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) -> str:
+    """Name the system memory that would have to be free for the weights of more layers; empty where it is no help.
+
+    Args:
+        run: the run.
+        plan: memory plan of the fast engine.
+        lacking: bytes that the device lacks.
+    """
+    if plan is None or not run.device.cuda or run.recipe.memory.weights != AUTO:
+        return ""
+    layer, count = _hosted_layer(run, nf4=run.engine.nf4), run.spec.num_layers - len(plan.layers_on_host)
+    slots = 0 if plan.layers_on_host else SLOTS * layer.block
+    weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=run.engine.nf4)
+    tables = weights.embedding * (2 - plan.embedding_on_host - plan.head_on_host) // 2
+    machine = run.machine.model_copy(update={"ram_free_bytes": run.machine.ram_total_bytes})
+    whole = run.spec.num_layers * layer.block + weights.embedding
+    if host_budget(machine, run.device.gpu(machine)) < whole or count * layer.freed + tables - slots < lacking:
+        return ""
+    needed = count * layer.block + tables
+    return f"free about {memory_size(needed)} of system memory, where weights of layers can be"
+
+
 def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
     """Name the setting that keeps the frozen weights in 4 bits; empty where that is not possible or not enough.
 
@@ -95,6 +136,16 @@ def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
     if not run.engine.fast or run.engine.nf4 or not run.device.cuda:
         return ""
     weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=True)
-    if weights.stored + weights.scratch + beside >= room:
+    layer, room_there = _hosted_layer(run, nf4=True), host_budget(run.machine, run.device.gpu(run.machine))
+    count = min(run.spec.num_layers, max(room_there - weights.embedding, 0) // layer.block)
+    hosted = weights.embedding + count * layer.freed - SLOTS * layer.block if count > SLOTS else 0
+    if weights.stored - hosted + weights.scratch + beside >= room:
         return ""
     return f'model.quantize = "nf4" (4 bits, {memory_size(weights.stored + weights.scratch)})'
+
+
+def _hosted_layer(run: PlannedRun, *, nf4: bool) -> HostedLayer:
+    """Count what the largest layer takes in host memory."""
+    section, precision = run.recipe.adapter, run.device.precision
+    kinds = {layer.kind for layer in run.spec.layers}
+    return max((hosted_layer(run.spec, section, kind, precision, nf4=nf4) for kind in kinds), key=lambda one: one.block)

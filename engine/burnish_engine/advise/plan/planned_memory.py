@@ -15,12 +15,12 @@ from burnish_engine.advise.plan.memory_solver import (
     usable_bytes,
 )
 from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES, host_bytes
-from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.hardware.host.host_memory import lockable_of
 
 LOADING_BYTES = 2 * GIB
-"""System memory for libraries and buffers, beside offloaded activations."""
+"""System memory for libraries and buffers, beside offloaded activations and weights."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MemoryChoice:
         plan: fastest memory plan that fits, or the smallest one where none does.
         budget_bytes: bytes that the run may take of the device: the recipe's budget, else the free memory less a
             margin.
-        locked_bytes: bytes of host memory for offloaded activations, embeddings and head.
+        locked_bytes: bytes of host memory for offloaded activations, embeddings, head and layers' weights.
     """
 
     run: FastRun
@@ -61,7 +61,7 @@ def choose_memory(run: PlannedRun, largest: MicroBatchSize, free: int, *, quick:
         gpu=run.device.gpu(run.machine),
         cpu_cores=run.machine.cpu_cores,
     )
-    host = host_budget(run)
+    host = host_budget(run.machine, run.device.gpu(run.machine))
     budget, most = usable_bytes(free, cuda=cuda), free - MARGIN_BYTES[cuda]
     if run.recipe.memory.budget_gib:
         budget = min(int(run.recipe.memory.budget_gib * GIB), most)
@@ -75,12 +75,15 @@ def choose_memory(run: PlannedRun, largest: MicroBatchSize, free: int, *, quick:
     return MemoryChoice(fast, plan, budget, host_bytes(fast, plan))
 
 
-def host_budget(run: PlannedRun) -> int:
-    """The host memory that the run may page-lock for offloading, bytes."""
-    gpu = run.device.gpu(run.machine)
+def host_budget(machine: MachineFacts, gpu: GpuFacts | None) -> int:
+    """The host memory that a run may page-lock for activations and weights, bytes.
+
+    Args:
+        machine: facts of the machine.
+        gpu: GPU that trains; None for the CPU.
+    """
     if gpu is None or gpu.unified_memory:
         return 0
-    machine = run.machine
     return lockable_of(machine.ram_total_bytes, machine.ram_free_bytes - LOADING_BYTES, halved=_is_windows(machine))
 
 

@@ -13,6 +13,7 @@ from burnish_engine.advise.facts.engine_choice import Config, choose_engine, is_
 from burnish_engine.advise.facts.shape import BYTES_OF, parameters
 from burnish_engine.advise.facts.workload import planned_facts, rounded_length, wanted_length, workload
 from burnish_engine.advise.plan.plan import plan_run, planned_device
+from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import frozen_weights
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
@@ -181,14 +182,15 @@ def facts_for_recipe(recipe: Recipe, dataset: DatasetFacts | None) -> DatasetFac
 
 
 def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: Config | None) -> bool:
-    """Whether the base weights alone fit; it spares the search for models that are far too large."""
+    """Whether the base weights alone find room, also in host memory; spares the search for models far too large."""
     gpu = best_gpu(machine)
     free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
     precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
+    room = free + host_budget(machine, gpu)  # weights may be in host memory
     if is_nf4(recipe, config):
         weights = frozen_weights(spec, recipe.adapter, precision, nf4=True)
-        return weights.matrices + weights.tables < free  # embeddings and head may be in host memory
-    return parameters(spec) * BYTES_OF[precision] < free
+        return weights.matrices + weights.tables < room
+    return parameters(spec) * BYTES_OF[precision] < room
 
 
 def _lengths(wanted: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ from burnish_engine.advise.predict.fast_layer import (
     layer_bytes,
     offloaded_bytes,
 )
-from burnish_engine.advise.predict.fast_shape import frozen_weights
+from burnish_engine.advise.predict.fast_shape import frozen_weights, hosted_layer
 from burnish_engine.advise.predict.level_mixes import MOVING, SaveLevels
 from burnish_engine.advise.predict.pool_sizes import (
     Counts,
@@ -37,7 +37,7 @@ from burnish_engine.advise.predict.pool_sizes import (
     forward_pool_sizes,
     inputs_in_flight,
 )
-from burnish_engine.advise.predict.transfers import PIECE_BYTES
+from burnish_engine.advise.predict.transfers import PIECE_BYTES, SLOTS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
 
 POOL_SHARE, POOL_BYTES = 0.01, 64 * MIB
@@ -73,12 +73,14 @@ class PlanOptions(NamedTuple):
         head_chunk_tokens: number of supervised tokens whose logits exist at once (`MemoryPlan.head_rows`).
         embedding_on_host: whether the embedding table stays in host memory.
         head_on_host: whether the head's matrix stays in host memory.
+        layers_on_host: numbers of the layers whose frozen weights stay in host memory.
     """
 
     mlp_chunk_tokens: int
     head_chunk_tokens: int
     embedding_on_host: bool = False
     head_on_host: bool = False
+    layers_on_host: tuple[int, ...] = ()
 
 
 class PlanPeaks(NamedTuple):
@@ -127,6 +129,7 @@ class FastMemory:
         run: the run.
         tokens: number of tokens of the largest micro-batch, padding included.
         weights: bytes of the frozen weights.
+        blocks: bytes of each layer's frozen weights in host memory, if they are there.
     """
 
     def __init__(self, run: FastRun) -> None:
@@ -140,6 +143,10 @@ class FastMemory:
         self._kinds = np.array([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
         self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
         self.tokens = run.largest.padded_tokens
+        section, precision = run.recipe.adapter, run.precision
+        hosted = [hosted_layer(run.spec, section, one.kind, precision, nf4=run.nf4) for one in self._shapes]
+        self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)
+        self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)
         self._layers: dict[int, LayerTables] = {}
 
     def layers(self, mlp_chunk_tokens: int) -> LayerTables:
@@ -188,7 +195,7 @@ class FastMemory:
         if not self.run.cuda:
             return np.zeros(len(levels))
         offloaded = self._per_layer(levels, self.layers(options.mlp_chunk_tokens).offloaded).sum(axis=1)
-        return offloaded + self.tables_on_host(options)
+        return offloaded + self.weights_on_host(options)
 
     def least_totals(self, counts: Bytes, options: PlanOptions) -> Bytes:
         """A lower bound of `totals`, from the number of layers of each save level, bytes, [plans].
@@ -209,7 +216,7 @@ class FastMemory:
 
     def least_host_bytes(self, counts: Bytes, options: PlanOptions) -> Bytes:
         """The value of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
-        return counts @ self.layers(options.mlp_chunk_tokens).offloaded.min(axis=0) + self.tables_on_host(options)
+        return counts @ self.layers(options.mlp_chunk_tokens).offloaded.min(axis=0) + self.weights_on_host(options)
 
     def least_workspace(self, mlp_chunk_tokens: int) -> float:
         """The least workspace of a layer, bytes; a chunk of the head that takes less saves nothing."""
@@ -263,15 +270,35 @@ class FastMemory:
         )
 
     def tables_on_host(self, options: PlanOptions) -> int:
-        """Bytes of embeddings and head in host memory; tied ones can only be there together."""
+        """Bytes of embeddings and head in host memory; tied ones can only be there together. None without a GPU."""
+        if not self.run.cuda:
+            return 0
         if self.run.spec.tied_embeddings:
             return self.embedding_bytes if options.embedding_on_host and options.head_on_host else 0
         return self.embedding_bytes * (int(options.embedding_on_host) + int(options.head_on_host))
 
+    def weights_on_host(self, options: PlanOptions) -> float:
+        """Bytes of embeddings, head and layers in host memory."""
+        return self.tables_on_host(options) + float(self.blocks[list(options.layers_on_host)].sum())
+
+    def slot_bytes(self, options: PlanOptions) -> int:
+        """Bytes of the slots on the device that the weights of layers in host memory pass through."""
+        if not options.layers_on_host:
+            return 0
+        widest = self.blocks[list(options.layers_on_host)].max()
+        return int(min(SLOTS, len(options.layers_on_host)) * widest)
+
+    def freed_bytes(self, options: PlanOptions) -> int:
+        """Bytes of layers' weights that are in host memory instead of on the device."""
+        layers = list(options.layers_on_host)
+        freed = self._freed[layers].sum()
+        return int(freed if self.run.cuda else freed - self.blocks[layers].sum())
+
     def _permanent_bytes(self, options: PlanOptions) -> float:
         """Bytes that exist all the time: weights, adapters, gradients, optimizer state."""
         trained = 8 * self.trained + self.optimizer.device  # with its gradient
-        return self.weights.stored + self.weights.scratch + trained - self.tables_on_host(options)
+        here = self.weights.stored - self.tables_on_host(options) - self.freed_bytes(options)
+        return here + self.slot_bytes(options) + self.weights.scratch + trained
 
     def fragmentation_bytes(self, found: PlanPeaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """Bytes that fragmentation between pool buffers and saved activations adds, [plans]."""
@@ -342,7 +369,9 @@ class FastMemory:
 def split_plan(plan: MemoryPlan) -> tuple[SaveLevels, PlanOptions]:
     """Split a plan into its layers' save levels, [1, layers], and its options."""
     levels = np.array([[LEVEL_NAMES.index(level) for level in plan.layers]], dtype=np.int8)
-    return levels, PlanOptions(plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host)
+    return levels, PlanOptions(
+        plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host, plan.layers_on_host
+    )
 
 
 @lru_cache(maxsize=4)

@@ -15,6 +15,8 @@ from burnish_engine.advise.predict.fast_memory import (
     memory_of,
     split_plan,
 )
+from burnish_engine.advise.predict.fast_shape import NF4_BYTES
+from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.advise.predict.whole_model_memory import optimizer_note
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
@@ -27,10 +29,15 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     activations, head = int(found.activations[0]), memory.head_bytes(options)
     loose = int(memory.fragmentation_bytes(found, levels, options)[0])
     workspace = int(found.pass_peak[0]) - activations
-    stored = weights.stored - weights.tables - memory.tables_on_host(options)
+    freed = memory.freed_bytes(options)
+    tables = weights.tables - int(freed * (1 - 0.5 / NF4_BYTES)) if run.nf4 else 0
+    stored = weights.stored - freed - tables - memory.tables_on_host(options)
     parts = [MemoryPart(name="base weights", bytes=stored, note=_weights_note(run, options))]
+    if options.layers_on_host:
+        note = f"{SLOTS} layers' at a time, copied from host memory"
+        parts.append(MemoryPart(name="streamed weights", bytes=memory.slot_bytes(options), note=note))
     if run.nf4:
-        parts.append(MemoryPart(name="quantization tables", bytes=weights.tables, note="scales of NF4"))
+        parts.append(MemoryPart(name="quantization tables", bytes=tables, note="scales of NF4"))
         parts.append(
             MemoryPart(name="unpacked weights", bytes=weights.scratch, note="gate and up, and one more matrix")
         )
@@ -56,7 +63,11 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
 
 def _weights_note(run: FastRun, options: PlanOptions) -> str:
     note = f"NF4, the rest {run.precision}" if run.nf4 else run.precision
-    away = {"embeddings": options.embedding_on_host, "head": options.head_on_host}
+    away = {
+        "embeddings": options.embedding_on_host,
+        "head": options.head_on_host,
+        f"{len(options.layers_on_host)} of {run.spec.num_layers} layers": bool(options.layers_on_host),
+    }
     names = " and ".join(name for name, there in away.items() if there)
     return f"{note}; {names} in host memory" if names else note
 

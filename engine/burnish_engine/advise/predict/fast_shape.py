@@ -26,6 +26,8 @@ RANK_UNIT = 16
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
 _ALIGNMENT = 128  # elements; matrices start at multiples of it
+_BLOCK_ALIGNMENT = 256  # bytes; tensors in a layer's block in host memory start at multiples of it
+_NF4_CONSTANTS = (256 * 4, 4)  # bytes of the levels of the scales, and of their mean
 _HEAD_CHUNK_TOKENS = 4096
 """Most tokens of a chunk of the head. Fewer leave multiprocessors idle in its backward product; more only take
 memory."""
@@ -122,6 +124,35 @@ def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *
     return FrozenWeightBytes(outside + -(-weights // 2) + compute_copies, tables, embedding, (wide + others) * width)
 
 
+@dataclass(frozen=True)
+class HostedLayer:
+    """The memory of a layer whose frozen weights are in host memory, bytes.
+
+    Attributes:
+        block: bytes in host memory, and of a slot on the device that they are copied to.
+        freed: bytes that the layer itself takes less on the device.
+    """
+
+    block: int
+    freed: int
+
+
+def hosted_layer(
+    spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind, precision: str, *, nf4: bool
+) -> HostedLayer:
+    """Count what a layer takes in host memory; the adapters' copies in the compute dtype stay on the device."""
+    width, made = BYTES_OF[precision], stacks(spec, adapter, kind).values()
+    if not nf4:
+        freed = sum(_aligned(stack.elements) - _aligned(stack.compute_copies) for stack in made) * width
+        return HostedLayer(sum(_in_block(stack.elements * width) for stack in made), freed)
+    layer = next(layer for layer in spec.layers if layer.kind == kind)
+    weights = [matrix.rows * matrix.columns for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
+    blocks = [-(-count // 64) for count in weights]
+    sizes = [size for count in weights for size in (-(-count // 2), *_NF4_CONSTANTS)]
+    sizes += [size for count in blocks for size in (count, 4 * -(-count // 256))]
+    return HostedLayer(sum(map(_in_block, sizes)), math.floor(sum(weights) * NF4_BYTES))
+
+
 def head_chunk_tokens(supervised_tokens: int, *, cuda: bool, divided: int = 1) -> int:
     """The number of tokens in a chunk of the head; chunks are of equal size, so that little is padding.
 
@@ -133,6 +164,10 @@ def head_chunk_tokens(supervised_tokens: int, *, cuda: bool, divided: int = 1) -
     rows = max(supervised_tokens, 1)
     chunks = -(-rows // (_HEAD_CHUNK_TOKENS if cuda else _HEAD_CHUNK_TOKENS_CPU)) * divided
     return -(-rows // chunks // _HEAD_STEP) * _HEAD_STEP
+
+
+def _in_block(size: int) -> int:
+    return -(-size // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
 
 
 def _aligned(elements: int) -> int:

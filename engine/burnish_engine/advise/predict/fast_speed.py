@@ -18,10 +18,17 @@ from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
-from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, split_plan
+from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, memory_of, split_plan
 from burnish_engine.advise.predict.fast_shape import NF4_BYTES, StackShape, is_fused
 from burnish_engine.advise.predict.level_mixes import SaveLevels
-from burnish_engine.advise.predict.transfers import AHEAD, PIECE_BYTES, Seconds, backward_seconds, forward_seconds
+from burnish_engine.advise.predict.transfers import (
+    AHEAD,
+    PIECE_BYTES,
+    SLOTS,
+    Seconds,
+    backward_seconds,
+    forward_seconds,
+)
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
@@ -105,9 +112,13 @@ class FastSpeed:
         forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
         copies = self._offloaded[kinds, levels] / self._rates.link
-        if not copies.any():
+        moved = np.vstack([np.broadcast_to(self._hosted(options), one.shape) for one, options in plans])
+        if not copies.any() and not moved.any():
             return forward.sum(axis=1) + backward.sum(axis=1) + outside
-        return forward_seconds(forward, copies) + backward_seconds(backward, copies, AHEAD[levels]) + outside
+        weights, written = moved / self._rates.link, moved / self._rates.memory
+        forward, backward = forward + written, backward + written
+        seconds = forward_seconds(forward, copies, weights)
+        return seconds + backward_seconds(backward, copies, AHEAD[levels], weights) + outside
 
     def approximate_seconds(self, counts: Bytes, options: PlanOptions) -> Seconds:
         """Approximate `seconds` from the number of layers of each save level, [plans].
@@ -118,13 +129,23 @@ class FastSpeed:
         """
         found = np.full(len(counts), self.outside(options))
         copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
-        count = self._run.spec.num_layers
+        count, hosted = self._run.spec.num_layers, self._hosted(options)
+        weights, written = float(hosted.sum()) / self._rates.link, float(hosted.sum()) / self._rates.memory
+        first = float(hosted.max()) / self._rates.link  # the first to come is waited for
+        back = max(weights - SLOTS * first, 0.0)
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        for one, factor in zip(self.layers(options.mlp_chunk_tokens), (1.0, 2.5 + again), strict=True):
-            compute = counts @ self._mean(one) + factor * self._attention.sum()
-            found += np.maximum(
-                compute, copies + compute / count
-            )  # the last tensor to leave, or the first to come, is waited for
+        ways = ((1.0, 0.0, weights + first), (2.5 + again, back, back))  # out and in at once; both in
+        for one, (factor, beside, inward) in zip(self.layers(options.mlp_chunk_tokens), ways, strict=True):
+            compute = counts @ self._mean(one) + factor * self._attention.sum() + written
+            # The last tensor to leave, or the first to come, is waited for.
+            found += np.maximum(np.maximum(compute, inward), copies + beside + compute / count)
+        return found
+
+    def _hosted(self, options: PlanOptions) -> Bytes:
+        """The bytes of each layer's weights that come from host memory in each pass, [layers]; 0: they are there."""
+        found = np.zeros(len(self._kinds))
+        layers = list(options.layers_on_host)
+        found[layers] = memory_of(self._run).blocks[layers]
         return found
 
     def layers(self, mlp_chunk_tokens: int) -> tuple[Seconds, Seconds]:
@@ -245,7 +266,7 @@ def rates(run: FastRun) -> Rates:
     if not run.cuda:
         cores = max(run.cpu_cores, 1)
         operations = _CPU_GFLOPS_PER_CORE[run.precision] * 1e9 * cores
-        return Rates(operations, operations, _CPU_GB_S * 1e9, _CPU_UNPACKED_PER_S_AND_CORE * cores, 1.0)
+        return Rates(operations, operations, _CPU_GB_S * 1e9, _CPU_UNPACKED_PER_S_AND_CORE * cores, _CPU_GB_S * 1e9)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)

@@ -81,6 +81,14 @@ def neighboring_mixes(counts: Counts, allowed: Sequence[SaveLevel]) -> Counts:
     return np.unique(np.vstack(found), axis=0)
 
 
+def spread_layers(count: int, layers: int) -> tuple[int, ...]:
+    """List as many layers as are to keep their weights in host memory, evenly among all, from the lowest.
+
+    So the link has time for the weights of one while others compute, and the first pass does not begin with a copy.
+    """
+    return tuple((2 * number + 1) * layers // (2 * count) for number in range(count))
+
+
 def arrange_layers(counts: Counts, clear: int = 0) -> SaveLevels:
     """Assign the save levels of some mixes to layers, [mixes, layers].
 

@@ -1,9 +1,10 @@
-"""Predicts the time of a micro-batch whose layers offload activations to host memory and back. Loads no torch.
+"""Predicts the time of a micro-batch whose layers keep activations or weights in host memory. Loads no torch.
 
-Copies run beside the layers' work, one at a time in each direction, in the order of `models.host_memory.offloader`. In
-the forward pass at most two tensors are on their way before the device waits for the oldest, and the pass ends when all
-have left. In the backward pass a layer's tensors are asked for when the first or second layer above it begins. So a
-link that is too slow shows as waiting.
+Copies run beside the layers' work, one at a time in each direction, in the order of `models.host_memory.offloader` and
+`models.host_memory.weight_ring`. In the forward pass at most two tensors are on their way out before the device waits
+for the oldest, and the pass ends when all have left. In the backward pass a layer's tensors are asked for when the
+first or second layer above it begins. A layer's weights are asked for when the layer before it in their slot has
+computed. So a link that is too slow shows as waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ PIECE_BYTES = 32 * MIB
 """Size of a piece of a head in host memory; two pieces are on the device (`models.decoder.streamed_matrix`)."""
 IN_FLIGHT = 2
 """Most tensors on their way out at once, as in `models.host_memory.offloader`."""
+SLOTS = 2
+"""Layers whose weights from host memory are on the device at once, as in `models.host_memory.weight_ring`."""
 FURTHEST = 2
 AHEAD = np.array([FURTHEST if level == "offloaded" else 1 for level in LEVEL_NAMES])
 """Number of layers ahead at which a layer's tensors are brought back, by save level."""
@@ -27,19 +30,61 @@ AHEAD = np.array([FURTHEST if level == "offloaded" else 1 for level in LEVEL_NAM
 Seconds: TypeAlias = npt.NDArray[np.float64]
 
 
-def forward_seconds(compute: Seconds, copies: Seconds) -> Seconds:
+class WeightCopies:
+    """The copies of layers' weights to the device in one pass of several plans.
+
+    Args:
+        weights: seconds to copy each layer's weights, [plans, layers], in the order in which layers compute; 0: they
+            are on the device.
+        held: number of layers whose weights are in the slots already.
+    """
+
+    def __init__(self, weights: Seconds, held: int) -> None:
+        moves, rows = weights > 0, np.arange(len(weights))
+        number = np.cumsum(moves, axis=1) - 1
+        self._weights, self._rows, self.any = weights, rows, bool(moves.any())
+        self.arrived = np.zeros_like(weights)
+        # Layer of each plan's n-th copy, and for each layer the layer that its slot takes next; -1: none.
+        order = np.full((len(weights), weights.shape[1] + SLOTS), -1)
+        plans, layers = np.nonzero(moves)
+        order[plans, number[plans, layers]] = layers
+        self._next = np.where(moves, order[rows[:, None], np.maximum(number, 0) + SLOTS], -1)
+        self._first = order[:, held:SLOTS]
+
+    def begin(self, free: Seconds) -> Seconds:
+        """Fill the slots before the first layer; return when the link is free."""
+        for layer in self._first.T:
+            free = self._copy(layer, np.zeros_like(free), free)
+        return free
+
+    def follow(self, layer: int, now: Seconds, free: Seconds) -> Seconds:
+        """Begin the copy that a layer's slot takes when the layer has computed; return when the link is free."""
+        return self._copy(self._next[:, layer], now, free) if self.any else free
+
+    def _copy(self, layer: npt.NDArray[np.int_], now: Seconds, free: Seconds) -> Seconds:
+        due = layer >= 0
+        done = np.where(due, np.maximum(now, free) + self._weights[self._rows, layer], free)
+        self.arrived[self._rows[due], layer[due]] = done[due]
+        return done
+
+
+def forward_seconds(compute: Seconds, copies: Seconds, weights: Seconds | None = None) -> Seconds:
     """Predict the time of all layers' forward passes, seconds, [plans].
 
     Args:
         compute: seconds of each layer's work, [plans, layers].
         copies: seconds to copy each tensor that leaves after its layer, [plans, layers, tensors]; 0: none.
+        weights: seconds to copy each layer's weights to the device, [plans, layers]; 0: they are there; None: all are.
     """
     now, free = np.zeros(len(compute)), np.zeros(len(compute))
+    coming = WeightCopies(np.zeros_like(compute) if weights is None else weights, held=0)
+    inward = coming.begin(np.zeros(len(compute)))
     flying = [
         np.zeros(len(compute)) for _ in range(IN_FLIGHT)
     ]  # arrival times of tensors on their way, the oldest first
     for layer in range(compute.shape[1]):
-        now = now + compute[:, layer]
+        now = np.maximum(now, coming.arrived[:, layer]) + compute[:, layer]
+        inward = coming.follow(layer, now, inward)
         for tensor in range(copies.shape[2]):
             takes = copies[:, layer, tensor]
             leaves = takes > 0
@@ -51,16 +96,20 @@ def forward_seconds(compute: Seconds, copies: Seconds) -> Seconds:
     return np.maximum(now, free)
 
 
-def backward_seconds(compute: Seconds, copies: Seconds, ahead: npt.NDArray[np.int_]) -> Seconds:
+def backward_seconds(
+    compute: Seconds, copies: Seconds, ahead: npt.NDArray[np.int_], weights: Seconds | None = None
+) -> Seconds:
     """Predict the time of all layers' backward passes, seconds, [plans].
 
     Args:
         compute: seconds of each layer's work, [plans, layers].
         copies: seconds to copy each tensor that comes back before its layer, [plans, layers, tensors]; 0: none.
         ahead: number of layers ahead at which a layer's tensors are asked for, [plans, layers].
+        weights: the same as in `forward_seconds`; the last of them are still there.
     """
     whole, layers = copies.sum(axis=2), compute.shape[1]
     now, free = np.zeros(len(compute)), np.zeros(len(compute))
+    coming = WeightCopies((np.zeros_like(compute) if weights is None else weights)[:, ::-1], held=SLOTS)
     arrived = np.zeros_like(whole)
     due = whole > 0
     for layer in range(layers - 1, -1, -1):
@@ -71,5 +120,7 @@ def backward_seconds(compute: Seconds, copies: Seconds, ahead: npt.NDArray[np.in
             free = np.where(asked, np.maximum(now, free) + whole[:, other], free)
             arrived[asked, other] = free[asked]
             due[:, other] &= ~asked
-        now = np.maximum(now, arrived[:, layer]) + compute[:, layer]
+        turn = layers - 1 - layer
+        now = np.maximum(now, np.maximum(arrived[:, layer], coming.arrived[:, turn])) + compute[:, layer]
+        free = coming.follow(turn, now, free)
     return now

@@ -10,6 +10,7 @@ from statistics import median
 
 from burnish_engine.advise.facts.past_runs import past_runs
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
+from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.plan.recipe_fit import best_gpu, best_precision
 from burnish_engine.advise.suggest.largest_pass import RANK, PassSearch, card_memory
 from burnish_engine.advise.suggest.suggest import ChosenModel
@@ -32,7 +33,7 @@ ROW_TOKENS = 2048
 """Length of the rows in the largest micro-batches, and of the rows that the largest model must be able to train."""
 
 _SHORTEST_ROW = 256
-_LEAST_SHARE = 0.7  # least share of the weights that the card has to hold; spares planning what is far too large
+_LEAST_SHARE = 0.7  # least share of the weights that has to find room; spares planning what is far too large
 _ABOUT_AS_LARGE = 0.9  # share of the largest model's parameters
 _NO_CARD = "this card"
 """Name of an assumed card where there is none; the table of rates lacks it, so its speed is guessed low."""
@@ -153,6 +154,7 @@ def _largest(machine: MachineFacts, models: Sequence[CatalogModel], method: Meth
     Mixtures of experts are left out, because their plans are too rough for this claim.
     """
     free, _ = card_memory(machine)
+    free += host_budget(machine, best_gpu(machine))
     bytes_of_one = _LEAST_SHARE * (0.5 if method == "qlora" else BYTES_OF[best_precision(machine)])
     dense = [model for model in models if not model.spec.num_experts and model.parameters * bytes_of_one < free]
     dense.sort(key=lambda model: -model.parameters)

@@ -79,8 +79,8 @@ def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> N
         for nf4 in (False, True)
     )
     reason = (
-        f"QLoRA: in 4 bits the frozen weights take {packed} instead of {whole}, which would leave too "
-        "little memory to train in, and the model learns almost as well."
+        f"QLoRA: in 4 bits the frozen weights take {packed} instead of {whole}, which would leave too little of the "
+        "GPU's memory to train in, and the model learns almost as well."
     )
     settings.choose("model.quantize", recipe.model.quantize, reason)
 

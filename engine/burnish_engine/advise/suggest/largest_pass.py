@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from burnish_engine.advise.facts.engine_choice import Config, EngineChoice, choose_engine
-from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, PlannedRun
+from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES, smallest_plan_bytes
 from burnish_engine.advise.plan.plan import plan_run, planned_device
@@ -168,8 +168,7 @@ class PassSearch:
     @functools.cached_property
     def _movable(self) -> int:
         """The bytes of system memory that layers may offload to."""
-        recipe = self._recipe(_ROW_STEP, 1)
-        return host_budget(PlannedRun(recipe, self.spec, self.machine, self._device, self._engine, None))
+        return host_budget(self.machine, self._device.gpu(self.machine))
 
     def _limit(self, length: int, rows: int) -> Limit:
         """Find what limits the size, just below a micro-batch that does not fit."""

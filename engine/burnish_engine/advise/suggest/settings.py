@@ -18,7 +18,7 @@ from burnish_engine.advise.plan.recipe_fit import (
 from burnish_engine.advise.suggest.explain import SettingsContext, SuggestedSettings, explain
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
-from burnish_engine.contract.recipe.recipe import EvaluationSection, ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe import EvaluationSection, MemorySection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
@@ -30,6 +30,7 @@ _STEP_TOKENS_UNKNOWN = 8_192
 _CPU_STEP_TOKENS = 2_048  # a step of about ten seconds, so that a person sees it learn
 _CHECKPOINT_S = 600.0  # most work a crash may cost
 _RSLORA_RANK = 64
+_SLOWER_IN_4_BITS = 0.8  # least share of the speed with which 4 bits are preferred to 16-bit weights in host memory
 
 
 def propose(
@@ -94,20 +95,28 @@ def quick_fit(
 ) -> RecipeFit | None:
     """Fit a model's recipe without the reasons, which is enough to rank it.
 
-    The weights are in 16 bits where that leaves room for whole rows, else in 4 bits where that fits better.
+    The weights are in 16 bits where the card has room for them and for whole rows, else in 4 bits where that fits
+    better or is not much slower than 16-bit weights in host memory.
     """
     recipe = _start_recipe(model_path, spec, machine, target, dataset)
     work = workload(dataset, recipe.data.max_length) if dataset else None
     most = _step_tokens(work, machine, recipe.train.epochs)
-    fit = fit_recipe(recipe, spec, machine, dataset, most_tokens=most, config=config)
-    whole = recipe.data.max_length
-    if fit is not None and fit.comfortable and fit.recipe.data.max_length >= whole:
+
+    def fitted(chosen: Recipe) -> RecipeFit | None:
+        return fit_recipe(chosen, spec, machine, dataset, most_tokens=most, config=config)
+
+    fit = fitted(recipe)
+    streams = fit is not None and fit.plan.memory_plan is not None and bool(fit.plan.memory_plan.weights)
+    on_card = fitted(recipe.model_copy(update={"memory": MemorySection(weights="card")})) if streams else fit
+    if on_card is not None and on_card.comfortable and on_card.recipe.data.max_length >= recipe.data.max_length:
         return fit
     quantized = _as_qlora(recipe, spec, machine, config)
-    other = fit_recipe(quantized, spec, machine, dataset, most_tokens=most, config=config) if quantized else None
+    other = fitted(quantized) if quantized else None
     if fit is None or other is None:
         return fit or other
-    return other if (other.comfortable, other.length_share) > (fit.comfortable, fit.length_share) else fit
+    better, good = (other.comfortable, other.length_share), (fit.comfortable, fit.length_share)
+    instead = streams and better == good and other.plan.tokens_per_s > _SLOWER_IN_4_BITS * fit.plan.tokens_per_s
+    return other if better > good or instead else fit
 
 
 def smallest(

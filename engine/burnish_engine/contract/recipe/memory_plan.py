@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import cycle, groupby, islice
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,14 +22,19 @@ SaveLevel = Literal["all", "rotated", "products", "offloaded", "narrow", "attent
 - input: the layer's input alone, in host memory. A third to a half for the link to carry."""
 
 LEVEL_NAMES: tuple[SaveLevel, ...] = get_args(SaveLevel)
+WeightPlace = Literal["card", "host"]
+"""The place of a layer's frozen weights: the device, or host memory (`models.host_memory.weight_ring`)."""
+WEIGHT_PLACES: tuple[WeightPlace, ...] = get_args(WeightPlace)
 AUTO = "auto"
 _MOST_DIGITS = 4  # digits of a number of layers
+_Name = TypeVar("_Name", bound=str)
 
 
 class MemoryPlan(BaseModel):
     """A memory plan: the save level of every layer, and what is computed in chunks or stays in host memory.
 
-    Two plans with equal `mlp_rows` and `head_rows` compute the same bits, whatever their save levels.
+    Two plans with equal `mlp_rows` and `head_rows` compute the same bits, whatever their save levels and wherever their
+    weights are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,10 +49,35 @@ class MemoryPlan(BaseModel):
         default=False, description="The head's matrix stays in host memory and passes the device in pieces."
     )
 
+    weights: tuple[WeightPlace, ...] = Field(
+        default=(), description="Where each layer keeps its frozen weights, from the first; none: all on the card."
+    )
+
     @property
     def text(self) -> str:
         """The save levels in the form of the recipe's `memory.layers`."""
-        return ",".join(f"{level}:{len(list(group))}" for level, group in groupby(self.layers))
+        return _joined(self.layers)
+
+    @property
+    def weights_text(self) -> str:
+        """The places of the weights in the form of the recipe's `memory.weights`."""
+        return _joined(self.weights) or "card"
+
+    @property
+    def layers_on_host(self) -> tuple[int, ...]:
+        """The numbers of the layers whose frozen weights are in host memory, from the lowest."""
+        return tuple(layer for layer, place in enumerate(self.weights) if place == "host")
+
+
+def weight_places(on_host: Iterable[int], count: int) -> tuple[WeightPlace, ...]:
+    """Return `MemoryPlan.weights` of a model.
+
+    Args:
+        on_host: numbers of the layers whose frozen weights are in host memory.
+        count: number of layers.
+    """
+    found = set(on_host)
+    return tuple("host" if layer in found else "card" for layer in range(count)) if found else ()
 
 
 def parse_save_levels(text: str, count: int | None = None) -> tuple[SaveLevel, ...]:
@@ -61,17 +92,33 @@ def parse_save_levels(text: str, count: int | None = None) -> tuple[SaveLevel, .
     Raises:
         ValueError: The text names an unknown level, or an invalid count.
     """
-    known: dict[str, SaveLevel] = {level: level for level in LEVEL_NAMES}
-    found: list[SaveLevel] = []
+    return _parse_layers(text, LEVEL_NAMES, count)
+
+
+def parse_weight_places(text: str, count: int | None = None) -> tuple[WeightPlace, ...]:
+    """Parse the places of weights from text such as "card:8,host" or "card+host:32" (by turns).
+
+    Arguments and errors are those of `parse_save_levels`.
+    """
+    return _parse_layers(text, WEIGHT_PLACES, count)
+
+
+def _parse_layers(text: str, names: Sequence[_Name], count: int | None) -> tuple[_Name, ...]:
+    known: dict[str, _Name] = {name: name for name in names}
+    found: list[_Name] = []
     for part in text.split(","):
         turns, _, layers = part.strip().partition(":")
-        names = [name.strip() for name in turns.split("+")]
+        chosen = [name.strip() for name in turns.split("+")]
         counted = not layers or (layers.isdecimal() and len(layers) <= _MOST_DIGITS and int(layers) > 0)
-        if not (known.keys() >= set(names) and counted):
+        if not (known.keys() >= set(chosen) and counted):
             raise ValueError(
-                f"{part.strip()!r} is not one of {', '.join(LEVEL_NAMES)}, each with a count such as narrow:8"
+                f"{part.strip()!r} is not one of {', '.join(names)}, each with a count such as {names[-1]}:8"
             )
-        found += islice(cycle([known[name] for name in names]), int(layers or len(names)))
+        found += islice(cycle([known[name] for name in chosen]), int(layers or len(chosen)))
     if count is not None:
         found = (found + [found[-1]] * count)[:count]
     return tuple(found)
+
+
+def _joined(names: Sequence[str]) -> str:
+    return ",".join(f"{name}:{len(list(group))}" for name, group in groupby(names))

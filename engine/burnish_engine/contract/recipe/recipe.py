@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, field_validator, model_validator
 
-from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels
+from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_section import Section, setting
@@ -47,6 +47,13 @@ class MemorySection(Section):
         "(its output and the layer's input); host (these in host memory); input (the layer's input alone, there).",
         min_length=1,
     )
+    weights: str = setting(
+        AUTO,
+        "Where layers keep their frozen weights. auto: as the plan decides, on the card where there is room. Otherwise "
+        'places from the first layer on, such as "card:8,host", or "card+host:32" by turns. card: on the GPU; host: in '
+        "system memory, from where they are copied to the GPU while other layers compute.",
+        min_length=1,
+    )
     budget_gib: float = setting(
         0.0,
         "Most memory that this run may take on the device. 0: what is free, less a margin.",
@@ -72,7 +79,7 @@ class MemorySection(Section):
     @property
     def pins(self) -> list[str]:
         """The pinned parts of the memory plan, each as its setting and the value that would unpin it."""
-        found = [] if self.layers == AUTO else [f'memory.layers = "{AUTO}"']
+        found = [f'memory.{name} = "{AUTO}"' for name in ("layers", "weights") if getattr(self, name) != AUTO]
         return found + [f"memory.{name} = 0" for name in ("mlp_rows", "head_rows") if getattr(self, name)]
 
     @field_validator("mlp_rows", "head_rows")
@@ -87,6 +94,13 @@ class MemorySection(Section):
     def _known_levels(cls, text: str) -> str:
         if text != AUTO:
             parse_save_levels(text)
+        return text
+
+    @field_validator("weights")
+    @classmethod
+    def _known_places(cls, text: str) -> str:
+        if text != AUTO:
+            parse_weight_places(text)
         return text
 
 

@@ -157,6 +157,7 @@ _LATER = {
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
     ),
+    "memory": ("weights",),
     "train": ("momentum", "lora_plus_ratio"),
     "evaluation": ("patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),

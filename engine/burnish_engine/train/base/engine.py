@@ -107,7 +107,7 @@ class Engine(Protocol):
 
     @property
     def locked_bytes(self) -> int:
-        """Bytes of page-locked host memory that hold offloaded activations."""
+        """Bytes of host memory that hold offloaded activations and weights, page-locked as far as possible."""
         ...
 
     def start(

@@ -31,13 +31,18 @@ from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends, device_problem
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.base.engine import Engine, StepResult, TrainedKind
+from burnish_engine.train.base.engine import SMALLEST, Engine, StepResult, TrainedKind
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
-from burnish_engine.train.fast.memory_choice import choose_memory_plan, lockable_memory, pass_buckets
+from burnish_engine.train.fast.memory_choice import (
+    choose_memory_plan,
+    lockable_memory,
+    pass_buckets,
+    with_weights_on_host,
+)
 from burnish_engine.train.fast.packed_batch import BucketLayout, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
@@ -95,9 +100,13 @@ class FastEngine(Engine):
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4 = is_nf4(recipe, source.config)
+        self._precision, self._nf4 = spec.precision, nf4
         plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(
             recipe, shape, stream, device, precision=spec.precision, nf4=nf4
         )
+        lockable = lockable_memory(device)
+        if spec.plan == SMALLEST:
+            plan = with_weights_on_host(plan, recipe, shape, room=lockable, precision=spec.precision, nf4=nf4)
         options = DecoderOptions(
             dtype=DTYPES[spec.precision],
             device=device,
@@ -106,6 +115,8 @@ class FastEngine(Engine):
             quantize=nf4,
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
+            layers_on_host=frozenset(plan.layers_on_host),
+            lockable=lockable if device.type == "cuda" else None,
         )
         loaded = load_decoder(source, options)
         self.model = make_trainable(loaded, recipe.masking, section.seed, section)
@@ -145,6 +156,10 @@ class FastEngine(Engine):
     @property
     @override
     def locked_bytes(self) -> int:
+        return self._offloaded_bytes + self.model.loaded.pages.bytes
+
+    @property
+    def _offloaded_bytes(self) -> int:
         return sum(trainer.offloader.host_bytes for trainer in self._trainers if trainer.offloader)
 
     @override
@@ -155,7 +170,7 @@ class FastEngine(Engine):
             "input": spec.hidden_size,
         }
         number, free = tokens * spec.num_layers * self.model.loaded.decoder.dtype.itemsize, host_memory()[1]
-        barred = [level for level, width in widths.items() if number * width >= free + self.locked_bytes]
+        barred = [level for level, width in widths.items() if number * width >= free + self._offloaded_bytes]
         old, new = self.plan, smaller_plan(self.plan, tokens, barred=barred)
         if new is None:
             return ""
@@ -165,8 +180,14 @@ class FastEngine(Engine):
     @property
     @override
     def loading_plan(self) -> str:
-        smaller = self.plan.model_copy(update={"embedding_on_host": True, "head_on_host": True})
-        return "" if smaller == self.plan or self.model.device.type == "cpu" else smaller.model_dump_json()
+        device, spec = self.model.device, self.model.loaded.decoder.spec
+        if device.type == "cpu":
+            return ""
+        room = lockable_memory(device) + self.locked_bytes  # which loading anew gives back
+        smaller = with_weights_on_host(
+            self.plan, self._recipe, spec, room=room, precision=self._precision, nf4=self._nf4
+        )
+        return "" if smaller == self.plan else smaller.model_dump_json()
 
     @property
     @override

@@ -9,15 +9,18 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, PlannedRun
-from burnish_engine.advise.facts.shape import GIB
+from burnish_engine.advise.facts.shape import BYTES_OF, GIB, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import peak_bytes, smallest_memory_plan, solve_memory_plan
 from burnish_engine.advise.plan.planned_memory import choose_memory
 from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES, split_plan
+from burnish_engine.advise.predict.fast_shape import hosted_layer
 from burnish_engine.advise.predict.fast_speed import FastSpeed
+from burnish_engine.advise.predict.level_mixes import spread_layers
+from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan, parse_weight_places, weight_places
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.units import memory_size
@@ -46,6 +49,33 @@ def choose_memory_plan(
     return choose_memory(run, largest_pass(recipe.train, stream), _free_bytes(device)).plan
 
 
+def with_weights_on_host(
+    plan: MemoryPlan, recipe: Recipe, spec: DecoderSpec, *, room: int, precision: str, nf4: bool
+) -> MemoryPlan:
+    """Return a plan that keeps embeddings, head and the weights of layers in host memory as far as these find room.
+
+    Args:
+        plan: memory plan.
+        recipe: recipe of the run; pinned places of weights stay.
+        spec: shape of the model.
+        room: bytes of host memory that may be page-locked.
+        precision: "fp32", "bf16" or "fp16".
+        nf4: whether the frozen weights are held in 4 bits.
+    """
+    count, pinned = spec.num_layers, recipe.memory.weights
+    changes: dict[str, object] = {"embedding_on_host": True, "head_on_host": True}
+    if pinned == AUTO:
+        kinds = {layer.kind for layer in spec.layers}
+        block = max(hosted_layer(spec, recipe.adapter, kind, precision, nf4=nf4).block for kind in kinds)
+        tables = embedding_parameters(spec) * BYTES_OF[precision] * (1 if spec.tied_embeddings else 2)
+        most = min(count, max(room - tables, 0) // block)
+        if most > max(SLOTS, len(plan.layers_on_host)):
+            changes["weights"] = weight_places(spread_layers(most, count), count)
+    else:
+        changes["weights"] = parse_weight_places(pinned, count)
+    return plan.model_copy(update=changes)
+
+
 @dataclass(frozen=True)
 class BudgetPlan:
     """The fastest memory plan within a budget.
@@ -71,6 +101,7 @@ def plan_within(
     tokens: int,
     precision: str,
     nf4: bool,
+    host_bytes: int | None = None,
     or_least: bool = False,
 ) -> BudgetPlan:
     """Choose the fastest plan within a budget for passes in which every token is supervised; no evaluation is planned.
@@ -84,6 +115,7 @@ def plan_within(
         tokens: tokens of a pass.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
+        host_bytes: bytes of host memory that may be page-locked; None: as many as a run would lock.
         or_least: whether to return the smallest plan where none fits, as a run does, instead of raising.
 
     Raises:
@@ -107,7 +139,7 @@ def plan_within(
         gpu=PlannedDevice(cuda, device.index or 0, precision).gpu(machine),
         cpu_cores=machine.cpu_cores,
     )
-    host = lockable_memory(device)
+    host = lockable_memory(device) if host_bytes is None else host_bytes
     plan = solve_memory_plan(run, budget_bytes=budget_bytes, host_budget_bytes=host)
     if plan is None:
         plan = smallest_memory_plan(run, host_budget_bytes=host)
@@ -137,7 +169,7 @@ def pass_buckets(section: TrainSection, stream: BatchStream) -> tuple[int, ...]:
 
 
 def lockable_memory(device: torch.device) -> int:
-    """Return how many bytes of host memory may be page-locked for offloaded activations; 0 on the CPU."""
+    """Return how many bytes of host memory may be page-locked for activations and weights; 0 on the CPU."""
     if device.type != "cuda":
         return 0
     return lockable_bytes(integrated=bool(torch.cuda.get_device_properties(device).is_integrated))

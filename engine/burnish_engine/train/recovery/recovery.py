@@ -27,7 +27,7 @@ from burnish_engine.train.base.engine import SMALLEST, Engine, HalfUpdatedError,
 from burnish_engine.train.base.random_state import snapshot_random_state
 
 _Result = TypeVar("_Result")
-_LOADED = "the model was loaded again, with its embeddings and head in host memory"
+_LOADED = "the model was loaded again, with more of its weights in host memory"
 Notify = Callable[[str], None]
 Load = Callable[[str, Path | None], Engine]
 

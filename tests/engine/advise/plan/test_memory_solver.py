@@ -1,6 +1,7 @@
 """Memory plans that are chosen: within the budget, near the fastest there is, and as the recipe says."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,9 +19,16 @@ from burnish_engine.advise.predict.fast_memory import PlanOptions, host_bytes, m
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.advise.predict.fast_speed import FastSpeed, fast_seconds
+from burnish_engine.advise.predict.level_mixes import spread_layers
+from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
-from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, parse_save_levels
+from burnish_engine.contract.recipe.memory_plan import (
+    LEVEL_NAMES,
+    parse_save_levels,
+    parse_weight_places,
+    weight_places,
+)
 from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 
@@ -47,12 +55,14 @@ def time_of(planned, plan):
 
 
 def best_of_all(planned, budget, host_budget, *, tiles, heads, tables):
-    """Time of the fastest plan of all there are."""
+    """Time of the fastest plan of all there are, with the weights of all layers, of three or of none on the host."""
     levels = [LEVEL_NAMES.index(level) for level in LEVEL_NAMES if level != "all"]
     every = np.array(list(itertools.product(levels, repeat=planned.spec.num_layers)), dtype=np.int8)
     memory, speed, best = memory_of(planned), FastSpeed(planned, planned.largest), np.inf
-    for tile, head, away in itertools.product(tiles, heads, tables):
-        pieces = PlanOptions(tile, head, *away)
+    count = planned.spec.num_layers
+    hosted = [(), *(spread_layers(number, count) for number in (count - 1, count))]
+    for tile, head, away, layers in itertools.product(tiles, heads, tables, hosted):
+        pieces = PlanOptions(tile, head, *away, layers)
         fits = (memory.totals(every, pieces) <= budget) & (memory.host_bytes(every, pieces) <= host_budget)
         if fits.any():
             best = min(best, float(speed.seconds([(every[fits], pieces)]).min()))
@@ -87,7 +97,8 @@ def test_every_plan_fits_and_more_memory_is_never_slower(name, tokens, host_gib,
         plan = solve_memory_plan(planned, budget_bytes=budget + 1, host_budget_bytes=host_gib * GIB)
         assert peak_bytes(planned, plan) <= budget + 1
         assert host_bytes(planned, plan) <= host_gib * GIB
-        assert time_of(planned, plan) <= 1.01 * before
+        # A plan that streams weights is taken only if it is 2 % faster than all others.
+        assert time_of(planned, plan) <= 1.03 * before
         before = min(before, time_of(planned, plan))
     assert solve_memory_plan(planned, budget_bytes=least - 2**20, host_budget_bytes=host_gib * GIB) is None
 
@@ -112,6 +123,55 @@ def test_a_link_that_keeps_up_is_used_and_a_slow_one_is_not():
     without = solve_memory_plan(run(tokens=16384), budget_bytes=budget)
     assert not {"offloaded", "host", "input"} & set(without.layers)
     assert time_of(run(tokens=16384), fast) < 0.98 * time_of(run(tokens=16384), without)
+
+
+@pytest.mark.parametrize(("name", "card_gib", "optimizer"), [
+    ("llama-3.1-8b", 2.75, "adamw"), ("qwen3-32b", 8, "adamw8bit"), ("llama-3.1-70b", 12, "adamw8bit"),
+])  # fmt: skip
+def test_weights_in_host_memory_make_large_models_fit_on_small_cards(name, card_gib, optimizer):
+    """QLoRA of rank 16 with 2,048 tokens, and at most 48 GiB of host memory."""
+    base = run(name, 2048)
+    train = TrainSection(optimizer=optimizer)
+    planned = replace(base, recipe=base.recipe.model_copy(update={"train": train}))
+    budget = card_gib * GIB - 256 * 2**20
+    plan = solve_memory_plan(planned, budget_bytes=budget, host_budget_bytes=48 * GIB)
+    assert plan is not None
+    assert peak_bytes(planned, plan) <= budget
+    assert host_bytes(planned, plan) <= 48 * GIB
+    assert len(plan.layers_on_host) > planned.spec.num_layers / 2
+    assert solve_memory_plan(planned, budget_bytes=budget) is None
+
+
+def test_no_more_layers_stream_than_have_to():
+    """One fewer would not fit, or take longer; and none does where the card has room, or where the link is slow."""
+    planned = run("qwen3-14b", 2048)
+    plan = solve_memory_plan(planned, budget_bytes=8 * GIB, host_budget_bytes=48 * GIB)
+    count = len(plan.layers_on_host)
+    assert count > SLOTS
+    fewer = plan.model_copy(update={"weights": weight_places(spread_layers(count - 1, 40), 40)})
+    assert peak_bytes(planned, fewer) > 8 * GIB or time_of(planned, fewer) > time_of(planned, plan)
+    roomy = solve_memory_plan(planned, budget_bytes=70 * GIB, host_budget_bytes=48 * GIB)
+    assert not roomy.weights
+    slow = H100.model_copy(update={"pcie": PcieFacts(to_gpu_gb_s=0.5, from_gpu_gb_s=0.5)})
+    planned = run("qwen3-14b", 2048, gpu=slow)
+    assert not solve_memory_plan(planned, budget_bytes=16 * GIB, host_budget_bytes=48 * GIB).weights
+
+
+@pytest.mark.parametrize("weights", ["card", "host", "card:10,host:20,card"])
+def test_pinned_places_of_weights_stay(weights):
+    planned = run("qwen3-14b", 2048, memory={"weights": weights})
+    for budget in (14 * GIB, 70 * GIB):
+        plan = solve_memory_plan(planned, budget_bytes=budget, host_budget_bytes=48 * GIB)
+        assert parse_weight_places(plan.weights_text, 40) == parse_weight_places(weights, 40)
+    assert len(smallest_memory_plan(planned).layers_on_host) == parse_weight_places(weights, 40).count("host")
+
+
+def test_pinned_levels_leave_the_weights_to_choose():
+    planned = run("qwen3-14b", 2048, memory={"layers": "attention"})
+    plan = solve_memory_plan(planned, budget_bytes=5 * GIB, host_budget_bytes=48 * GIB)
+    assert set(plan.layers) == {"attention"}
+    assert plan.layers_on_host
+    assert not solve_memory_plan(planned, budget_bytes=70 * GIB, host_budget_bytes=48 * GIB).weights
 
 
 def test_unsloths_memory_is_enough_for_a_4b():
@@ -197,7 +257,7 @@ def test_few_plans_of_eighty_layers_are_walked_through(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(FastSpeed, "seconds", seconds)
         plan = solve_memory_plan(deep, budget_bytes=59 * GIB, host_budget_bytes=64 * GIB)
-    assert 0 < sum(walked) < 500
+    assert 0 < sum(walked) < 1500
     quick = solve_memory_plan(deep, budget_bytes=59 * GIB, host_budget_bytes=64 * GIB, quick=True)
     assert time_of(deep, plan) <= time_of(deep, quick) <= 1.05 * time_of(deep, plan)
 

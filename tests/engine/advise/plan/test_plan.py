@@ -49,17 +49,19 @@ def test_the_parts_sum_up_to_the_peak():
 def test_what_is_free_decides_not_what_is_built_in():
     recipe = Recipe()
     roomy = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=23 * GIB))
-    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=2 * GIB))
+    crowded = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=1 * GIB))
     assert roomy.fits
     assert not crowded.fits
-    assert "2.0 GiB is free" in crowded.problems[0]
+    assert "1.0 GiB is free" in crowded.problems[0]
 
 
 def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
-    plan = plan_run(Recipe(), LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
+    """Where system memory has no room for its weights either."""
+    plan = plan_run(Recipe(), LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB, ram=12 * GIB))
     assert not plan.fits
     assert "base weights" in plan.problems[0]
     assert "smaller model" in plan.problems[0]
+    assert "of system memory, where" not in plan.problems[0]  # there is no more to free
     with pytest.raises(DoesNotFitError) as caught:
         refuse_unfit(plan)
     assert caught.value.exit_code is ExitCode.DOES_NOT_FIT
@@ -122,8 +124,8 @@ def test_a_budget_of_the_recipe_is_kept():
 
     assert planned(5).memory_bytes <= planned(5).memory_budget_bytes == 5 * GIB
     assert planned(5).fits
-    assert not planned(2).fits
-    assert "memory.budget_gib allows 2 GiB" in planned(2).problems[0]
+    assert not planned(1.5).fits
+    assert "memory.budget_gib allows 1.5 GiB" in planned(1.5).problems[0]
     assert planned(100).memory_bytes <= 24 * GIB
     assert planned(100).fits
 
@@ -131,14 +133,32 @@ def test_a_budget_of_the_recipe_is_kept():
 def test_4_bits_are_advised_only_where_they_help():
     passes = {"data": DataSection(max_length=512), "train": TrainSection(micro_batch_tokens=512, recompute=True)}
     whole, packed = (Recipe(model=ModelSection(quantize=kind), **passes) for kind in ("none", "nf4"))
-    card = gpu_machine("NVIDIA GeForce RTX 4070", 12 * GIB)
-    refused = plan_run(whole, LLAMA_8B, card)
-    assert 'model.quantize = "nf4"' in refused.problems[0]
-    assert plan_run(packed, LLAMA_8B, card).fits
-    for hopeless in (gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB), cpu_machine(ram=8 * GIB)):
+    card = gpu_machine("NVIDIA GeForce RTX 4070", 12 * GIB, ram=8 * GIB)
+    small = gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB, ram=16 * GIB)  # with weights in system memory
+    for machine in (card, small):
+        assert 'model.quantize = "nf4"' in plan_run(whole, LLAMA_8B, machine).problems[0]
+        assert plan_run(packed, LLAMA_8B, machine).fits
+    for hopeless in (gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB, ram=8 * GIB), cpu_machine(ram=8 * GIB)):
         assert "nf4" not in plan_run(whole, LLAMA_8B, hopeless).problems[0]
     plain = whole.model_copy(update={"train": whole.train.model_copy(update={"engine": "plain"})})
     assert "nf4" not in plan_run(plain, LLAMA_8B, card).problems[0]
+
+
+def test_weights_in_system_memory_make_large_models_fit_and_what_lacks_of_it_is_told():
+    nf4 = Recipe(model=ModelSection(quantize="nf4"))
+    card = gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB)
+    plan = plan_run(nf4, LLAMA_8B, card)
+    assert plan.fits
+    hosted = len(plan.memory_plan.layers_on_host)
+    assert hosted > 16
+    assert plan.locked_bytes > hosted * 110 * 2**20
+    assert f"{hosted} of 32 layers in host memory" in plan.memory[0].note
+    assert any(part.name == "streamed weights" for part in plan.memory)
+    busy = plan_run(nf4, LLAMA_8B, card.model_copy(update={"ram_free_bytes": 6 * GIB}))
+    assert not busy.fits
+    assert "of system memory, where weights of layers can be" in busy.problems[0]
+    there = nf4.model_copy(update={"memory": MemorySection(weights="card")})
+    assert 'memory.weights = "auto"' in plan_run(there, LLAMA_8B, card).problems[0]
 
 
 def test_the_engine_decides_what_a_run_takes():

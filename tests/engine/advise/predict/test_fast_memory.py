@@ -150,6 +150,30 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert predicted.scratch == sum(scratch.values())
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("nf4", [False, True])
+def test_weights_in_host_memory_are_counted_to_the_byte(name, nf4):
+    """Blocks on the host, slots on the device, and what leaves it."""
+    spec, section = spec_of(name), ADAPTERS["all"]
+    options = {"dtype": torch.bfloat16, "quantize": nf4}
+    here, there = build(spec, section, **options), build(spec, section, **options, layers_on_host=frozenset({0, 1, 2}))
+    ring = there.decoder.ring
+    planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4)
+    places = PlanOptions(0, 256, layers_on_host=(0, 1, 2))
+    memory = memory_of(planned)
+    assert [len(ring.host(layer)) for layer in range(3)] == memory.blocks.tolist()
+    assert memory.weights_on_host(places) == ring.host_bytes
+    assert memory.slot_bytes(places) == sum(slot.nbytes for slot in ring._slots)
+    left = here.compute_buffer.nbytes - there.compute_buffer.nbytes
+    if nf4:
+        constants = 256 * 4 + 4
+        frozen = [stack.frozen for layer in here.decoder.layers for stack in layer.stacks]
+        left += sum(part.nbytes - constants for one in frozen for part in one.parts)
+    assert memory.freed_bytes(places) == pytest.approx(left, rel=0.003)
+    alone, moved = (memory.totals(np.zeros((1, 3), np.int8), one)[0] for one in (PlanOptions(0, 256), places))
+    assert alone - moved == pytest.approx(1.01 * (left - memory.slot_bytes(places)), rel=0.02)
+
+
 def outside(loaded):
     """Bytes of the weights outside the stacks: embedding, head, norms, biases."""
     decoder, found = loaded.decoder, {}

@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
-from burnish_engine.advise.predict.transfers import AHEAD, IN_FLIGHT, PIECE_BYTES, backward_seconds, forward_seconds
+from burnish_engine.advise.predict.transfers import (
+    AHEAD,
+    IN_FLIGHT,
+    PIECE_BYTES,
+    SLOTS,
+    backward_seconds,
+    forward_seconds,
+)
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.models.decoder import streamed_matrix
-from burnish_engine.models.host_memory import offloader
+from burnish_engine.models.host_memory import offloader, weight_ring
 
 
 def forward(compute, copies):
@@ -65,13 +72,54 @@ def test_plans_do_not_touch_each_other():
     rng = np.random.default_rng(0)
     compute, copies = rng.random((5, 12)), rng.random((5, 12, 2)) * rng.integers(0, 2, (5, 12, 2))
     ahead = rng.integers(1, 3, (5, 12))
-    alone = [backward_seconds(compute[i : i + 1], copies[i : i + 1], ahead[i : i + 1])[0] for i in range(5)]
-    assert backward_seconds(compute, copies, ahead) == pytest.approx(alone)
-    alone = [forward_seconds(compute[i : i + 1], copies[i : i + 1])[0] for i in range(5)]
-    assert forward_seconds(compute, copies) == pytest.approx(alone)
+    weights = rng.random((5, 12)) * rng.integers(0, 2, (5, 12))
+    rows = [slice(row, row + 1) for row in range(5)]
+    alone = [backward_seconds(compute[row], copies[row], ahead[row], weights[row])[0] for row in rows]
+    assert backward_seconds(compute, copies, ahead, weights) == pytest.approx(alone)
+    alone = [forward_seconds(compute[row], copies[row], weights[row])[0] for row in rows]
+    assert forward_seconds(compute, copies, weights) == pytest.approx(alone)
+
+
+def with_weights(way, compute, weights, copies=0.0):
+    """Time of a pass whose layers' weights come from host memory; copies: of one tensor of each layer beside them."""
+    given, moved = np.array([weights], dtype=float), np.full((1, len(weights), 1), copies)
+    computes = np.full(given.shape, compute)
+    if way == "forward":
+        return forward_seconds(computes, moved, given)[0]
+    return backward_seconds(computes, moved, np.ones(given.shape, int), given)[0]
+
+
+def test_weights_on_the_device_cost_nothing():
+    for way in ("forward", "backward"):
+        assert with_weights(way, 2.0, [0, 0, 0, 0]) == 8.0
+
+
+def test_a_link_that_keeps_up_hides_weights_but_for_the_first():
+    assert with_weights("forward", 2.0, [2, 2, 2, 2, 2]) == 2.0 + 5 * 2.0
+    assert with_weights("forward", 2.0, [0, 1, 0, 1, 0]) == 5 * 2.0
+    assert with_weights("backward", 2.0, [2, 2, 2, 2, 2]) == 5 * 2.0  # the upper two are still there
+
+
+def test_a_link_that_is_too_slow_for_weights_sets_the_pace():
+    assert with_weights("forward", 1.0, [3.0] * 50) == 50 * 3.0 + 1.0
+    # The first of 48 copies begins when the top layer has computed; the lowest layer computes after the last.
+    assert with_weights("backward", 1.0, [3.0] * 50) == 1.0 + 48 * 3.0 + 1.0
+
+
+def test_a_slot_is_free_when_its_layer_has_computed():
+    # Layers 0 and 1 arrive at 1 and 2. Layer 2 takes the slot of layer 0, which computes until 11; then 21, 22, ...
+    assert with_weights("forward", 10.0, [1, 1, 1]) == 1.0 + 30.0
+    assert with_weights("forward", 10.0, [1, 1, 15]) == 11.0 + 15.0 + 10.0
+
+
+def test_weights_and_activations_share_the_link_only_backward():
+    assert with_weights("forward", 3.0, [3.0] * 20, copies=2.9) == pytest.approx(3.0 + 20 * 3.0 + 2.9)
+    alone = with_weights("backward", 3.0, [3.0] * 20)
+    assert with_weights("backward", 3.0, [3.0] * 20, copies=3.0) > alone + 15 * 3.0
 
 
 def test_the_limits_are_those_of_the_engine():
+    assert weight_ring.SLOTS == SLOTS
     assert streamed_matrix.PIECE_BYTES == PIECE_BYTES
     assert offloader._IN_FLIGHT == IN_FLIGHT
     assert dict(zip(LEVEL_NAMES, AHEAD, strict=True))["host"] == offloader._AHEAD

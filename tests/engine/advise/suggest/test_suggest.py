@@ -161,7 +161,8 @@ def test_a_card_of_8_gb_trains_4b_and_more_in_4_bits_and_says_why():
         assert "4 bits" in reasons(suggestion)["model.quantize"]
         assert "4 bits" in reasons(suggestion)["model.path"]
         whole = recipe.model_copy(update={"model": recipe.model.model_copy(update={"quantize": "none"})})
-        assert not plan_run(whole, find_model(suggestion.model).spec, where).fits
+        plan = plan_run(whole, find_model(suggestion.model).spec, where)
+        assert not plan.fits or plan.memory_plan.layers_on_host
 
 
 def test_16_bits_are_kept_where_they_fit():
@@ -227,7 +228,7 @@ def test_of_several_gpus_the_one_with_the_most_free_memory_is_used():
 
 def test_memory_held_by_others_makes_the_suggestion_smaller():
     gpu = H100.gpus[0]
-    busy = H100.model_copy(update={"gpus": [gpu.model_copy(update={"vram_free_bytes": 4 * GIB})]})
+    busy = H100.model_copy(update={"gpus": [gpu.model_copy(update={"vram_free_bytes": 2 * GIB})]})
     free_size = find_model(ask(H100).model).parameters
     assert find_model(ask(busy).model).parameters < free_size / 2
 

@@ -21,6 +21,9 @@ from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.guard.checksums import changed as changed_sums
+from burnish_engine.train.guard.checksums import checksums
+from burnish_engine.train.guard.fast_probe import FastProbe
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
@@ -164,6 +167,31 @@ def test_a_pinned_plan_is_carried_out(make):
     for one, other in zip(usual.steps(5), pinned.steps(5), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+
+
+def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
+    """Pinned by the recipe; gone on with from where they were on the card, and the other way round."""
+    usual, hosted = make(), make(sections={"memory": {"weights": "host"}})
+    count = len(hosted.engine.plan.layers)
+    assert hosted.engine.plan.layers_on_host == tuple(range(count))
+    assert len(hosted.engine.model.loaded.decoder.ring.layers) == count
+    expected = [(one.loss, one.grad_norm) for one in usual.steps(6)]
+    assert [(one.loss, one.grad_norm) for one in hosted.steps(3)] == expected[:3]
+    hosted.engine.save_adapter(tmp_path / "adapter")
+    resumed = make(sections={"memory": {"weights": "card"}}, adapter=tmp_path / "adapter", step=3)
+    assert not resumed.engine.plan.layers_on_host
+    resumed.engine.restore_optimizer(hosted.engine.optimizer_tensors())
+    assert [(one.loss, one.grad_norm) for one in resumed.steps(3)] == expected[3:]
+
+
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_the_guard_sees_weights_in_host_memory(make, quantize):
+    engine = make(sections={"memory": {"weights": "host"}, "model": {"quantize": quantize}}).engine
+    before = checksums(FastProbe(engine).frozen())
+    assert changed_sums(before, checksums(FastProbe(engine).frozen())) == []
+    host = engine.model.loaded.decoder.ring.layers[1]
+    host[len(host) // 3] ^= 1
+    assert changed_sums(before, checksums(FastProbe(engine).frozen())) == ["layer 1 in host memory"]
 
 
 def test_a_run_goes_on_with_another_plan(make):

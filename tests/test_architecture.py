@@ -47,6 +47,7 @@ ENGINE_MAY_IMPORT = {
         "chat",
         "train",
         "export",
+        "duel",
         "hub",
     },
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},

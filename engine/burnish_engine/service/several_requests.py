@@ -49,7 +49,10 @@ class SeveralRequests:
 
     def plan_sweep(self, request: PlanSweepRequest, job: Job) -> Result:
         """Predict the runs of a sweep."""
-        cells = expand(read_recipe_text(request.recipe), request.settings)
+        recipe = read_recipe_text(request.recipe)
+        if request.dataset is not None:
+            self._plans.remember(recipe, request.dataset)
+        cells = expand(recipe, request.settings)
         return Result(id=request.id, sweep_plan=_sweep_plan(request.settings, cells, self._plan_all(cells, job)))
 
     def start_sweep(self, request: StartSweepRequest, job: Job) -> Result:

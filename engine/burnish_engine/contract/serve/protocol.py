@@ -250,6 +250,9 @@ class PlanSweepRequest(_Request):
     method: Literal["plan_sweep"] = "plan_sweep"
     recipe: str
     settings: list[SweepSetting] = Field(min_length=1)
+    dataset: DatasetFacts | None = Field(
+        default=None, description="What an earlier inspection of this recipe found; a server that began anew needs it."
+    )
 
 
 class StartSweepRequest(_Request):

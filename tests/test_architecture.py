@@ -47,6 +47,7 @@ ENGINE_MAY_IMPORT = {
         "chat",
         "train",
         "export",
+        "duel",
         "hub",
     },
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
@@ -71,10 +72,12 @@ ENGINE_MAY_IMPORT = {
 # the part's own folder.
 FLOORS = {
     "burnish_app": (
-        "look", "state", "engine", "wording", "curves", "item_models", "recipe", "widgets", "pages", ".",
+        "look", "state", "engine", "wording", "curves", "comparison", "item_models", "recipe", "widgets", "pages",
+        ".",
     ),
     "burnish_app.widgets": (
-        "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
+        "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare", "sweep",
+        "duel",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),

@@ -29,6 +29,7 @@ _WIDTH_PX = 208
 _ROW_PX = 38
 _ACTIVITY_PX, _MOST_ACTIVITIES = 46, 3
 _BAR_PX = 4
+_LAST_DIGIT = 9
 _LEFT = Qt.AlignmentFlag.AlignLeft
 
 
@@ -226,7 +227,7 @@ class Sidebar(QWidget):
         column.addWidget(self._mark())
         column.addSpacing(2 * UNIT)
         for number, (key, name) in enumerate([first, *steps]):
-            column.addWidget(self._add(key, name, f"Ctrl+{number}"))
+            column.addWidget(self._add(key, name, f"Ctrl+{number}" if number <= _LAST_DIGIT else ""))
         self._buttons[first[0]].hide_status()
         column.addStretch()
         self._activities = [self._make_activity() for _ in range(_MOST_ACTIVITIES)]

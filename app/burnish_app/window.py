@@ -78,8 +78,15 @@ PAGES = (
     PageEntry("try_out", tr("Try it"), "burnish_app.pages.try_out", "TryOutPage"),
     PageEntry("export", tr("Export"), "burnish_app.pages.export", "ExportPage"),
     PageEntry("runs", tr("Runs"), "burnish_app.pages.runs", "RunsPage"),
+    PageEntry("compare", tr("Compare"), "burnish_app.pages.compare", "ComparePage"),
+    PageEntry("sweep", tr("Sweep"), "burnish_app.pages.sweep", "SweepPage"),
+    PageEntry("duel", tr("Duel"), "burnish_app.pages.duel", "DuelPage"),
     PageEntry("settings", tr("Settings"), "burnish_app.pages.settings", "SettingsPage"),
 )
+
+
+NUMBERED = 10
+"""Number of pages that Ctrl and a digit show."""
 
 
 def first_status(key: str, bench: Workbench) -> StepStatus:
@@ -351,7 +358,7 @@ class Window(QMainWindow):
             self.grown.emit()
 
     def _make_shortcuts(self) -> None:
-        for number, entry in enumerate(PAGES[:-1]):
+        for number, entry in enumerate(PAGES[:NUMBERED]):
             QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):

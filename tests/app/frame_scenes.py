@@ -3,11 +3,14 @@
 import time
 from pathlib import Path
 
-from app.scenes import RUNS, TRAIN_SCENES, write_run
+from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, write_run
 from app.screenshots import scene, settle
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
 from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.serve.protocol import Result
 
 
 def _train(window, name):
@@ -49,26 +52,45 @@ def runs_empty(window):
     window.page("runs").runs_changed([])
 
 
-@scene("runs-done")
-def runs_done(window):
-    runs = []
-    for run, shown in zip(RUNS, ("training", "queued", "finished", "interrupted", "failed"), strict=True):
-        folder = user_data_dir() / "runs" / Path(run.folder).name
-        runs.append(write_run(folder, run, TRAIN_SCENES[shown][1]))
+def _runs(window, runs):
     page = window.page("runs")
     page.runs_changed(runs)
     deadline = time.monotonic() + 5
     while not page._outlines.of(runs[-1].folder) and time.monotonic() < deadline:
         settle()
-    page.table.selectRow(2)
+    page.runs_changed(runs)
+    return page
 
 
-@scene("runs-asking")
-def runs_asking(window):
-    page = window.page("runs")
-    page.runs_changed(RUNS)
-    page.table.selectRow(3)
-    page.delete.click()
+@scene("runs-one")
+def runs_one(window):
+    _runs(window, many_runs(user_data_dir() / "runs")[2:3]).table.selectRow(0)
+
+
+@scene("runs-done")
+def runs_done(window):
+    _runs(window, many_runs(user_data_dir() / "runs")).table.selectRow(2)
+
+
+@scene("runs-several")
+def runs_several(window):
+    page = _runs(window, many_runs(user_data_dir() / "runs"))
+    page._select([run.folder for run in page._runs[2:5]])
+
+
+@scene("runs-filtered")
+def runs_filtered(window):
+    page = _runs(window, many_runs(user_data_dir() / "runs"))
+    page.filter.setText("rate")
+    page.table.sortByColumn(7, Qt.SortOrder.AscendingOrder)
+    page.table.selectRow(0)
+
+
+@scene("runs-deleted")
+def runs_deleted(window):
+    page = _runs(window, many_runs(user_data_dir() / "runs"))
+    page._deleted._open = 1
+    page._deleted._deleted("rate 3e-4", Result(id="x", run="/runs/x"))
 
 
 @scene("settings-done")
@@ -86,3 +108,41 @@ def drop(window):
     window.page("runs").runs_changed(RUNS)
     settle()
     window.findChild(DropOverlay).cover()
+
+
+@scene("compare-empty")
+def compare_empty(window):
+    window.page("compare").runs_changed([])
+
+
+def _compared(window, places):
+    """Compare some of many runs, as the engine would."""
+    runs = many_runs(user_data_dir() / "runs")
+    chosen = [runs[place] for place in places]
+    page = window.page("compare")
+    page.runs_changed(runs)
+    window.bench.set_compared([run.folder for run in chosen])
+    page.shown()
+    page.view._show(compared(chosen))
+    deadline = time.monotonic() + 5
+    while not len(page.view.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
+        settle()
+    settle()
+    return page
+
+
+@scene("compare-two")
+def compare_two(window):
+    _compared(window, (2, 3))
+
+
+@scene("compare-five")
+def compare_five(window):
+    _compared(window, (2, 3, 4, 5, 0))
+
+
+@scene("compare-below")
+def compare_below(window):
+    page = _compared(window, (2, 3, 4))
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page.view.replies)

@@ -5,6 +5,7 @@ import random
 import time
 
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 from burnish_engine.contract.run.events import (
     CheckpointSaved,
     DataReady,
@@ -19,6 +20,7 @@ from burnish_engine.contract.run.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.contract.run.state import RunStateFile
 from burnish_engine.contract.serve.protocol import RunSummary
 
@@ -95,7 +97,7 @@ def summary(observed_status, step=240, *, folder="/runs/20261121-1012-support-de
         "loss": 1.214 if step else None, "evaluation_loss": 1.361 if step else None, "device": "cuda-0",
         "created": NOW - 4000, "heartbeat": NOW - 60,
     }  # fmt: skip
-    top = {key: changes.pop(key) for key in ("waits_for", "model") if key in changes}
+    top = {key: changes.pop(key) for key in ("waits_for", "model", "data", "held_out", "notes") if key in changes}
     state_file = RunStateFile(**{**fields, **changes})
     return RunSummary(folder=folder, state=state_file, standing=observed_status, **{"model": "Qwen/Qwen3-0.6B", **top})
 
@@ -182,3 +184,99 @@ RUNS = [
         message="It diverged.", created=NOW - 3_000_000, heartbeat=NOW - 2_999_950,
     ),
 ]  # fmt: skip
+
+
+def swept(seed, *, rate, ended=True, steps=TOTAL, best=1.18):
+    """Return the events of a run at a learning rate, with a held-out loss that ends near `best`."""
+    chance, made = random.Random(seed), []
+    for event in events(steps, seed=seed, ended=FINISHED if ended else None):
+        if isinstance(event, StepDone):
+            fall = math.exp(-event.step * rate * 60)
+            made.append(
+                event.model_copy(
+                    update={
+                        "loss": best - 0.1 + 1.5 * fall + chance.gauss(0, 0.08),
+                        "learning_rate": event.learning_rate * rate / 2e-4,
+                    }
+                )
+            )
+        elif isinstance(event, EvaluationDone) and event.step:
+            made.append(event.model_copy(update={"loss": best + 1.4 * math.exp(-event.step * rate * 55)}))
+        elif isinstance(event, SampleDone) and event.step:
+            made.append(event.model_copy(update={"reply": REPLIES[seed % len(REPLIES)]}))
+        else:
+            made.append(event)
+    return numbered(made)
+
+
+REPLIES = (
+    AFTER,
+    "Cause: the carrier waits for a customs paper.\nFix: send the invoice and ask for a trace.\nCheck: the status "
+    "changes within a day.",
+    "Cause: unknown.\nFix: please wait two more days, then write to us again with your order number.",
+)
+MANY = (
+    ("support-desk: rate 0.0005", "running", 240, 5e-4, 1.21, ("rate",), ""),
+    ("support-desk: rate 0.0001", "queued", 0, 1e-4, 1.3, ("rate",), ""),
+    (
+        "support-desk: rate 0.0003",
+        "finished",
+        TOTAL,
+        3e-4,
+        1.148,
+        ("keep", "rate"),
+        "Best so far; answers in our form.",
+    ),
+    ("support-desk: rate 0.0002", "finished", TOTAL, 2e-4, 1.176, ("rate",), ""),
+    ("support-desk: rank 32", "finished", TOTAL, 2.2e-4, 1.169, ("rank",), ""),
+    ("support-desk: rank 8", "finished", TOTAL, 1.8e-4, 1.193, ("rank",), ""),
+    ("legal-notes", "finished", TOTAL, 2e-4, 1.022, ("client",), "For the lawyers."),
+    ("faq", "stopped", 380, 2e-4, 1.44, (), ""),
+    ("recipes", "interrupted", 120, 2e-4, 1.9, (), ""),
+    ("support-desk", "suspended", 300, 2e-4, 1.26, ("old data",), ""),
+    ("bench-notes demo", "finished", 60, 2e-3, 1.6, ("demo",), ""),
+    ("hot", "failed", 131, 2e-3, 2.9, (), ""),
+)
+"""Runs as a person has them after a week: name, status, steps, learning rate, best held-out loss, tags, notes."""
+
+
+def many_runs(root):
+    """Write the runs of MANY and return their summaries, newest first."""
+    made = []
+    for number, (name, status, step, rate, best, tags, text) in enumerate(MANY):
+        lines = swept(number, rate=rate, steps=step, best=best, ended=status == "finished") if step else []
+        evaluated = [event.loss for event in lines if isinstance(event, EvaluationDone)]
+        losses = [event.loss for event in lines if isinstance(event, StepDone)]
+        run = summary(
+            status, step, folder=f"/runs/2026112{9 - number // 2}-10{number:02}-run", name=name,
+            model="embedded" if "demo" in name else "Qwen/Qwen3-0.6B", data="support.jsonl" if "support" in name else
+            f"{name.split()[0]}.jsonl", held_out="s" if name.startswith("support-desk:") else name,
+            notes=RunNotes(tags=tags, text=text), loss=losses[-1] if losses else None,
+            evaluation_loss=evaluated[-1] if evaluated else None,
+            created=NOW - 4000 - 21_000 * number, heartbeat=NOW - 60 - 20_500 * number,
+            message=FAILED.message if status == "failed" else "", waits_for="/runs/a" if status == "queued" else "",
+        )  # fmt: skip
+        made.append(write_run(root / run.folder.rsplit("/", 1)[-1], run, lines))
+    return made
+
+
+def compared(runs):
+    """Return the comparison of runs, with some of the differences that real ones have."""
+    outcomes = [
+        ComparedRun(
+            run=run.state.run, standing=run.standing, step=run.state.step, total_steps=TOTAL, loss=run.state.loss,
+            held_out_loss=run.state.evaluation_loss, held_out_step=run.state.step, held_out_tokens=9000,
+            tokens_per_s=18_400.0 - 310 * place, memory_bytes=int(6.3e9 + 2e8 * place), training_s=66.0 + 3 * place,
+        )
+        for place, run in enumerate(runs)
+    ]  # fmt: skip
+    several = list(range(len(runs)))
+    rows = [
+        DifferenceRow(group="recipe", key="train.learning_rate", values=[round(3e-4 - 5e-5 * n, 7) for n in several]),
+        DifferenceRow(group="recipe", key="adapter.rank", values=[(16, 16, 32, 8)[n % 4] for n in several]),
+        DifferenceRow(group="recipe", key="train.optimizer", values=[("adamw", "lion")[n % 2] for n in several]),
+        DifferenceRow(group="data", key="training rows", values=[1144, 1144, 1201, 1144, 1144, 1144][: len(runs)]),
+        DifferenceRow(group="versions", key="torch", values=["2.9.1" if n else "2.9.0" for n in several]),
+    ]
+    notes = ["The runs made different numbers of steps."] if len({run.state.step for run in runs}) > 1 else []
+    return RunsComparison(folders=[run.folder for run in runs], outcomes=outcomes, rows=rows, notes=notes)

@@ -5,13 +5,15 @@ from itertools import pairwise
 import pytest
 from app import machine_facts as machines
 from app import page_facts as facts
-from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
+from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, summary, write_run
+from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
 from burnish_app.widgets.basic.banner import Banner
 from burnish_app.widgets.basic.text import Value
 from burnish_app.widgets.data.columns_editor import ColumnsEditor
+from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
@@ -187,6 +189,40 @@ def fill_runs(qtbot, answers, window):
     qtbot.waitUntil(window.page("runs").table.isVisible)
 
 
+def fill_compare(qtbot, answers, window):
+    runs = many_runs(user_data_dir() / "runs")
+    answers.result("runs", runs=runs)
+    answers.result("compare", comparison=compared(runs[2:4]))
+    window.bench.set_compared([run.folder for run in runs[2:4]])
+    window.go_to("compare")
+    qtbot.waitUntil(window.page("compare").view.differences.isVisible)
+
+
+def fill_sweep(qtbot, answers, window):
+    sweep, runs = a_sweep(user_data_dir() / "runs")
+    answers.result("runs", runs=runs)
+    answers.result("sweeps", sweeps=[sweep])
+    answers.result("plan_sweep", sweep_plan=sweep_plan(unfit=1))
+    window.bench.set_data_files(["/data/a.jsonl"])
+    window.go_to("sweep")
+    page = window.page("sweep")
+    qtbot.waitUntil(lambda: page.results is not None and page.results.isVisible() and page.plan.time.isVisible())
+
+
+def fill_duel(qtbot, answers, window):
+    answers.result("plan_duel", duels=[a_duel("planned", problems=[LONG])])
+    window.bench.set_data_files(["/data/a.jsonl"])
+    window.go_to("duel")
+    qtbot.waitUntil(window.page("duel").plan.about.isVisible)
+
+
+def test_the_verdict_of_a_duel_finds_room(show):
+    card = DuelVerdictCard()
+    card.show_duel(a_duel("finished", folder="/d", verdicts=verdicts(), headline=LONG, caution=LONG))
+    show(card)
+    assert card.minimumSizeHint().width() <= CARD_PX
+
+
 def fill_settings(qtbot, answers, window):
     window.go_to("settings")
 
@@ -207,6 +243,9 @@ FILL = {
     "try_out": fill_try_out,
     "export": fill_export,
     "runs": fill_runs,
+    "compare": fill_compare,
+    "sweep": fill_sweep,
+    "duel": fill_duel,
     "settings": fill_settings,
 }
 

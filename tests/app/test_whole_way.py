@@ -272,7 +272,7 @@ def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
     studio.wait(lambda: train.figures.headline.text() == f"Waiting for {Path(first).name}")
     studio.visit(window, "runs")
     studio.wait(lambda: runs.model.row_of(first) >= 0)
-    runs.table.selectRow(runs.model.row_of(first))
+    runs.table.selectRow(runs.order.row_of(first))
     studio.press(runs.stop)
     studio.visit(window, "train")
     studio.wait(lambda: train.figures.headline.text() == "Finished")

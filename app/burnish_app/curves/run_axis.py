@@ -24,12 +24,16 @@ class RunAxis:
         tokens: real tokens up to the end of each step, [steps + 1].
         seconds: time up to the end of each step, [steps + 1].
         clock: wall-clock time at the end of each step, seconds since the epoch, [steps + 1].
+        unit: unit of all positions; other than steps only on an axis that runs share.
+        shared: whether several runs share the axis, whose positions then are in its unit alone.
     """
 
     steps: Numbers
     tokens: Numbers
     seconds: Numbers
     clock: Numbers
+    unit: XKind = "step"
+    shared: bool = False
 
     def column(self, kind: XKind) -> Numbers:
         """Return the positions of the steps on an axis, [steps + 1]."""
@@ -38,11 +42,11 @@ class RunAxis:
     def x(self, kind: XKind, steps: ArrayLike) -> Numbers:
         """Convert positions in steps to positions on an axis; a fraction of a step lies between its ends."""
         positions: Numbers = np.asarray(steps, dtype=np.float64)
-        return positions if kind == "step" else np.interp(positions, self.steps, self.column(kind))
+        return positions if kind in ("step", self.unit) else np.interp(positions, self.steps, self.column(kind))
 
     def step(self, kind: XKind, x: float) -> float:
         """Convert a position on an axis to one in steps."""
-        return x if kind == "step" else float(np.interp(x, self.column(kind), self.steps))
+        return x if kind in ("step", self.unit) else float(np.interp(x, self.column(kind), self.steps))
 
     def steps_at(self, clock: ArrayLike) -> Numbers:
         """Convert times of the wall clock, seconds since the epoch, to positions in steps.
@@ -55,6 +59,16 @@ class RunAxis:
     def nearest(self, step: float) -> float:
         """Return the step that was made and lies nearest to a position in steps."""
         return float(self.steps[int(np.argmin(np.abs(self.steps - step)))])
+
+
+def shared_axis(positions: Numbers, unit: XKind) -> RunAxis:
+    """Make the axis that several runs share.
+
+    Args:
+        positions: rising positions of all their points, in the unit.
+        unit: unit of the axis.
+    """
+    return RunAxis(positions, positions, positions, positions, unit, shared=True)
 
 
 START = RunAxis(*(np.zeros(1) for _ in range(4)))

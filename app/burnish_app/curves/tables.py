@@ -37,7 +37,10 @@ class CurveTable:
 
 
 def curve_table(axis: RunAxis, curves: Mapping[str, Curve]) -> CurveTable:
-    """Make the table of some curves. Its first columns are the step, the tokens and the seconds up to it.
+    """Make the table of some curves.
+
+    Its first columns are the step, the tokens and the seconds up to it. On an axis that runs share, it is the unit of
+    the axis alone.
 
     Args:
         axis: horizontal axis of the curves.
@@ -45,14 +48,17 @@ def curve_table(axis: RunAxis, curves: Mapping[str, Curve]) -> CurveTable:
     """
     steps: Numbers = np.unique(np.concatenate([np.empty(0), *(curve.steps for curve in curves.values())]))
     everywhere = np.ones(len(steps), dtype=np.bool_)
-    columns, present = [steps, axis.x("tokens", steps), axis.x("time", steps)], [everywhere] * 3
+    positions = {"step": steps, "tokens": axis.x("tokens", steps), "time_s": axis.x("time", steps)}
+    if axis.shared:
+        positions = {"time_s" if axis.unit == "time" else axis.unit: steps}
+    columns, present = list(positions.values()), [everywhere] * len(positions)
     for curve in curves.values():
         values, known = np.full(len(steps), np.nan), np.zeros(len(steps), dtype=np.bool_)
         rows = np.searchsorted(steps, curve.steps)
         values[rows], known[rows] = curve.values, True
         columns.append(values)
         present.append(known)
-    return CurveTable(("step", "tokens", "time_s", *curves), tuple(columns), tuple(present))
+    return CurveTable((*positions, *curves), tuple(columns), tuple(present))
 
 
 def csv_text(table: CurveTable) -> str:

@@ -8,8 +8,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    QSortFilterProxyModel,
+    Qt,
+)
 
+from burnish_app.comparison.best_run import delta_text, deltas_to_best
+from burnish_app.comparison.run_filter import matches
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
@@ -26,10 +35,22 @@ _INKS: dict[Tone, str] = {
 }
 
 
+SORT_ROLE = Qt.ItemDataRole.UserRole + 1
+"""Role of the value that a cell is sorted by; None: it has none, and stands last."""
+
+
+class RunRow(NamedTuple):
+    """A run, and how far its held-out loss is from the best one; None: there is nothing to compare with."""
+
+    run: RunSummary
+    delta: float | None
+
+
 class _ColumnSpec(NamedTuple):
     title: str
     number: bool
-    text: Callable[[RunSummary], str]
+    text: Callable[[RunRow], str]
+    sort: Callable[[RunRow], Any]
 
 
 def moment_text(t: float, now: float) -> str:
@@ -61,8 +82,8 @@ def _hint(run: RunSummary) -> str:
 
 def took_text(run: RunSummary) -> str:
     """Return the time from the run's creation to its last heartbeat, waiting and pauses included."""
-    seconds = run.state.heartbeat - run.state.created
-    return duration_text(seconds) if run.state.heartbeat and seconds > 0 else ""
+    seconds = took_s(run)
+    return "" if seconds is None else duration_text(seconds)
 
 
 def steps_text(run: RunSummary) -> str:
@@ -70,17 +91,49 @@ def steps_text(run: RunSummary) -> str:
     return f"{run.state.step:,} / {run.state.total_steps:,}" if run.state.total_steps else ""
 
 
-_STATUS = _ColumnSpec(tr("Status"), False, lambda run: RUN_STATUS_TEXT[run.standing])
+def took_s(run: RunSummary) -> float | None:
+    """Return the time from the run's creation to its last heartbeat, seconds; None while it is unknown."""
+    seconds = run.state.heartbeat - run.state.created
+    return seconds if run.state.heartbeat and seconds > 0 else None
+
+
+def run_title(run: RunSummary) -> str:
+    """Return the name of a run, or that of its folder."""
+    return run.state.name or run.state.run
+
+
+def _lower(text: str) -> str | None:
+    return text.casefold() or None
+
+
+_STATUS = _ColumnSpec(
+    tr("Status"), False, lambda row: RUN_STATUS_TEXT[row.run.standing], lambda row: RUN_STATUS_TEXT[row.run.standing]
+)
+_DELTA = _ColumnSpec(tr("To best"), True, lambda row: delta_text(row.delta), lambda row: row.delta)
 COLUMNS = (
-    _ColumnSpec(tr("Run"), False, lambda run: run.state.name or run.state.run),
+    _ColumnSpec(tr("Run"), False, lambda row: run_title(row.run), lambda row: _lower(run_title(row.run))),
     _STATUS,
-    _ColumnSpec(tr("Model"), False, lambda run: run.model),
-    _ColumnSpec(tr("Step"), True, steps_text),
-    _ColumnSpec(tr("Curve"), False, lambda _run: ""),
-    _ColumnSpec(tr("Loss"), True, lambda run: loss_cell_text(run.state.loss)),
-    _ColumnSpec(tr("Held out"), True, lambda run: loss_cell_text(run.state.evaluation_loss)),
-    _ColumnSpec(tr("Took"), True, took_text),
-    _ColumnSpec(tr("Started"), True, lambda run: moment_text(run.state.created, time.time())),
+    _ColumnSpec(tr("Model"), False, lambda row: row.run.model, lambda row: _lower(row.run.model)),
+    _ColumnSpec(tr("Step"), True, lambda row: steps_text(row.run), lambda row: row.run.state.step or None),
+    _ColumnSpec(tr("Curve"), False, lambda _row: "", lambda row: row.run.state.loss),
+    _ColumnSpec(tr("Loss"), True, lambda row: loss_cell_text(row.run.state.loss), lambda row: row.run.state.loss),
+    _ColumnSpec(
+        tr("Held out"),
+        True,
+        lambda row: loss_cell_text(row.run.state.evaluation_loss),
+        lambda row: row.run.state.evaluation_loss,
+    ),
+    _DELTA,
+    _ColumnSpec(
+        tr("Tags"), False, lambda row: ", ".join(row.run.notes.tags), lambda row: _lower(" ".join(row.run.notes.tags))
+    ),
+    _ColumnSpec(tr("Took"), True, lambda row: took_text(row.run), lambda row: took_s(row.run)),
+    _ColumnSpec(
+        tr("Started"),
+        True,
+        lambda row: moment_text(row.run.state.created, time.time()),
+        lambda row: row.run.state.created or None,
+    ),
 )
 
 
@@ -90,16 +143,18 @@ class RunsTableModel(QAbstractTableModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._runs: list[RunSummary] = []
+        self._deltas: dict[str, float] = {}
 
     def set_runs(self, runs: list[RunSummary]) -> None:
         """Replace the runs shown."""
+        before, self._deltas = self._deltas, deltas_to_best(runs)
         if [run.folder for run in runs] != [run.folder for run in self._runs]:
             self.beginResetModel()
             self._runs = list(runs)
             self.endResetModel()
             return
         for row, run in enumerate(runs):
-            if run != self._runs[row]:
+            if run != self._runs[row] or self._deltas.get(run.folder) != before.get(run.folder):
                 self._runs[row] = run
                 self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
 
@@ -124,11 +179,12 @@ class RunsTableModel(QAbstractTableModel):
         run = self.run(index.row())
         if run is None:
             return None
-        column = COLUMNS[index.column()]
+        column, row = COLUMNS[index.column()], RunRow(run, self._deltas.get(run.folder))
         answers: dict[int, Callable[[], Any]] = {
-            Qt.ItemDataRole.DisplayRole: lambda: column.text(run),
+            Qt.ItemDataRole.DisplayRole: lambda: column.text(row),
+            SORT_ROLE: lambda: column.sort(row),
             Qt.ItemDataRole.ToolTipRole: lambda: _hint(run),
-            Qt.ItemDataRole.UserRole: lambda: _INKS[RUN_TONES.get(run.standing, "plain")] if column is _STATUS else "",
+            Qt.ItemDataRole.UserRole: lambda: _ink(column, row),
             Qt.ItemDataRole.TextAlignmentRole: lambda: _alignment(column),
         }
         return answers[role]() if role in answers else None
@@ -140,6 +196,57 @@ class RunsTableModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return COLUMNS[section].title
         return _alignment(COLUMNS[section]) if role == Qt.ItemDataRole.TextAlignmentRole else None
+
+
+class RunsOrder(QSortFilterProxyModel):
+    """The runs that match a text, in the order of a column; runs without a value there stand last."""
+
+    def __init__(self, runs: RunsTableModel, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._model, self._text = runs, ""
+        self.setSourceModel(runs)
+        self.setSortRole(SORT_ROLE)
+
+    def set_text(self, text: str) -> None:
+        """Show only runs that have every word of a text."""
+        if text != self._text:
+            self._text = text
+            self.invalidateRowsFilter()
+
+    def run(self, row: int) -> RunSummary | None:
+        """Return the run of a row; None if there is no such row."""
+        return self._model.run(self.mapToSource(self.index(row, 0)).row()) if 0 <= row < self.rowCount() else None
+
+    def row_of(self, folder: str) -> int:
+        """Return the row of a run by its folder; -1 if it is not shown."""
+        row = self._model.row_of(folder)
+        return self.mapFromSource(self._model.index(row, 0)).row() if row >= 0 else -1
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a column's heading, with an arrow if the runs are sorted by it."""
+        found = super().headerData(section, orientation, role)
+        if role != Qt.ItemDataRole.DisplayRole or section != self.sortColumn():
+            return found
+        return f"{found} {'↑' if self.sortOrder() == Qt.SortOrder.AscendingOrder else '↓'}"
+
+    def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:
+        """Return whether a run matches."""
+        run = self._model.run(source_row)
+        return run is not None and matches(run, self._text)
+
+    def lessThan(self, source_left: Index, source_right: Index) -> bool:
+        """Return whether one run comes before another."""
+        left, right = source_left.data(SORT_ROLE), source_right.data(SORT_ROLE)
+        if left is None or right is None:  # last in either order
+            return (left is not None) == (self.sortOrder() == Qt.SortOrder.AscendingOrder) and left != right
+        return bool(left < right)
+
+
+def _ink(column: _ColumnSpec, row: RunRow) -> str:
+    """Name the color of a cell's text."""
+    if column is _STATUS:
+        return _INKS[RUN_TONES.get(row.run.standing, "plain")]
+    return "success" if column is _DELTA and row.delta == 0 else ""
 
 
 def _alignment(column: _ColumnSpec) -> Qt.AlignmentFlag:

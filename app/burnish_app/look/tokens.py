@@ -70,6 +70,7 @@ class Colors:
         focus: ring around what has the keyboard focus.
         shadow: black of a card's shadow; the opacity is in `SHADOWS`.
         series: kinds of chart lines.
+        more_series: further ones, for charts with a line for each run.
         tokens: tints of supervised tokens, which alternate.
     """
 
@@ -101,7 +102,13 @@ class Colors:
     info_soft: str
     shadow: str
     series: tuple[LineStyle, LineStyle, LineStyle, LineStyle]
+    more_series: tuple[LineStyle, LineStyle, LineStyle, LineStyle]
     tokens: tuple[str, str, str, str]
+
+    @property
+    def lines(self) -> tuple[LineStyle, ...]:
+        """All kinds of chart lines."""
+        return (*self.series, *self.more_series)
 
 
 # The three further series colors are blue, bluish green and reddish purple of Okabe and Ito, "Color Universal Design"
@@ -140,6 +147,12 @@ LIGHT = Colors(
         LineStyle("#00805d", "dot"),
         LineStyle("#a8487f", "dash_dot"),
     ),
+    more_series=(
+        LineStyle("#6a51c7", "solid"),
+        LineStyle("#6f6a00", "dash"),
+        LineStyle("#4c5a66", "dot"),
+        LineStyle("#b0452c", "dash_dot"),
+    ),
     tokens=("#d7f0df", "#d8eafb", "#e7e1fa", "#fbebc4"),
 )
 DARK = Colors(
@@ -175,6 +188,12 @@ DARK = Colors(
         LineStyle("#56b4e9", "dash"),
         LineStyle("#3fc79c", "dot"),
         LineStyle("#dd90b8", "dash_dot"),
+    ),
+    more_series=(
+        LineStyle("#a896f5", "solid"),
+        LineStyle("#cfcb5a", "dash"),
+        LineStyle("#b4c0cb", "dot"),
+        LineStyle("#e8795a", "dash_dot"),
     ),
     tokens=("#1f3d2b", "#1d3850", "#352c50", "#4a3814"),
 )

@@ -13,7 +13,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, font
 from burnish_app.pages.base import Page
 from burnish_app.recipe.suggested import suggested_recipe, with_suggestion
-from burnish_app.state.workbench import Workbench
+from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.basic.banner import BannerAction, BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
@@ -46,6 +46,7 @@ class RecipePage(Page):
         self._suggest_request = self._estimate_request = self._start_request = ""
         self._writing = False
         self._told_facts = (0, 0)
+        self._told_copy: ReplacedDraft | None = None
         self._inspection = DatasetInspection(client, bench, self)
         self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
         self._estimate_timer.timeout.connect(self._estimate)
@@ -96,10 +97,31 @@ class RecipePage(Page):
                 tr("The recipe is suggested once there is."),
                 [(tr("Add data"), lambda: self.go_to.emit("data"))],
             )
+        elif self.bench.replaced is not None and self.bench.replaced is not self._told_copy:
+            self._show_copied(self.bench.replaced)
         elif self._inputs != self._wanted_inputs():
             self._suggest()
         self._inspect_timer.start()
         self._estimate()
+
+    def _show_copied(self, replaced: ReplacedDraft) -> None:
+        """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
+        self._told_copy = replaced
+        self._suggested, self._inputs = None, self._wanted_inputs()
+        self._refresh_form()
+        self.banner(
+            "info",
+            tr("This is a copy of the recipe of {source}.").format(source=replaced.source),
+            tr("It took the place of the draft that was here."),
+            [(tr("Take my draft back"), self._take_back)],
+            close_text=tr("Keep the copy"),
+        )
+
+    def _take_back(self) -> None:
+        self.bench.take_back_draft()
+        self.clear_banner()
+        self._inputs = self._wanted_inputs()
+        self._refresh_form()
 
     def _press_primary(self) -> None:
         """Start the run, or lead to what is missing for it."""

@@ -1,40 +1,59 @@
-"""The page Runs: a table of all runs with their status, and actions on the selected run."""
+"""The page Runs: a table of all runs to sort, filter and select from, a pane about the selection, and actions on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtWidgets import QAbstractItemView, QBoxLayout, QLineEdit
 
+from burnish_app.comparison.best_run import deltas_to_best
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
 from burnish_app.engine.runs_poller import ACTIVE
-from burnish_app.item_models.runs import RunsTableModel
+from burnish_app.item_models.runs import RunsOrder, RunsTableModel, run_title
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
+from burnish_app.look.tokens import GAP_PX
 from burnish_app.pages.base import Page
+from burnish_app.pages.deleted_runs import DeletedRuns
 from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.tables import FittingTable
+from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.numbers import plural
-from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
-from burnish_engine.contract.serve.protocol import CommandRequest, DeleteRequest, ResumeRequest, RunSummary
+from burnish_app.wording.run_text import RUN_TONES, Tone
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.serve.protocol import (
+    AnnotateRequest,
+    CommandRequest,
+    ResumeRequest,
+    RunSummary,
+)
 
+MOST_COMPARED = 8
+"""Most runs that are compared at once: as many lines can be told apart."""
 _RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
 _STOPPABLE = ("queued", "running", "paused")
-_KEPT = ("running", "paused", tr("not responding"))
+_DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40
-_RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _TOOK, _STARTED = range(9)
-_WIDTHS_PX = (120, 120, 136, 104, 124, 68, 80, 88, 96)
-_DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_STARTED,), (_CURVE,), (_HELD_OUT,))
-_MOST_ROWS = 8  # seen at once, so that the card below keeps its place
+_RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _DELTA, _TAGS, _TOOK, _STARTED = range(11)
+_WIDTHS_PX = (132, 112, 128, 100, 128, 72, 84, 84, 96, 96, 96)
+_DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_LOSS,), (_TAGS,), (_STEP,), (_STARTED,), (_CURVE,), (_DELTA,), (_HELD_OUT,))
+_DETAILS_PX, _BESIDE_FROM_PX = 332, 860  # width of the pane, and the page's from which it stands beside the table
+_FILTER_PX = 264
+_LEAST_ROWS = 5
 
 
 class RunsPage(Page):
-    """Shows a table of all runs, newest first."""
+    """Shows a table of all runs, newest first, and a pane about the selected ones."""
 
     key, title, question = "runs", tr("Runs"), tr("What has been trained here?")
     wants_runs = True
@@ -43,8 +62,21 @@ class RunsPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self.model = RunsTableModel(self)
+        self.order = RunsOrder(self.model, self)
+        self._runs: list[RunSummary] = []
+        self._deltas: dict[str, float] = {}
+        self._deleted = DeletedRuns(self, client)
+        self._deleted.changed.connect(self.refresh_runs)
         self._outlines = LossOutlines(self)
         self._outlines.changed.connect(self._show_curves)
+        self.filter = QLineEdit()
+        self.filter.setPlaceholderText(tr("Filter by name, model, data, tag ..."))
+        self.filter.setAccessibleName(tr("Filter"))
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setFixedWidth(_FILTER_PX)
+        self.filter.textChanged.connect(self._filter_changed)
+        self._count = caption("")
+        self._count.setWordWrap(False)
         self.table = self._make_table()
         self.nothing = Card()
         self.nothing.body.addWidget(
@@ -57,39 +89,71 @@ class RunsPage(Page):
             )
         )
         self._card = Card()
-        self._card.body.addWidget(self.table)
-        self._card.hide()
+        self._card.body.addWidget(row(self.filter, self._count, None))
+        self._card.body.addWidget(self.table, 1)
         self.details = RunDetails()
+        self.details.noted.connect(self._note)
         self.details.hide()
+        self._beside = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._beside.setSpacing(GAP_PX)
+        self._beside.addWidget(self._card, 1)
+        self._beside.addWidget(self.details)
+        self._card.hide()
         self.column.addWidget(self.nothing)
-        self.column.addWidget(self._card)
-        self.column.addWidget(self.details, 1)
-        self.delete = self.add_secondary(tr("Delete"), self._ask_delete, "trash")
+        self.column.addLayout(self._beside, 1)
+        self.delete = self.add_secondary(tr("Delete"), self._delete, "trash")
         self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder")
+        self.duplicate = self.add_secondary(tr("Duplicate as draft"), self._duplicate, "copy")
         self.stop = self.add_secondary(tr("Stop and save"), self._stop, "stop")
         self.resume = self.add_secondary(tr("Resume"), self._resume, "play")
+        self.duel = self.add_secondary(tr("Duel"), self._duel, "scale")
         self.open = self.set_primary(tr("Open"), self._open, "open")
+        within = Qt.ShortcutContext.WidgetWithChildrenShortcut
+        QShortcut(QKeySequence.StandardKey.Find, self, self._find, context=within)
+        QShortcut(QKeySequence.StandardKey.Delete, self.table, self._delete, context=within)
         self._offer()
 
     @property
+    def selection(self) -> list[RunSummary]:
+        """The selected runs, in the order of the table."""
+        rows = sorted(index.row() for index in self.table.selectionModel().selectedRows())
+        return [run for run in map(self.order.run, rows) if run is not None]
+
+    @property
     def selected(self) -> RunSummary | None:
-        """The selected run; None: there is none."""
-        rows = self.table.selectionModel().selectedRows()
-        return self.model.run(rows[0].row()) if rows else None
+        """The selected run; None: there is none, or there are several."""
+        runs = self.selection
+        return runs[0] if len(runs) == 1 else None
 
     def shown(self) -> None:
         """Request the runs."""
         self.refresh_runs.emit()
 
+    def hidden(self) -> None:
+        """Keep what was typed about a run."""
+        self.details.keep_notes()
+
+    def closing(self) -> None:
+        """Keep what was typed about a run."""
+        self.details.keep_notes()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the pane beside the table, or below it where there is no room."""
+        super().resizeEvent(event)
+        beside = self.width() >= _BESIDE_FROM_PX
+        self._beside.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
+        self.details.setMinimumWidth(_DETAILS_PX if beside else 0)
+        self.details.setMaximumWidth(_DETAILS_PX if beside else 2**20)
+
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Show the new list of runs; a selected run stays selected."""
-        chosen = self.selected.folder if self.selected else self.bench.run
+        """Show the new list of runs; selected runs stay selected."""
+        chosen = [run.folder for run in self.selection] or [self.bench.run]
+        self._runs, self._deltas = runs, deltas_to_best(runs)
         self.model.set_runs(runs)
-        if self.selected is None and runs:
-            self.table.selectRow(max(self.model.row_of(chosen), 0))
+        if not self.selection and runs:
+            self._select(chosen)
         self.nothing.setVisible(not runs)
         self._card.setVisible(bool(runs))
-        self.table.setFixedHeight((min(len(runs), _MOST_ROWS) + 1) * _ROW_PX + 4)
         if self.isVisible():
             self._outlines.read(run.folder for run in runs)
         alive = sum(run.standing in ACTIVE for run in runs)
@@ -97,32 +161,66 @@ class RunsPage(Page):
             tr("{plural}, {alive} going on").format(plural=plural(len(runs), "run"), alive=alive) if runs else ""
         )
         self.set_status("busy" if alive else "done" if runs else "empty")
+        self._show_count()
         self._offer()
 
     def _make_table(self) -> FittingTable:
         table = FittingTable(
-            self.model,
+            self.order,
             tr("Runs"),
             _WIDTHS_PX,
             first_min_px=_WIDTHS_PX[0],
-            grow=(_RUN, _MODEL),
+            grow=(_RUN, _TAGS),
             drop_columns=_DROP_COLUMNS,
         )
+        table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         table.verticalHeader().setDefaultSectionSize(_ROW_PX)
         table.horizontalHeader().setFixedHeight(_ROW_PX)
+        table.horizontalHeader().setSortIndicator(_STARTED, Qt.SortOrder.DescendingOrder)
+        table.setSortingEnabled(True)
+        table.horizontalHeader().setSortIndicatorShown(False)  # the heading has an arrow
+        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1))
         table.setItemDelegateForColumn(_STATUS, PillDelegate(table, self._tone_of))
         table.setItemDelegateForColumn(_CURVE, CurveDelegate(table, self._losses_of))
         table.selectionModel().selectionChanged.connect(self._offer)
         table.activated.connect(self._open)
         return table
 
-    def _tone_of(self, row: int) -> Tone:
-        run = self.model.run(row)
+    def _select(self, folders: Sequence[str]) -> None:
+        """Select runs by their folders; the first run if none of them is shown."""
+        rows = [found for folder in folders if (found := self.order.row_of(folder)) >= 0]
+        selection = QItemSelection()
+        for at in rows or ([0] if self.order.rowCount() else []):
+            selection.select(self.order.index(at, 0), self.order.index(at, self.order.columnCount() - 1))
+        self.table.selectionModel().select(selection, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+        if not selection.isEmpty():
+            current = selection.indexes()[0]
+            self.table.selectionModel().setCurrentIndex(current, QItemSelectionModel.SelectionFlag.NoUpdate)
+
+    def _filter_changed(self, text: str) -> None:
+        chosen = [run.folder for run in self.selection]
+        self.order.set_text(text)
+        if not self.selection:
+            self._select(chosen)
+        self._show_count()
+
+    def _show_count(self) -> None:
+        shown, known = self.order.rowCount(), len(self._runs)
+        text = tr("{shown} of {known}").format(shown=shown, known=known)
+        hint = tr("Ctrl or Shift and click selects several to compare.") if known > 1 else ""
+        self._count.setText(text if self.filter.text() else hint)
+
+    def _find(self) -> None:
+        self.filter.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.filter.selectAll()
+
+    def _tone_of(self, at: int) -> Tone:
+        run = self.order.run(at)
         return RUN_TONES.get(run.standing, "plain") if run is not None else "plain"
 
-    def _losses_of(self, row: int) -> Sequence[float]:
-        run = self.model.run(row)
+    def _losses_of(self, at: int) -> Sequence[float]:
+        run = self.order.run(at)
         return self._outlines.of(run.folder) if run is not None else ()
 
     def _show_curves(self) -> None:
@@ -130,23 +228,65 @@ class RunsPage(Page):
         self._offer()
 
     def _offer(self, *_selection: object) -> None:
-        run = self.selected
+        runs = self.selection
+        run = runs[0] if len(runs) == 1 else None
         status = run.standing if run else ""
-        self.details.setVisible(run is not None)
+        self.details.setVisible(bool(runs))
         if run is not None:
-            self.details.show_run(run, self._outlines.of(run.folder))
-        for button in (self.open, self.delete, self.reveal):
+            self.details.show_run(run, self._outlines.of(run.folder), self._deltas.get(run.folder))
+        elif runs:
+            self.details.show_several(runs, self._deltas)
+        kept = any(run.standing not in _DELETABLE for run in runs)
+        self.delete.setVisible(bool(runs))
+        self.delete.setEnabled(not kept)
+        self.delete.setToolTip(tr("Stop it first.") if kept else tr("It can be undone for 7 days."))
+        for button in (self.reveal, self.duplicate):
             button.setVisible(run is not None)
-        self.delete.setEnabled(status not in _KEPT)
-        self.delete.setToolTip(tr("Stop it first.") if status in _KEPT else "")
         self.stop.setVisible(status in _STOPPABLE)
         self.resume.setVisible(status in _RESUMABLE)
+        self.duel.setVisible(len(runs) == 2)
+        self.open.setVisible(bool(runs))
+        self.open.setEnabled(len(runs) <= MOST_COMPARED)
+        self.open.setText(tr("Open") if len(runs) < 2 else tr("Compare {n} runs").format(n=len(runs)))
+        self.open.setToolTip("" if len(runs) <= MOST_COMPARED else tr("At most {n} at once.").format(n=MOST_COMPARED))
+        self.open.set_icon("open" if len(runs) < 2 else "compare")
         self.fit_foot()
 
     def _open(self, *_index: object) -> None:
-        if self.selected is not None:
-            self.bench.set_run(self.selected.folder)
+        runs = self.selection
+        if len(runs) == 1:
+            self.bench.set_run(runs[0].folder)
             self.go_to.emit("train")
+        elif 1 < len(runs) <= MOST_COMPARED:
+            self.bench.set_compared([run.folder for run in runs])
+            self.go_to.emit("compare")
+
+    def _duel(self) -> None:
+        self.bench.set_duelists([run.folder for run in self.selection])
+        self.go_to.emit("duel")
+
+    def _duplicate(self) -> None:
+        run = self.selected
+        if run is None:
+            return
+        try:
+            recipe = load_recipe(RunPaths(Path(run.folder)).recipe)
+        except BurnishError as error:
+            self.banner("error", error.what, error.remedy)
+            return
+        self.bench.draft_copy(recipe, run_title(run))
+        self.go_to.emit("recipe")
+
+    def _note(self, folder: str, tags: list[str], text: str) -> None:
+        self.client.send(
+            AnnotateRequest,
+            run=folder,
+            tags=tags,
+            text=text,
+            on_result=self._done,
+            on_failure=self.failed,
+            owner=self,
+        )
 
     def _resume(self) -> None:
         if self.selected is not None:
@@ -169,25 +309,15 @@ class RunsPage(Page):
         if self.selected is not None:
             QDesktopServices.openUrl(QUrl.fromLocalFile(self.selected.folder))
 
-    def _ask_delete(self) -> None:
-        run = self.selected
-        if run is None:
+    def _delete(self) -> None:
+        if not self.delete.isEnabled():
             return
-        self.banner(
-            "warning",
-            tr("Delete {value} ({lower})?").format(
-                value=run.state.name or Path(run.folder).name, lower=RUN_STATUS_TEXT[run.standing].lower()
-            ),
-            tr("Its checkpoints, what it learned and its exported files go with it. This cannot be undone."),
-            [(tr("Delete it"), lambda: self._delete(run.folder))],
-            close_text=tr("Keep it"),
-        )
-
-    def _delete(self, folder: str) -> None:
-        self.clear_banner()
-        self.client.send(DeleteRequest, run=folder, on_result=self._done, on_failure=self.failed, owner=self)
-        if self.bench.run == folder:
-            self.bench.set_run("")
+        self.details.keep_notes()
+        runs = self.selection
+        for run in runs:
+            if self.bench.run == run.folder:
+                self.bench.set_run("")
+        self._deleted.delete(runs)
 
     def _done(self, _result: object) -> None:
         self.refresh_runs.emit()

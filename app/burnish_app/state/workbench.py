@@ -7,6 +7,7 @@ can never disagree. Facts, suggestion and plan that the engine derived from a ch
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,18 @@ class _Saved(BaseModel):
     stamps: tuple[tuple[int, int], ...] = ()
     suggestion: Suggestion | None = None
     run: str = ""
+
+
+class ReplacedDraft(NamedTuple):
+    """The recipe that a copy of a run's took the place of.
+
+    Attributes:
+        source: name of the run.
+        former: recipe before.
+    """
+
+    source: str
+    former: Recipe
 
 
 class DatasetInputs(NamedTuple):
@@ -68,7 +81,8 @@ class Workbench(QObject):
 
     Attributes:
         changed: signal with the name of the property that changed: model_path, model, data_files, validation_files,
-            dataset, target, recipe, suggestion, plan or run. "recipe" comes with every change of a choice.
+            dataset, target, recipe, suggestion, plan, run, replaced, compared or duelists. "recipe" comes with every
+            change of a choice.
     """
 
     changed = Signal(str)
@@ -83,6 +97,9 @@ class Workbench(QObject):
         self._dataset_from: DatasetInputs | None = None
         self._plan: RunPlan | None = None
         self._run = ""
+        self._replaced: ReplacedDraft | None = None
+        self._compared: tuple[str, ...] = ()
+        self._duelists: tuple[str, ...] = ()
         self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
         self._timer.timeout.connect(self.save)
         self._restore()
@@ -141,6 +158,49 @@ class Workbench(QObject):
     def run(self) -> str:
         """The folder of the run that the pages Train, Try it and Export show; empty: none."""
         return self._run
+
+    @property
+    def replaced(self) -> ReplacedDraft | None:
+        """The recipe that a copy of a run's took the place of; None: there is none, or it was taken back."""
+        return self._replaced
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The folders of the runs that the page Compare shows."""
+        return self._compared
+
+    @property
+    def duelists(self) -> tuple[str, ...]:
+        """The folders of the runs that were chosen for a duel."""
+        return self._duelists
+
+    def set_compared(self, folders: Sequence[str]) -> None:
+        """Choose the runs to compare."""
+        self._compared = tuple(folders)
+        self._notify("compared")
+
+    def set_duelists(self, folders: Sequence[str]) -> None:
+        """Choose the runs whose recipes shall fight a duel."""
+        self._duelists = tuple(folders)
+        self._notify("duelists")
+
+    def draft_copy(self, recipe: Recipe, source: str) -> None:
+        """Make a copy of a run's recipe the draft; the former draft can be taken back.
+
+        Args:
+            recipe: recipe of the run.
+            source: name of the run.
+        """
+        self._replaced = ReplacedDraft(source, self._recipe)
+        self.set_recipe(recipe)
+        self._notify("replaced")
+
+    def take_back_draft(self) -> None:
+        """Take the draft back that a copy of a run's recipe had replaced."""
+        if self._replaced is not None:
+            former, self._replaced = self._replaced.former, None
+            self.set_recipe(former)
+            self._notify("replaced")
 
     def set_recipe(self, recipe: Recipe) -> None:
         """Replace the recipe and drop what was derived from the choices that changed."""

@@ -31,6 +31,7 @@ from burnish_engine.cli import (
     serve,
     studio,
     suggest,
+    sweep,
     train,
     verify,
 )
@@ -57,8 +58,8 @@ _EXIT_CODES = (
 )
 
 _ORDER = (
-    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "duel", "chat",
-    "export", "verify", "bench", "serve",
+    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "sweep", "duel",
+    "chat", "export", "verify", "bench", "serve",
 )  # fmt: skip
 
 
@@ -105,6 +106,7 @@ app.command("suggest")(suggest.suggest)
 app.command("plan")(plan.plan)
 app.command("train")(train.train)
 app.add_typer(runs.app, name="runs")
+app.command("sweep")(sweep.sweep)
 app.command("duel")(duel.duel)
 app.command("chat")(chat.chat)
 app.command("export")(export.export)

@@ -1,10 +1,10 @@
-"""`burnish runs compare`: compares two runs."""
+"""`burnish runs compare`: compares runs."""
 
 from __future__ import annotations
 
 import json as json_module
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,42 +12,66 @@ from rich.table import Table
 
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.run.comparison import ComparedRun, RunsComparison
 from burnish_engine.contract.units import memory_size
-from burnish_engine.runs.compare.compare import ComparedRun, RunComparison
+from burnish_engine.runs.compare.card_text import fact_label
+from burnish_engine.runs.compare.compare import RunComparison
 from burnish_engine.runs.compare.compare import compare as compare_runs
+from burnish_engine.runs.compare.side_by_side import side_by_side
 from burnish_engine.runs.store import open_run
 
 _LONGEST = 60
-_RunArgument = typer.Argument(help='Name or folder of a run; "last" is the newest.', show_default=False)
+_RunArgument = typer.Argument(help='Names or folders of runs; "last" is the newest.', show_default=False)
 
 
 def compare(
-    first: Annotated[str, _RunArgument],
-    second: Annotated[str, _RunArgument],
+    runs: Annotated[list[str], _RunArgument],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Show two runs beside each other.
+    """Show two runs or more beside each other.
 
     What their recipes do differently, what came of it, and from their cards: whether base model, data and trained
     weights are the same, and which versions and devices differ.
     """
-    paths = open_run(first), open_run(second)
-    if paths[0].root == paths[1].root:
-        raise UsageError(f"{first} and {second} are the same run.", "`burnish runs list` shows the others.")
-    result = compare_runs(*paths)
-    if json:
-        print_json(result.model_dump_json(indent=2))
+    paths = [open_run(run) for run in runs]
+    roots = [one.root for one in paths]
+    twice = next((run for run, root in zip(runs, roots, strict=True) if roots.count(root) > 1), None)
+    if len(paths) < 2 or twice is not None:
+        what = f"{twice} is the same run as another one." if twice is not None else "One run alone cannot be compared."
+        raise UsageError(what, "Name two runs or more; `burnish runs list` shows them.")
+    if len(paths) == 2:
+        result = compare_runs(*paths)
+        print_json(result.model_dump_json(indent=2)) if json else show(result)
     else:
-        show(result)
+        several = side_by_side(paths)
+        print_json(several.model_dump_json(indent=2)) if json else show_several(several)
     return ExitCode.DONE
+
+
+def show_several(result: RunsComparison) -> None:
+    """Print a comparison of several runs."""
+    table = _table([outcome.run for outcome in result.outcomes])
+    for row in result.rows:
+        table.add_row(fact_label(row.key), *("-" if value is None else _short(value) for value in row.values))
+    rows = zip(*(list(_rows(outcome)) for outcome in result.outcomes), strict=True)
+    for cells in rows:
+        table.add_row(cells[0][0], *(text for _, text in cells))
+    out.print(table, soft_wrap=False)
+    for note in result.notes:
+        out.note(note)
+
+
+def _table(names: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("")
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def show(result: RunComparison) -> None:
     """Print a comparison."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for outcome in result.outcomes:
-        table.add_column(outcome.run, overflow="fold")
+    table = _table([outcome.run for outcome in result.outcomes])
     for difference in result.recipe:
         table.add_row(difference.key, *(_short(value) for value in difference.values), style="bold")
     if not result.recipe:

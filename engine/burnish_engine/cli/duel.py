@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.text import Text
 
 from burnish_engine.cli.duel_tables import show_differences, show_duel_forecast, show_result
@@ -18,7 +17,7 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.planner import run_counts
-from burnish_engine.duel.sides.spec import DuelOptions, RunSpec
+from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, duel_options
 from burnish_engine.duel.state import DuelFolder, DuelState, create, open_duel
 
 _SAY_EVERY_S = 30.0
@@ -119,14 +118,7 @@ def _options(*, factors: str, **rest: object) -> DuelOptions:
         raise UsageError(
             f"--factors is {factors!r}, which is no list of numbers.", "Give some such as 0.3,1,3"
         ) from None
-    try:
-        return DuelOptions.model_validate({"factors": numbers, **rest})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"][:1])
-        option = {"extensions": "extend"}.get(where, where)
-        message = first["msg"].removeprefix("Value error, ").lower()
-        raise UsageError(f"--{option} = {first['input']}: {message}.", "`burnish duel --help` says more.") from None
+    return duel_options(factors=numbers, **rest)
 
 
 class _DuelPrinter:

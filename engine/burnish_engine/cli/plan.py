@@ -58,7 +58,7 @@ def plan(
         )
     parsed = load_recipe(recipe)
     unread = _why_unread(parsed, skip=skip_data)
-    result = plan_recipe(parsed, dataset=None if unread else _inspect_data(parsed))
+    result = plan_recipe(parsed, dataset=None if unread else inspect_data(parsed))
     if json:
         print_json(result.model_dump_json(indent=2))
     else:
@@ -81,7 +81,7 @@ def _why_unread(recipe: Recipe, *, skip: bool) -> str:
     return ""
 
 
-def _inspect_data(recipe: Recipe) -> DatasetFacts:
+def inspect_data(recipe: Recipe) -> DatasetFacts:
     """Inspect the dataset."""
     from burnish_engine.data.prepare import inspect_dataset
     from burnish_engine.models.checkpoint.source import open_model

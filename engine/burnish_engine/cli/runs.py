@@ -13,20 +13,21 @@ from rich.table import Table
 from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.progress import memory_text
-from burnish_engine.cli.terminal import duration, out, print_json, styled
+from burnish_engine.cli.terminal import duration, out, print_json, styled, typed
 from burnish_engine.cli.train import train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.plain_text import one_line
 from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.events import CommandDone, EvaluationDone, RolledBack, Warned
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
 from burnish_engine.contract.units import energy_size
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.jobs import actions, lease
+from burnish_engine.runs.jobs import actions, lease, trash
 from burnish_engine.runs.store import StoredRun, list_runs, open_run, summarize
 
 app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
@@ -184,14 +185,53 @@ app.command("compare")(compare.compare)
 
 
 @app.command()
-def delete(run: RunArgument, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
-    """Delete a run with all its files."""
+def delete(
+    run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    for_good: Annotated[bool, typer.Option("--for-good", help="Free its disk space now.")] = False,
+) -> None:
+    """Delete a run with all its files.
+
+    It can be restored for 7 days, unless it is deleted for good.
+    """
     paths = open_run(run)
     actions.require_deletable(paths)
     if not yes:
         typer.confirm(one_line(f"Delete {paths.root} and everything in it?"), abort=True)
-    actions.delete(paths)
-    out.print(f"Deleted {paths.root.name}.")
+    trash.discard(paths)
+    if for_good:
+        trash.purge(paths.root)
+    name = paths.root.name
+    again = "" if for_good else f" For 7 days it comes back with: burnish runs restore {typed(_restorable(paths.root))}"
+    out.print(f"Deleted {name}.{again}")
+
+
+@app.command()
+def restore(run: Annotated[str, typer.Argument(help="Name or former folder of a deleted run.")]) -> None:
+    """Bring a deleted run back."""
+    folder = Path(run) if Path(run).name != run else runs_dir() / run
+    out.print(f"Restored {trash.restore(folder).root}.")
+
+
+@app.command()
+def note(
+    run: RunArgument,
+    tags: Annotated[str | None, typer.Option(help="Tags, separated by commas; they replace the former ones.")] = None,
+    text: Annotated[str | None, typer.Option(help="Text; it replaces the former one.")] = None,
+) -> None:
+    """Show the tags and the notes of a run, or replace them."""
+    paths = open_run(run)
+    notes = read_notes(paths)
+    if tags is not None or text is not None:
+        kept = list(notes.tags) if tags is None else split_tags(tags)
+        notes = write_notes(paths, kept, notes.text if text is None else text)
+    out.print(f"tags: {', '.join(notes.tags) or 'none'}")
+    if notes.text:
+        out.print(notes.text)
+
+
+def _restorable(root: Path) -> str:
+    return root.name if root.parent == runs_dir() else str(root)
 
 
 def _command(run: str, name: CommandName) -> int:

@@ -50,6 +50,16 @@ def runs_dir() -> Path:
     return user_data_dir() / "runs"
 
 
+def sweeps_dir() -> Path:
+    """Folder with a file for each sweep: its settings and its runs."""
+    return user_data_dir() / "sweeps"
+
+
+def duels_dir() -> Path:
+    """Folder that holds the duels made without an explicit `--out`."""
+    return user_data_dir() / "duels"
+
+
 def past_runs_file() -> Path:
     """File with what past runs took, which predictions are corrected by."""
     return user_data_dir() / "past-runs.json"

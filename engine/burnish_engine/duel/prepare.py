@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,9 +68,39 @@ def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> 
             f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(files)}.", "burnish duel a.toml b.toml"
         )
     recipes = [load_recipe(file) for file in files]
-    for file, recipe in zip(files, recipes, strict=True):
-        _refuse_unmeasurable(file, recipe)
-    names, found = _names(files), differences(recipes)
+    return forecast_recipes(recipes, _names(files), [file.name for file in files], options, command)
+
+
+def forecast_recipes(
+    recipes: Sequence[Recipe],
+    names: Sequence[str],
+    files: Sequence[str],
+    options: DuelOptions,
+    command: str,
+    *,
+    progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None,
+) -> DuelForecast:
+    """Forecast a duel of recipes.
+
+    Args:
+        recipes: recipes with absolute paths.
+        names: name of each side, all different.
+        files: name of each side's file.
+        options: options of the comparison.
+        command: command line that asked for the duel, or would.
+        progress: callback given what is being done, how much of it is done, and of how much.
+
+    Raises:
+        UsageError: The recipes cannot be compared, or not fairly.
+        BurnishError: A recipe, its model or its data cannot be used.
+    """
+    if not 2 <= len(recipes) <= len(_LETTERS):
+        raise UsageError(
+            f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(recipes)}.", "burnish duel a.toml b.toml"
+        )
+    for name, recipe in zip(names, recipes, strict=True):
+        _refuse_unmeasurable(name, recipe)
+    found = differences(recipes)
     if not options.anyway:
         refuse_unfair(found, names)
     if not any(one.kind == "compared" for one in found) and not options.anyway:
@@ -79,9 +109,9 @@ def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> 
             "Change what the duel shall be about (optimizer, rank, engine, ...), or add --anyway: equal sides show how "
             "often this method finds a difference where there is none.",
         )
-    plans = [_planned(recipe) for recipe in recipes]
+    plans = [_planned(recipe, progress) for recipe in recipes]
     sides = [
-        Side(letter=_LETTERS[place], name=name, file=file.name, rate=recipe.train.learning_rate, run_s=made.seconds)
+        Side(letter=_LETTERS[place], name=name, file=file, rate=recipe.train.learning_rate, run_s=made.seconds)
         for place, (name, file, recipe, made) in enumerate(zip(names, files, recipes, plans, strict=True))
     ]
     meter = meter_for(recipes[0].devices)
@@ -95,31 +125,32 @@ def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> 
         command=command,
         energy=meter.source if meter else "",
     )
-    return DuelForecast(state, recipes, plans)
+    return DuelForecast(state, list(recipes), plans)
 
 
-def _refuse_unmeasurable(file: Path, recipe: Recipe) -> None:
+def _refuse_unmeasurable(name: str, recipe: Recipe) -> None:
     data = recipe.data
     if not data.files:
         raise UsageError(
-            f"The recipe {file} names no training files (data.files is empty).",
+            f"The recipe {name} names no training files (data.files is empty).",
             'Add some, such as files = ["conversations.jsonl"] under [data].',
         )
     if not data.validation_files and data.validation_share == 0.0:
         raise UsageError(
-            f"The recipe {file} holds no rows out (data.validation_share = 0 and no data.validation_files), and a duel "
+            f"The recipe {name} holds no rows out (data.validation_share = 0 and no data.validation_files), and a duel "
             "is judged by the held-out loss.",
             "Name held-out files, or set data.validation_share = 0.05 in all recipes.",
         )
 
 
-def _planned(recipe: Recipe) -> RunPlan:
+def _planned(recipe: Recipe, progress: Callable[[str, int, int], None]) -> RunPlan:
     """Predict a run, with its dataset read."""
     from burnish_engine.data.prepare import inspect_dataset
     from burnish_engine.models.checkpoint.source import open_model
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
-    return plan_recipe(recipe, dataset=inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts)
+    tokenizer = load_tokenizer(open_model(recipe.model.path))
+    return plan_recipe(recipe, dataset=inspect_dataset(recipe, tokenizer, progress=progress).facts)
 
 
 def _names(files: Sequence[Path]) -> list[str]:

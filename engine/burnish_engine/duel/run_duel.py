@@ -99,11 +99,17 @@ def measure_run(
         listener: receiver of the run's progress.
 
     Raises:
-        KeyboardInterrupt: The person interrupted; the run was saved.
+        KeyboardInterrupt: The person interrupted, or a file asked to stop; the run was saved.
         BurnishError: The run failed other than by diverging.
     """
+
+    def watch(run: RunStateFile, status: ObservedStatus) -> None:
+        listener.run_progress(run, status)
+        if folder.stop.exists():
+            raise KeyboardInterrupt
+
     paths, file = folder.run(spec), folder.run_recipe(spec)
     write_atomic(file, dump_recipe(run_recipe(recipe, spec, every=state.every)))
     with EnergyWatch(meter_for(recipe.devices), folder.energy(spec)):
-        run_one(paths, file, folder.log(spec), listener.run_progress)
+        run_one(paths, file, folder.log(spec), watch)
     return outcome_of(spec, paths, folder.energy(spec))

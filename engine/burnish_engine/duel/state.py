@@ -7,11 +7,15 @@ recipes/       the sides' recipes with absolute paths, and one of each run
 runs/          a run folder each
 energy/        samples of the GPU's energy counter, a file a run
 logs/          what the runs' processes printed
+owner.json     the process that carries the duel out
+stop           a file whose presence asks that process to stop
+duel.log       what a process that a window started printed
 ```
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +28,8 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import cannot_write, write_atomic
-from burnish_engine.contract.paths import RunPaths, safe_name, user_data_dir
+from burnish_engine.contract.files import cannot_write, read_with_retry, write_atomic
+from burnish_engine.contract.paths import RunPaths, duels_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 from burnish_engine.duel.measures.checks import FairnessCheck
@@ -33,6 +37,7 @@ from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.differences import DuelDifference
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side
 from burnish_engine.duel.verdict.verdict import DuelVerdict
+from burnish_engine.runs.process import is_alive, own_identity
 from burnish_engine.runs.versioned import read_versioned
 
 DUEL_VERSION = 1
@@ -93,6 +98,21 @@ class DuelFolder:
     def report(self) -> Path:
         """Path of the report page."""
         return self.root / "report.html"
+
+    @property
+    def owner(self) -> Path:
+        """Path of the file that names the process."""
+        return self.root / "owner.json"
+
+    @property
+    def stop(self) -> Path:
+        """Path of the file that asks the process to stop."""
+        return self.root / "stop"
+
+    @property
+    def output(self) -> Path:
+        """Path of the output of a process without a terminal."""
+        return self.root / "duel.log"
 
     def recipe(self, side: Side) -> Path:
         """Path of a side's recipe."""
@@ -193,14 +213,34 @@ def owned(folder: DuelFolder) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(folder.root, error) from error
     try:
+        folder.stop.unlink(missing_ok=True)
+        write_owner(folder, *own_identity())
         yield
     finally:
         lock.release()
 
 
+def write_owner(folder: DuelFolder, pid: int, process_created: float) -> None:
+    """Name the process that carries the duel out.
+
+    Raises:
+        NoSpaceError: The file cannot be written.
+    """
+    write_atomic(folder.owner, json.dumps({"pid": pid, "created": process_created}) + "\n")
+
+
+def has_process(folder: DuelFolder) -> bool:
+    """Whether a process carries the duel out."""
+    try:
+        owner = json.loads(read_with_retry(folder.owner))
+        return is_alive(int(owner["pid"]), float(owner["created"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def _new_name(sides: Sequence[Side]) -> Path:
     names = "-vs-".join(safe_name(side.name, "side").lower().replace(" ", "-") for side in sides)
-    stem = user_data_dir() / "duels" / f"{datetime.fromtimestamp(time.time()):%Y%m%d-%H%M%S}-{names[:80]}"
+    stem = duels_dir() / f"{datetime.fromtimestamp(time.time()):%Y%m%d-%H%M%S}-{names[:80]}"
     return next(
         path for path in (stem, *(stem.with_name(f"{stem.name}-{n}") for n in range(2, 1000))) if not path.exists()
     )

@@ -21,15 +21,18 @@ from burnish_engine.contract.serve.protocol import (
     ForecastRequest,
     InspectRequest,
     ModelRequest,
+    PlanDuelRequest,
     Preview,
     PreviewRequest,
     Result,
+    StartDuelRequest,
 )
 from burnish_engine.service.model_facts import model_facts
 from burnish_engine.service.recipes import data_key, read_recipe_text
 
 if TYPE_CHECKING:
     from burnish_engine.data.prepare import PreparedDataset
+    from burnish_engine.duel.prepare import DuelForecast
 
 _WAIT_S = 0.1
 
@@ -99,6 +102,36 @@ class _DataRequests:
 
         return Result(id=request.id, forecast=export_forecast(request))
 
+    def plan_duel(self, request: PlanDuelRequest, job: Job) -> Result:
+        """Forecast a duel."""
+        from burnish_engine.duel.report.overview import planned_facts
+
+        return Result(id=request.id, duels=[planned_facts(self._duel(request, job))])
+
+    def start_duel(self, request: StartDuelRequest, job: Job) -> Result:
+        """Create the folder of a duel."""
+        from burnish_engine.duel.state import create
+
+        found = self._duel(request, job)
+        return Result(id=request.id, run=str(create(found.state, found.recipes, None).root))
+
+    def _duel(self, request: PlanDuelRequest | StartDuelRequest, job: Job) -> DuelForecast:
+        from burnish_engine.duel.prepare import forecast_recipes
+        from burnish_engine.duel.sides.spec import duel_options
+
+        recipes = [read_recipe_text(side.recipe) for side in request.sides]
+        options = duel_options(seeds=request.seeds, factors=request.factors, anyway=request.anyway)
+        files = [f"{letter}.toml" for letter in "abcdefgh"[: len(recipes)]]
+        command = " ".join(
+            ["burnish duel", *(f"recipes/{file}" for file in files), f"--seeds {request.seeds}",
+             f"--factors {','.join(f'{factor:g}' for factor in request.factors)}",
+             *(["--anyway"] if request.anyway else [])]
+        )  # fmt: skip
+        names = [side.name for side in request.sides]
+        if len(set(names)) < len(names):
+            names = [f"{name} {file[0].upper()}" for name, file in zip(names, files, strict=True)]
+        return forecast_recipes(recipes, names, files, options, command, progress=job.progress)
+
     def _prepared(self, recipe: Recipe, job: Job, *, packing: bool = True) -> _CachedDataset:
         from burnish_engine.data.prepare import inspect_dataset
         from burnish_engine.models.checkpoint.source import open_model
@@ -129,5 +162,7 @@ if __name__ == "__main__":
             "columns": data.columns,
             "preview": data.preview,
             "forecast": data.forecast,
+            "plan_duel": data.plan_duel,
+            "start_duel": data.start_duel,
         }
     )

@@ -108,17 +108,20 @@ class PlanService:
     def require_fit(self, recipe: Recipe, job: Job) -> None:
         """Check that a run can be started.
 
-        Where another run holds the device, this one will wait for it, so only the device's total memory counts.
-
         Raises:
             DoesNotFitError: The run does not fit.
             NoSpaceError: The disk is too full.
         """
         machine = self._machine.facts(fresh=True)
         plan = self.plan(recipe, job)
-        waits = lease.holder_of(lease_of(recipe, machine)) is not None
-        if not (waits and plan.memory_bytes <= plan.memory_total_bytes):
+        if not self.will_fit(recipe, plan, machine):
             refuse_unfit(plan)
+
+    @staticmethod
+    def will_fit(recipe: Recipe, plan: RunPlan, machine: MachineFacts) -> bool:
+        """Whether a run fits. Where another run holds its device it will wait, so the device's total memory counts."""
+        waits = lease.holder_of(lease_of(recipe, machine)) is not None
+        return plan.fits or (waits and plan.memory_bytes <= plan.memory_total_bytes)
 
 
 def lease_of(recipe: Recipe, machine: MachineFacts) -> str:

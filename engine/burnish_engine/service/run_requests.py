@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
+from burnish_engine.contract.run.notes import write_notes
 from burnish_engine.contract.serve.protocol import (
+    AnnotateRequest,
     CancelExportRequest,
     CommandRequest,
+    CompareRequest,
     DeleteRequest,
     ExportRequest,
     ForecastRequest,
+    PurgeRequest,
+    RestoreRequest,
     Result,
     ResumeRequest,
     RunsRequest,
     StartRequest,
 )
 from burnish_engine.runs.compare.overview import overview
-from burnish_engine.runs.jobs import actions, lease
+from burnish_engine.runs.compare.side_by_side import side_by_side
+from burnish_engine.runs.jobs import actions, lease, trash
 from burnish_engine.runs.jobs.export_job import cancel_export, start_export
 from burnish_engine.runs.store import open_run
 from burnish_engine.service.plans import PlanService
@@ -66,11 +72,30 @@ class RunRequests:
         return Result(id=request.id, detail=sent.id if sent else "")
 
     def delete(self, request: DeleteRequest, _job: Job) -> Result:
-        """Delete a run."""
+        """Move a run to the trash."""
         paths = open_run(request.run)
-        self._chat.end_if_idle()  # it may hold files of the run open, which Windows would not delete
-        actions.delete(paths)
+        self._chat.end_if_idle()  # it may hold files of the run open, which Windows would not move
+        trash.discard(paths)
+        return Result(id=request.id, run=str(paths.root))
+
+    def restore(self, request: RestoreRequest, _job: Job) -> Result:
+        """Restore a run from the trash."""
+        return Result(id=request.id, run=str(trash.restore(request.run).root))
+
+    def purge(self, request: PurgeRequest, _job: Job) -> Result:
+        """Delete a run in the trash for good."""
+        trash.purge(request.run)
         return Result(id=request.id)
+
+    def annotate(self, request: AnnotateRequest, _job: Job) -> Result:
+        """Replace a run's notes."""
+        paths = open_run(request.run)
+        write_notes(paths, request.tags, request.text)
+        return Result(id=request.id, run=str(paths.root))
+
+    def compare(self, request: CompareRequest, _job: Job) -> Result:
+        """Compare runs."""
+        return Result(id=request.id, comparison=side_by_side([open_run(run) for run in request.runs]))
 
     def forecast(self, request: ForecastRequest, job: Job) -> Result:
         """Predict an export."""

@@ -49,10 +49,12 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
     from burnish_engine.service.machine import MachineCache
     from burnish_engine.service.plans import PlanService
     from burnish_engine.service.run_requests import RunRequests
+    from burnish_engine.service.several_requests import SeveralRequests
 
     machine = MachineCache()
     plans = PlanService(machine, data)
     live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat, data)
+    several = SeveralRequests(machine, plans, data)
     advice = AdviceRequests(machine, plans, data)
     return {
         "doctor": live.doctor,
@@ -74,6 +76,18 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "resume": runs.resume,
         "command": runs.command,
         "delete": runs.delete,
+        "restore": runs.restore,
+        "purge": runs.purge,
+        "annotate": runs.annotate,
+        "compare": runs.compare,
+        "plan_sweep": several.plan_sweep,
+        "start_sweep": several.start_sweep,
+        "sweeps": several.sweeps,
+        "plan_duel": several.plan_duel,
+        "start_duel": several.start_duel,
+        "duels": several.duels,
+        "stop_duel": several.stop_duel,
+        "resume_duel": several.resume_duel,
         "forecast": runs.forecast,
         "export": runs.export,
         "cancel_export": runs.cancel_export,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QPainter, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView
 
@@ -25,7 +25,7 @@ class FittingTable(QTableView):
 
     def __init__(
         self,
-        model: QAbstractTableModel,
+        model: QAbstractItemModel,
         name: str,
         widths_px: Sequence[int],
         *,
@@ -41,7 +41,7 @@ class FittingTable(QTableView):
             drop_columns,
         )
         self.setModel(model)
-        self.setItemDelegate(_TextColorDelegate(self))
+        self.setItemDelegate(TextColorDelegate(self))
         self.setAccessibleName(name)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
@@ -75,7 +75,7 @@ class FittingTable(QTableView):
             self.setColumnWidth(column, width + more - less)
 
 
-class _TextColorDelegate(QStyledItemDelegate):
+class TextColorDelegate(QStyledItemDelegate):
     """Draws a cell's text in the theme's color that its UserRole names."""
 
     def paint(

@@ -135,6 +135,11 @@ class Chart(QWidget):
         self.content.clip, self._values_range = clip, None
         self.redraw()
 
+    def set_line_hidden(self, key: str, *, hidden: bool) -> None:
+        """Hide or show a line; the empty key is the limit's."""
+        self.content.set_hidden(key, hidden=hidden)
+        self.redraw()
+
     def set_plot_height(self, height_px: int) -> None:
         """Set the height of the plot without the heading, device-independent pixels."""
         self._space.setFixedHeight(height_px)
@@ -354,7 +359,7 @@ class Chart(QWidget):
             curve = self.content.curve(key)
             entry.set_name(self._full_label(key) if len(self.content.lines) > 1 else "")
             entry.set_value(self._legend_text(float(curve.values[-1])) if len(curve) else "")
-            entry.setVisible(len(curve) > 0)
+            entry.setVisible(self.spec.legend == "all" or (self.spec.legend == "values" and len(curve) > 0))
         limit = self.content.limit
         self.head.limit.setVisible(limit is not None)
         self.head.limit.set_value(self._legend_text(limit) if limit is not None else "")
@@ -393,15 +398,16 @@ class Chart(QWidget):
         rows: list[CardRow] = [(one.line, one.label, self._reading_text(one, step)) for one in readings]
         rows += [(None, text, "") for text in self._mark_texts(step)]
         title = self._step_text(step)
-        if self.link.kind == "time":
+        if self.link.axis.shared:
+            pass
+        elif self.link.kind == "time":
             title += f"  ·  {time_text(x)}"
         elif self.link.kind == "tokens":
             title += f"  ·  {x:,.0f} {tr('tokens')}"
         card.show_at(drawing.plot.scene_px(x), title, rows, at_bottom=drawing.is_high(dots))
 
     def _toggle(self, key: str, shown: bool) -> None:
-        self.content.set_hidden(key, hidden=not shown)
-        self.redraw()
+        self.set_line_hidden(key, hidden=not shown)
 
     def _make_plot(self) -> None:
         if self._drawing is not None:
@@ -432,11 +438,13 @@ class Chart(QWidget):
         return self.spec.value_text(value).removesuffix(self.spec.unit or " ").strip()
 
     def _step_text(self, step: float) -> str:
-        return tr("Step {step}").format(step=f"{step:,.0f}")
+        return position_text(self.link.axis.unit, step)
 
     def _reading_text(self, reading: Reading, step: float) -> str:
+        if step - reading.step < 1 or self.link.axis.unit != "step":
+            return reading.text
         earlier = tr("step {step}").format(step=f"{reading.step:,.0f}")
-        return f"{reading.text} ({earlier})" if step - reading.step >= 1 else reading.text
+        return f"{reading.text} ({earlier})"
 
     def _mark_texts(self, step: float) -> list[str]:
         texts = {
@@ -447,3 +455,17 @@ class Chart(QWidget):
             "rollback": tr("the run went back to here"),
         }
         return [texts[mark.kind] for mark in self.content.marks if mark.step == step]
+
+
+def position_text(unit: XKind, position: float) -> str:
+    """Format a position on a run's axis, such as "Step 1,200".
+
+    Args:
+        unit: unit of the position.
+        position: position, in the unit.
+    """
+    if unit == "time":
+        return time_text(position)
+    if unit == "tokens":
+        return tr("{tokens} tokens").format(tokens=f"{position:,.0f}")
+    return tr("Step {step}").format(step=f"{position:,.0f}")

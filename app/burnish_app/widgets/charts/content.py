@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class ChartSpec:
         from_zero: whether the vertical axis begins at zero, unless it is logarithmic.
         smooth: key of the line whose mean is drawn too; empty: none.
         small: whether there is little room, so that the legend has values without names.
+        legend: entries of the legend: of lines with values, of all lines, or none.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ChartSpec:
     from_zero: bool = False
     smooth: str = ""
     small: bool = False
+    legend: Literal["values", "all", "none"] = "values"
 
     @property
     def mean_key(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import font
@@ -48,23 +48,33 @@ class ChartHead(QWidget):
         words.addWidget(title)
         if spec.unit:
             words.addWidget(unit)
+        legend = FlowLayout(UNIT + 4, 0) if spec.legend == "all" else words
         self.entries = {key: LegendEntry(line, short=spec.small) for key, line in lines.items()}
         self.limit = LegendEntry(ChartLine(spec.limit_label, kind="limit"), short=spec.small)
         for key, entry in {**self.entries, "": self.limit}.items():
             entry.toggled.connect(lambda shown, key=key: self.toggled.emit(key, shown))
             entry.hide()
-            words.addWidget(entry)
+            legend.addWidget(entry)
         self.whole = None if spec.small else quiet(tr("Show all"))
         self.more = MoreButton(tr("Options of the {name} chart").format(name=spec.name))
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(UNIT // 2)
-        line.addLayout(words, 1)
+        line.addLayout(self._above(words, legend) if legend is not words else words, 1)
         if self.whole is not None:
             self.whole.setFont(font(SMALL_PX, medium=True))
             self.whole.hide()
             line.addWidget(self.whole, alignment=Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignTop)
+
+    @staticmethod
+    def _above(title: FlowLayout, legend: FlowLayout) -> QVBoxLayout:
+        """Put a legend with many names below the heading."""
+        both = QVBoxLayout()
+        both.setSpacing(0)
+        both.addLayout(title)
+        both.addLayout(legend)
+        return both
 
     def draw(self, painter: QPainter) -> None:
         """Draw the name, the unit, and the legend of the lines that are shown, without buttons, into a picture."""

@@ -46,6 +46,11 @@ class LegendEntry(QAbstractButton):
             self.setText(text)
             self.updateGeometry()
 
+    def set_label(self, label: str) -> None:
+        """Show another name without a value."""
+        self.set_name(label)
+        self.set_value("")
+
     def set_name(self, name: str) -> None:
         """Replace the line's name."""
         self._name = name

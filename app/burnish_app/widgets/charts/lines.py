@@ -38,7 +38,7 @@ class ChartLine:
 
     Attributes:
         label: text of the line in the legend.
-        series: index of the line's style in `theme.Colors.series`.
+        series: index of the line's style in `theme.Colors.lines`.
         kind: `line`; `raw`, pale, for the values of each step; `mean`, strong, for what is smoothed; `points`, a line
             with a mark at each value; `area`, a part of a stack, filled down to zero; `limit`, a horizontal line.
         ink: name of the theme's color that the line has instead of a series'; empty: none.
@@ -53,13 +53,13 @@ class ChartLine:
         """Return the color of the line."""
         if self.kind == "limit":
             return QColor(colors.text)
-        return QColor(getattr(colors, self.ink) if self.ink else colors.series[self.series].color)
+        return QColor(getattr(colors, self.ink) if self.ink else colors.lines[self.series].color)
 
     def dash(self, colors: Colors) -> Dash:
         """Return the dash of the line. Only a line beside others needs one; raw values and means go together."""
         if self.kind == "limit":
             return "dash"
-        return colors.series[self.series].dash if self.kind == "points" else "solid"
+        return colors.lines[self.series].dash if self.kind == "points" else "solid"
 
     def pen(self, colors: Colors, pixel_ratio: float = 1.0) -> QPen:
         """Return the pen that draws the line.

@@ -45,6 +45,7 @@ class PinnedValues(Card):
         head = ["", *(PIN_NAMES[at] for at in range(len(link.pins)))]
         steps = [f"{pin:.0f}" for pin in link.pins]
         tokens, seconds = (link.axis.x(kind, link.pins).tolist() for kind in ("tokens", "time"))
+        unit = {"step": 0, "tokens": 1, "time": 2}[link.axis.unit]
         shown = [
             [tr("step"), *(f"{pin:,.0f}" for pin in link.pins)],
             [tr("tokens"), *(f"{count:,.0f}" for count in tokens)],
@@ -55,6 +56,8 @@ class PinnedValues(Card):
             [tr("tokens"), *(f"{count:.0f}" for count in tokens)],
             [tr("time, seconds"), *(f"{one:.3f}" for one in seconds)],
         ]
+        if link.axis.shared:
+            shown, plain = shown[unit : unit + 1], plain[unit : unit + 1]
         for chart in link.charts:
             by_pin = [{reading.label: reading for reading in chart.readings(pin)} for pin in link.pins]
             for at, label in enumerate(dict.fromkeys(label for found in by_pin for label in found)):

@@ -131,7 +131,7 @@ class RunCurve(QWidget):
 
     def sizeHint(self) -> QSize:
         """Return the preferred size."""
-        return QSize(240, 140)
+        return QSize(240, 88)
 
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size."""

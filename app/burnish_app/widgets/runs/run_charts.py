@@ -5,28 +5,15 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any
-
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QVBoxLayout, QWidget
 
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.smoothing import default_window, smoothed
-from burnish_app.curves.tables import csv_text
 from burnish_app.curves.ticks import TickText
 from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
-from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.lines import ChartLine
-from burnish_app.widgets.charts.link import ChartLink
-from burnish_app.widgets.charts.options import ChartOptions
-from burnish_app.widgets.charts.pinned import PinnedValues
-from burnish_app.widgets.charts.saving import Saver, picture, png_bytes, svg_bytes
-from burnish_app.widgets.charts.table_view import TableWindow
-from burnish_app.widgets.runs.chart_room import ChartRoom
+from burnish_app.widgets.runs.linked_charts import LinkedCharts
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
@@ -59,20 +46,11 @@ def short_count(value: float, _decimals: int = 0) -> str:
     return f"{value / 1000:.6g} k" if abs(value) >= 1000 else f"{value:.6g}"
 
 
-class RunCharts(QWidget):
-    """Draws the charts of a `RunState`. The page calls `draw` at most five times per second.
-
-    Attributes:
-        failed: signal with a sentence that says why a file could not be written.
-    """
-
-    failed = Signal(str)
+class RunCharts(LinkedCharts):
+    """Draws the charts of a `RunState`. The page calls `draw` at most five times per second."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.link = ChartLink(self)
-        self._saver = Saver(self)
-        self._saver.failed.connect(self.failed)
         self._run: object = None
         self.curves = RunCurves()
         self.loss = self._chart(
@@ -108,19 +86,7 @@ class RunCharts(QWidget):
         self.load = self._small("load", tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
         self._sampled = (self.temperature, self.power, self.clock, self.load)
         self.small = (self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
-        self.pinned = PinnedValues(self.link)
-        for chart in (self.loss, *self.small):
-            chart.options_wanted.connect(partial(self._open_options, chart))
-            chart.copied.connect(self._copy)
-        self.room = ChartRoom(self.loss, self.small, self.pinned)
-        self.link.pins_changed.connect(self.room.arrange)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.room)
-
-    def fit_height(self, page_px: int) -> None:
-        """Set the heights of the charts for a page of this height, device-independent pixels."""
-        self.room.fit_height(page_px)
+        self._arrange(self.loss, self.small)
 
     def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
         """Draw the steps of a state.
@@ -152,31 +118,6 @@ class RunCharts(QWidget):
             self.room.set_shown(chart, shown=len(curve) > 0)
         self.room.arrange()
 
-    def save(self, chart: Chart, kind: str, path: Path) -> None:
-        """Save a chart.
-
-        Args:
-            chart: chart to save.
-            kind: "png", "svg" or "csv".
-            path: file to write.
-        """
-        make: Callable[[], bytes]
-        if kind == "csv":
-            table = chart.table()
-            make = lambda: csv_text(table).encode()  # noqa: E731
-        elif kind == "svg":
-            drawn = svg_bytes(chart)
-            make = lambda: drawn  # noqa: E731
-        else:
-            image = picture(chart)
-            make = lambda: png_bytes(image)  # noqa: E731
-        self._saver.write(path, make)
-
-    def _chart(
-        self, name: str, lines: dict[str, ChartLine], value_text: Callable[[float], str], **options: Any
-    ) -> Chart:
-        return Chart(ChartSpec(name, lines, value_text, **options), self.link)
-
     def _small(
         self,
         key: str,
@@ -191,27 +132,6 @@ class RunCharts(QWidget):
         line = ChartLine(tr("each step") if smooth else "", series)
         options = {"unit": unit, "tick_text": tick_text, "smooth": key if smooth else ""}
         return self._chart(name, {key: line}, value_text, from_zero=True, small=True, **options)
-
-    def _open_options(self, chart: Chart) -> None:
-        options = ChartOptions(chart)
-        options.table_wanted.connect(self._show_table)
-        options.save_wanted.connect(self._ask_where)
-        options.enlarge_wanted.connect(self.room.enlarge)
-        options.open_at(chart.menu_corner())
-
-    def _show_table(self, chart: Chart) -> None:
-        TableWindow(chart.name, chart.table(), self).show()
-
-    def _ask_where(self, chart: Chart, kind: str) -> None:
-        title = tr("Save the {name} chart").format(name=chart.name)
-        suggested = f"{chart.name.lower().replace(' ', '-')}.{kind}"
-        path, _ = QFileDialog.getSaveFileName(self, title, suggested, f"{kind.upper()} (*.{kind})")
-        if path:
-            self.save(chart, kind, Path(path))
-
-    def _copy(self) -> None:
-        if self.link.pins:
-            self.pinned.copy()
 
 
 def newest_mean(values: array[float], window: int) -> float:

@@ -1,60 +1,184 @@
-"""The card about the selected run: its figures, its curve, and what it said last."""
+"""The pane about the selected runs: figures, curve, tags and notes of one, or a list of several."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from burnish_app.item_models.runs import loss_cell_text, moment_text, steps_text, took_text
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+
+from burnish_app.comparison.best_run import delta_text
+from burnish_app.item_models.runs import loss_cell_text, moment_text, run_title, steps_text, took_text
 from burnish_app.look.language import tr
+from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_cells import RunCurve
+from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
+from burnish_engine.contract.run.notes import RunNotes, split_tags
 from burnish_engine.contract.serve.protocol import RunSummary
+
+_KEEP_AFTER_MS = 800
+_NOTES_PX, _CURVE_PX = 80, 200  # least height of the notes, largest of the curve
+_MOST_LISTED = 12
 
 
 class RunDetails(Card):
-    """Shows one run in short."""
+    """Shows one run in short, with its tags and notes, or the names of several.
+
+    Attributes:
+        noted: signal with (folder, tags, text) when the person changed tags or notes.
+    """
+
+    noted = Signal(str, list, str)
 
     def __init__(self) -> None:
         super().__init__(tr("Run"), icon_name="train")
         self.pill = Pill()
         self.corner.addWidget(self.pill)
         self.step, self.loss, self.held_out = Value(tr("Step")), Value(tr("Loss")), Value(tr("Held-out loss"))
+        self.delta = Value(tr("To the best"), hint=tr("Held-out loss less that of the best run on the same rows."))
         self.took, self.started = Value(tr("Took")), Value(tr("Started"))
         self.message = body("")
         self._model, self._folder = caption(""), ElidedLabel(tone="muted")
         self.curve = RunCurve()
-        values = (self.step, self.loss, self.held_out, self.took, self.started)
-        self.body.addWidget(self._model)
-        self.body.addLayout(columns_layout(values))
-        self.body.addWidget(self.message)
-        self.body.addWidget(self.curve, 1)
-        self.body.addWidget(self._folder)
+        self.curve.setMaximumHeight(_CURVE_PX)
+        self.tags, self.notes = _edit(tr("Tags"), tr("Separated by commas")), _area(tr("Notes"))
+        self._run: RunSummary | None = None
+        self._keep = QTimer(self, singleShot=True, interval=_KEEP_AFTER_MS)
+        self._keep.timeout.connect(self.keep_notes)
+        self.tags.textEdited.connect(lambda _text: self._keep.start())
+        self.tags.editingFinished.connect(self._finish)
+        self.notes.textChanged.connect(self._keep.start)
+        self.body.addWidget(self._one(), 1)
+        self._several = QWidget()
+        self._listed = QVBoxLayout(self._several)
+        self._listed.setContentsMargins(0, 0, 0, 0)
+        self._listed.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.body.addWidget(self._several, 1)
+        self._several.hide()
 
-    def show_run(self, run: RunSummary, losses: Sequence[float]) -> None:
-        """Show a run.
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The figures of the run."""
+        return (self.step, self.loss, self.held_out, self.delta, self.took, self.started)
+
+    def show_run(self, run: RunSummary, losses: Sequence[float], delta: float | None = None) -> None:
+        """Show a run. What the person is typing about it stays.
 
         Args:
             run: summary of the run.
             losses: outline of its loss.
+            delta: difference of its held-out loss to the best one; None: there is nothing to compare with.
         """
-        self.set_heading(run.state.name or run.state.run)
+        if self._run is None or run.folder != self._run.folder:
+            self.keep_notes()
+            self._write(run.notes)
+        elif not self._keep.isActive() and not self.tags.hasFocus() and not self.notes.hasFocus():
+            self._write(run.notes)
+        self._run = run
+        self._holder.show()
+        self._several.hide()
+        self.set_heading(run_title(run))
         self.pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
-        self._model.setText("  ·  ".join(part for part in (run.model, run.state.device) if part))
+        self._model.setText("  ·  ".join(part for part in (run.model, run.data, run.state.device) if part))
         for value, text in (
             (self.step, steps_text(run)),
             (self.loss, loss_cell_text(run.state.loss)),
             (self.held_out, loss_cell_text(run.state.evaluation_loss)),
+            (self.delta, delta_text(delta)),
             (self.took, took_text(run)),
             (self.started, moment_text(run.state.created, time.time())),
         ):
-            value.set(text or "–")
+            value.set(text or "–", tone="success" if value is self.delta and delta == 0 else "")
             value.setVisible(bool(text))
         self.message.setText(run.state.message)
         self.message.setVisible(bool(run.state.message))
         self._folder.setText(run.folder)
         self.curve.show_values(losses)
+        self.curve.setVisible(len(losses) > 1)
+
+    def show_several(self, runs: Sequence[RunSummary], deltas: Mapping[str, float]) -> None:
+        """List several runs, those with the lowest held-out loss first.
+
+        Args:
+            runs: summaries of the runs.
+            deltas: difference of their held-out losses to the best one, by folder.
+        """
+        self.keep_notes()
+        self._run = None
+        self._holder.hide()
+        self.set_heading(tr("{runs} selected").format(runs=plural(len(runs), "run")))
+        self.pill.set("")
+        clear(self._listed)
+        loss = lambda run: run.state.evaluation_loss  # noqa: E731
+        ordered = sorted(runs, key=lambda run: (loss(run) is None, loss(run) or 0.0))
+        for run in ordered[:_MOST_LISTED]:
+            self._listed.addWidget(ElidedLabel(run_title(run)))
+            parts = [loss_cell_text(loss(run)), delta_text(deltas.get(run.folder)), RUN_STATUS_TEXT[run.standing]]
+            self._listed.addWidget(caption("  ·  ".join(part for part in parts if part)))
+            self._listed.addSpacing(UNIT // 2)
+        if len(ordered) > _MOST_LISTED:
+            self._listed.addWidget(caption(tr("and {n} more").format(n=len(ordered) - _MOST_LISTED)))
+        self._several.show()
+
+    def keep_notes(self) -> None:
+        """Hand over what was typed and not kept yet."""
+        if self._run is None or not self._keep.isActive():
+            return
+        self._keep.stop()
+        tags, text = split_tags(self.tags.text()), self.notes.toPlainText()
+        if (tuple(tags), text.strip()) != (self._run.notes.tags, self._run.notes.text):
+            self.noted.emit(self._run.folder, tags, text)
+
+    def _finish(self) -> None:
+        if self.tags.isModified():
+            self.keep_notes()
+
+    def _write(self, notes: RunNotes) -> None:
+        tags = ", ".join(notes.tags)
+        if split_tags(self.tags.text()) != list(notes.tags):
+            self.tags.setText(tags)
+            self.tags.setCursorPosition(0)
+        if self.notes.toPlainText().strip() != notes.text:
+            before = self.notes.blockSignals(True)
+            self.notes.setPlainText(notes.text)
+            self.notes.blockSignals(before)
+
+    def _one(self) -> QWidget:
+        self._holder = QWidget()
+        column = QVBoxLayout(self._holder)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(UNIT + 2)
+        column.addWidget(self._model)
+        column.addLayout(columns_layout(self.values, 3 * UNIT, line_px=UNIT + 4))
+        column.addWidget(self.message)
+        column.addWidget(self.curve, 1)
+        for name, editor in ((tr("Tags"), self.tags), (tr("Notes"), self.notes)):
+            label = caption(name)
+            label.setBuddy(editor)
+            column.addWidget(label)
+            column.addWidget(editor, 1 if editor is self.notes else 0)
+        column.addWidget(self._folder)
+        return self._holder
+
+
+def _edit(name: str, placeholder: str) -> QLineEdit:
+    edit = QLineEdit()
+    edit.setAccessibleName(name)
+    edit.setPlaceholderText(placeholder)
+    return edit
+
+
+def _area(name: str) -> QPlainTextEdit:
+    area = QPlainTextEdit()
+    area.setAccessibleName(name)
+    area.setMinimumHeight(_NOTES_PX)
+    area.setTabChangesFocus(True)
+    area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+    return area

@@ -18,8 +18,13 @@ from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.facts import DatasetFacts, FidelityReport
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
+from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
 from burnish_engine.contract.recipe.recipe_export import GgufType, MergeOnto, TargetSection
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.commands import CommandName
+from burnish_engine.contract.run.comparison import RunsComparison
+from burnish_engine.contract.run.duels import DuelFacts
+from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 
 PROTOCOL_VERSION = 1
@@ -200,10 +205,120 @@ class CommandRequest(_Request):
 
 
 class DeleteRequest(_Request):
-    """Delete a run that is not alive, with all its files. Result: `done`."""
+    """Move a run that is not alive to the trash, where it is kept for a week. Result: `run`, its former folder."""
 
     method: Literal["delete"] = "delete"
     run: str
+
+
+class RestoreRequest(_Request):
+    """Move a deleted run back to its place. Result: `run`."""
+
+    method: Literal["restore"] = "restore"
+    run: str = Field(description="Its former folder.")
+
+
+class PurgeRequest(_Request):
+    """Delete a run for good that was moved to the trash. Result: `done`."""
+
+    method: Literal["purge"] = "purge"
+    run: str = Field(description="Its former folder.")
+
+
+class AnnotateRequest(_Request):
+    """Replace what the person notes about a run. Result: `run`."""
+
+    method: Literal["annotate"] = "annotate"
+    run: str
+    tags: list[str] = []
+    text: str = ""
+
+
+class CompareRequest(_Request):
+    """Compare runs: their outcomes, and what recipes, models, data, machines and versions differ in.
+
+    Result: `comparison`.
+    """
+
+    method: Literal["compare"] = "compare"
+    runs: list[str] = Field(min_length=1)
+
+
+class PlanSweepRequest(_Request):
+    """Say what a sweep would take; progress in runs. Result: `sweep_plan`."""
+
+    method: Literal["plan_sweep"] = "plan_sweep"
+    recipe: str
+    settings: list[SweepSetting] = Field(min_length=1)
+    dataset: DatasetFacts | None = Field(
+        default=None, description="What an earlier inspection of this recipe found; a server that began anew needs it."
+    )
+
+
+class StartSweepRequest(_Request):
+    """Queue the runs of a sweep, and start the first where its device is free. Result: `sweeps`, the one that began.
+
+    It is refused, with the reason, where a run does not fit (unless `anyway`).
+    """
+
+    method: Literal["start_sweep"] = "start_sweep"
+    recipe: str
+    settings: list[SweepSetting] = Field(min_length=1)
+    name: str = ""
+    anyway: bool = False
+
+
+class SweepsRequest(_Request):
+    """List the sweeps that have runs, newest first. Result: `sweeps`."""
+
+    method: Literal["sweeps"] = "sweeps"
+
+
+class DuelSideRequest(_Line):
+    """A side of a duel."""
+
+    name: str = Field(min_length=1, max_length=200)
+    recipe: str = Field(description="TOML.")
+
+
+class _DuelRequest(_Request):
+    sides: list[DuelSideRequest] = Field(min_length=2)
+    seeds: int = Field(default=3, ge=3, le=100, description="Runs of each side at its best learning rate.")
+    factors: list[float] = Field(default=[0.3, 1.0, 3.0], description="Learning rates, as multiples of its own.")
+    anyway: bool = Field(default=False, description="Compare although the conditions differ.")
+
+
+class PlanDuelRequest(_DuelRequest):
+    """Say what a duel would compare and take; progress in rows of data. Result: `duels`, the plan alone."""
+
+    method: Literal["plan_duel"] = "plan_duel"
+
+
+class StartDuelRequest(_DuelRequest):
+    """Start a duel in a process of its own that outlives server and client. Result: `run`, the duel's folder."""
+
+    method: Literal["start_duel"] = "start_duel"
+
+
+class DuelsRequest(_Request):
+    """List the duels, newest first, or describe one. Result: `duels`."""
+
+    method: Literal["duels"] = "duels"
+    folder: str = Field(default="", description="Empty: all.")
+
+
+class StopDuelRequest(_Request):
+    """Ask a duel to save the run that goes on, and to stop. Result: `done`."""
+
+    method: Literal["stop_duel"] = "stop_duel"
+    folder: str
+
+
+class ResumeDuelRequest(_Request):
+    """Go on with a duel that was stopped. Result: `run`, the duel's folder."""
+
+    method: Literal["resume_duel"] = "resume_duel"
+    folder: str
 
 
 class ForecastRequest(_Request):
@@ -263,6 +378,18 @@ Request = Annotated[
     | ResumeRequest
     | CommandRequest
     | DeleteRequest
+    | RestoreRequest
+    | PurgeRequest
+    | AnnotateRequest
+    | CompareRequest
+    | PlanSweepRequest
+    | StartSweepRequest
+    | SweepsRequest
+    | PlanDuelRequest
+    | StartDuelRequest
+    | DuelsRequest
+    | StopDuelRequest
+    | ResumeDuelRequest
     | ForecastRequest
     | ExportRequest
     | CancelExportRequest
@@ -279,6 +406,11 @@ class RunSummary(_Line):
     state: RunStateFile
     standing: ObservedStatus
     model: str = ""
+    data: str = Field(default="", description="Names of the training files.")
+    held_out: str = Field(
+        default="", description="Equal for runs measured on the same held-out rows in the same way; empty: unknown."
+    )
+    notes: RunNotes = RunNotes()
     waits_for: str = Field(default="", description="Queued runs: the run that holds the device.")
     export: ExportJob | None = None
 
@@ -377,6 +509,10 @@ class Result(_Line):
     suggestion: Suggestion | None = None
     reply: Reply | None = None
     runs: list[RunSummary] | None = None
+    comparison: RunsComparison | None = None
+    sweep_plan: SweepPlan | None = None
+    sweeps: list[SweepFile] | None = None
+    duels: list[DuelFacts] | None = None
     run: str | None = Field(default=None, description="A run's folder.")
     done: bool = True
     detail: str = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import GuardSection, Recipe
 
 Phase = Literal["grid", "seeds", "second look"]
@@ -45,6 +46,22 @@ class DuelOptions(_Spec):
         if len(set(factors)) != len(factors):
             raise ValueError(f"factors must differ from each other, not {factors}")
         return sorted(factors)
+
+
+def duel_options(**values: object) -> DuelOptions:
+    """Make the options of a duel.
+
+    Raises:
+        UsageError: A value is not possible; it is named as the command line calls it.
+    """
+    try:
+        return DuelOptions.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"][:1])
+        option = {"extensions": "extend"}.get(where, where)
+        message = first["msg"].removeprefix("Value error, ").lower()
+        raise UsageError(f"--{option} = {first['input']}: {message}.", "`burnish duel --help` says more.") from None
 
 
 class Side(_Spec):

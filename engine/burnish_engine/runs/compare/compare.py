@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import Number
-from burnish_engine.contract.run.state import ObservedStatus
+from burnish_engine.contract.run.comparison import ComparedRun
 from burnish_engine.runs.compare.compare_cards import CardLine, compare_cards
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import read_recipe, summarize
@@ -19,36 +18,6 @@ from burnish_engine.runs.store import read_recipe, summarize
 
 class _Compared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
-
-
-class ComparedRun(_Compared):
-    """Outcome of a run so far. None: not measured.
-
-    Attributes:
-        run: name of the run's folder.
-        standing: current status.
-        step: number of finished optimizer steps.
-        total_steps: number of steps of the whole run.
-        loss: training loss of the last step, nats per supervised token.
-        held_out_loss: held-out loss of the run's result so far, nats per supervised token.
-        held_out_step: number of the step that it was measured after.
-        held_out_tokens: number of held-out tokens that it was measured on.
-        tokens_per_s: median over the steps.
-        memory_bytes: peak of what the process held of the device, over the steps.
-        training_s: time spent in steps, without loading, evaluation and saving.
-    """
-
-    run: str
-    standing: ObservedStatus
-    step: int
-    total_steps: int
-    loss: Number | None = None
-    held_out_loss: Number | None = None
-    held_out_step: int | None = None
-    held_out_tokens: int | None = None
-    tokens_per_s: Number | None = None
-    memory_bytes: int | None = None
-    training_s: Number | None = None
 
 
 class RecipeDifference(_Compared):
@@ -91,7 +60,7 @@ def compare(first: RunPaths, second: RunPaths) -> RunComparison:
         recipe=list(_differences(*recipes)),
         outcomes=outcomes,
         cards=compare_cards(first, second),
-        notes=list(_notes(recipes, outcomes)),
+        notes=list(comparison_notes(recipes, outcomes)),
     )
 
 
@@ -116,13 +85,14 @@ def compared_run(paths: RunPaths) -> ComparedRun:
 
 
 def _differences(first: Recipe, second: Recipe) -> Iterator[RecipeDifference]:
-    ours, theirs = _flat(first), _flat(second)
+    ours, theirs = flat_recipe(first), flat_recipe(second)
     for key, value in ours.items():
         if value != theirs[key]:
             yield RecipeDifference(key=key, values=(value, theirs[key]))
 
 
-def _flat(recipe: Recipe) -> dict[str, Any]:
+def flat_recipe(recipe: Recipe) -> dict[str, Any]:
+    """Return the values of a recipe by dotted key, in its order."""
     found: dict[str, Any] = {}
     for name, value in recipe.model_dump(mode="json").items():
         if isinstance(value, dict):
@@ -132,11 +102,17 @@ def _flat(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _notes(recipes: tuple[Recipe, Recipe], outcomes: tuple[ComparedRun, ComparedRun]) -> Iterator[str]:
+def comparison_notes(recipes: Sequence[Recipe], outcomes: Sequence[ComparedRun]) -> Iterator[str]:
+    """Say what makes the figures of runs hard to compare.
+
+    Args:
+        recipes: recipes of the runs.
+        outcomes: their outcomes, in the same order.
+    """
     measured = [outcome for outcome in outcomes if outcome.held_out_loss is not None]
-    if len(measured) == 2 and measured[0].held_out_tokens != measured[1].held_out_tokens:
+    if len({outcome.held_out_tokens for outcome in measured}) > 1:
         yield "The held-out losses were measured on different rows; they do not say which run is better."
-    elif recipes[0].model.path != recipes[1].model.path:
+    elif len({recipe.model.path for recipe in recipes}) > 1:
         yield "The models differ, and so may their tokens: losses per token are not quite the same measure."
-    if len({outcome.step for outcome in outcomes}) == 2:
+    if len({outcome.step for outcome in outcomes}) > 1:
         yield "The runs made different numbers of steps."

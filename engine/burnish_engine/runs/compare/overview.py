@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.notes import read_notes
 from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.runs.compare.labels import run_labels
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.jobs.export_job import read_export_job
 from burnish_engine.runs.store import StoredRun, list_runs, summarize
@@ -23,17 +23,22 @@ def overview(further: Sequence[str] = ()) -> list[RunSummary]:
         further: folders of runs elsewhere; those that are no run folder (any more) are omitted.
     """
     waiting = {entry.run: lease.holder_of(entry.device) or "" for entry in lease.queue()}
-    return [
-        RunSummary(
-            folder=str(summary.paths.root),
-            state=summary.state,
-            standing=summary.status,
-            model=_model(summary.paths),
-            waits_for=waiting.get(summary.paths.root, "") if summary.status == "queued" else "",
-            export=read_export_job(summary.paths),
-        )
-        for summary in _with_further(list_runs(), further)
-    ]
+    return [_summary(summary, waiting) for summary in _with_further(list_runs(), further)]
+
+
+def _summary(run: StoredRun, waiting: Mapping[Path, str]) -> RunSummary:
+    labels = run_labels(run.paths)
+    return RunSummary(
+        folder=str(run.paths.root),
+        state=run.state,
+        standing=run.status,
+        model=labels.model,
+        data=labels.data,
+        held_out=labels.held_out,
+        notes=read_notes(run.paths),
+        waits_for=waiting.get(run.paths.root, "") if run.status == "queued" else "",
+        export=read_export_job(run.paths),
+    )
 
 
 def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[StoredRun]:
@@ -45,18 +50,3 @@ def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[Stored
             with suppress(UsageError):
                 found.append(summarize(paths))
     return sorted(found, key=lambda summary: summary.state.created, reverse=True)
-
-
-def _model(paths: RunPaths) -> str:
-    with suppress(OSError):
-        return _model_in(paths.recipe, paths.recipe.stat().st_mtime_ns)
-    return ""
-
-
-@functools.lru_cache(maxsize=1024)
-def _model_in(recipe: Path, _changed_ns: int) -> str:
-    """Read the name of a recipe's model, cached: windows ask every second, and a frozen recipe does not change."""
-    with suppress(ValueError, OSError):  # damaged: the run is still listed
-        model = tomllib.loads(recipe.read_text(encoding="utf-8")).get("model", {})
-        return str(model.get("path", "embedded")) if isinstance(model, dict) else ""
-    return ""

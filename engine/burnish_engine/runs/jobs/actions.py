@@ -1,11 +1,9 @@
-"""Actions on runs that the command line and the app share: start, command, resume, delete."""
+"""Actions on runs that the command line and the app share: start, command, resume."""
 
 from __future__ import annotations
 
-import shutil
-
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import cannot_write, replace_with_retry
+from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.commands import Command, CommandName
@@ -117,23 +115,3 @@ def require_deletable(paths: RunPaths) -> None:
         raise UsageError(f"The run {summary.state.run} is {summary.status}.", "Stop it first.")
     if is_exporting(paths):
         raise UsageError(f"The run {summary.state.run} is being exported.", "Wait for the export, or cancel it.")
-
-
-def delete(paths: RunPaths) -> None:
-    """Delete a run with all its files.
-
-    Raises:
-        UsageError: A process works in the folder.
-        NoSpaceError: A file could not be removed.
-    """
-    require_deletable(paths)
-    lease.dequeue(paths)
-    doomed = RunPaths(paths.root.with_name(f".{paths.root.name}.deleted"))
-    try:
-        # Windows does not move a folder in which a file is open: then the whole run stays, instead of half of it.
-        replace_with_retry(paths.root, doomed.root)
-        # The state goes first: the remains of an interrupted deletion are no run any more.
-        doomed.state.unlink(missing_ok=True)
-        shutil.rmtree(doomed.root)
-    except OSError as error:
-        raise cannot_write(paths.root, error) from error

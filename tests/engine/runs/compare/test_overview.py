@@ -3,6 +3,7 @@
 import time
 
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.notes import write_notes
 from burnish_engine.runs.compare.overview import overview
 from burnish_engine.runs.store import create_run, read_state, write_state
 
@@ -22,3 +23,36 @@ def test_a_run_elsewhere_whose_process_is_gone_is_interrupted(burnish_home, tmp_
         paths, read_state(paths).model_copy(update={"status": "running", "pid": 2**22 + 1, "process_created": 1.0})
     )
     assert [run.standing for run in overview([str(paths.root)])] == ["interrupted"]
+
+
+def with_train(name, **changes):
+    document = Recipe(name=name).model_dump()
+    for key, value in changes.items():
+        section, _, field = key.partition("__")
+        document[section][field] = value
+    return create_run(Recipe.model_validate(document))
+
+
+def test_runs_measured_on_the_same_held_out_rows_are_told_from_others(burnish_home):
+    files = {"data__files": ["/d/a.jsonl"], "data__validation_share": 0.1}
+    for name, changes in {
+        "first": files,
+        "rate": {**files, "train__learning_rate": 1e-5, "adapter__rank": 4, "data__workers": 2},
+        "seed": {**files, "train__seed": 7},
+        "share": {**files, "data__validation_share": 0.2},
+        "model": {**files, "model__path": "/m"},
+        "own files": {"data__files": ["/d/a.jsonl"], "data__validation_files": ["/d/held.jsonl"]},
+        "own files, other data": {"data__files": ["/d/b.jsonl"], "data__validation_files": ["/d/held.jsonl"]},
+    }.items():
+        with_train(name, **changes)
+    held_out = {run.state.name: run.held_out for run in overview()}
+    assert held_out["first"] == held_out["rate"] != ""
+    assert held_out["own files"] == held_out["own files, other data"] != ""
+    assert len(set(held_out.values())) == 5
+
+
+def test_runs_carry_their_notes_and_the_names_of_their_data(burnish_home):
+    paths = with_train("noted", data__files=["/somewhere/support.jsonl", "/else/more.jsonl"])
+    write_notes(paths, ["keep"], "the good one")
+    (run,) = overview()
+    assert (run.data, run.notes.tags, run.notes.text) == ("support.jsonl, more.jsonl", ("keep",), "the good one")

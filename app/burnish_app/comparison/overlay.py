@@ -1,0 +1,68 @@
+"""Curves of several runs over one axis: steps, tokens or time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from burnish_app.curves.curve import Curve, Numbers
+from burnish_app.curves.run_axis import START, RunAxis, XKind, run_axis, shared_axis
+from burnish_app.curves.run_curves import run_curves
+from burnish_app.curves.smoothing import default_window, smoothed
+from burnish_engine.contract.run.fold import RunState
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """The curves of several runs over one axis. Each curve's positions are in the axis' unit.
+
+    Attributes:
+        axis: horizontal axis of all curves.
+        held_out: held-out loss of each run, nats.
+        loss: training loss of each run, smoothed, nats.
+        learning_rate: learning rate of each run.
+        grad_norm: gradient norm of each run, smoothed.
+        tokens_per_s: speed of each run, smoothed.
+        memory: memory peak of each run so far, GiB.
+    """
+
+    axis: RunAxis = START
+    held_out: tuple[Curve, ...] = ()
+    loss: tuple[Curve, ...] = ()
+    learning_rate: tuple[Curve, ...] = ()
+    grad_norm: tuple[Curve, ...] = ()
+    tokens_per_s: tuple[Curve, ...] = ()
+    memory: tuple[Curve, ...] = ()
+
+
+def overlay(states: Sequence[RunState], unit: XKind) -> Overlay:
+    """Lay the curves of runs over each other.
+
+    Args:
+        states: folded events of the runs.
+        unit: unit of the horizontal axis.
+    """
+    parts = [_curves(state, unit) for state in states]
+    grid = np.unique(np.concatenate([np.zeros(1), *(curve.steps for one in parts for curve in one.values())]))
+    columns = {name: tuple(one[name] for one in parts) for name in (parts[0] if parts else {})}
+    return Overlay(axis=shared_axis(grid, unit), **columns)
+
+
+def _curves(state: RunState, unit: XKind) -> dict[str, Curve]:
+    found, axis = run_curves(state), run_axis(state)
+    window = default_window(len(state.steps))
+
+    def placed(curve: Curve, *, smooth: bool = False) -> Curve:
+        values: Numbers = smoothed(curve.values, window) if smooth and window > 1 else curve.values
+        return Curve(axis.x(unit, curve.steps), values)
+
+    return {
+        "held_out": placed(found.held_out),
+        "loss": placed(found.loss, smooth=True),
+        "learning_rate": placed(found.learning_rate),
+        "grad_norm": placed(found.grad_norm, smooth=True),
+        "tokens_per_s": placed(found.tokens_per_s, smooth=True),
+        "memory": placed(found.memory),
+    }

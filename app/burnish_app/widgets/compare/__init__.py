@@ -1,0 +1,1 @@
+"""Parts of the page Compare: curves over each other, what differs, and replies side by side."""

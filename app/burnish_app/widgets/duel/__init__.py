@@ -1,0 +1,1 @@
+"""Parts of the page Duel: its sides, its plan, its progress, and its verdicts with intervals."""

@@ -1,0 +1,1 @@
+"""Parts of the page Sweep: settings with values, the plan, and the table of its runs."""

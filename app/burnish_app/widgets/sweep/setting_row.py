@@ -1,0 +1,117 @@
+"""A row with a setting of the recipe and the values that it shall take."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+
+from burnish_app.comparison.swept import draft_value, offered_settings, setting_name, setting_text, usual_values
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import UNIT
+from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.text import caption, set_tone
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.sweep import SweepSetting, parse_values
+
+_NAME_PX, _VALUES_PX = 150, 150
+
+
+class SettingRow(QWidget):
+    """Chooses a setting and its values.
+
+    Args:
+        recipe: recipe whose values are shown beside.
+        key: dotted key that is chosen at first.
+        single: whether it takes one value instead of a list.
+
+    Attributes:
+        changed: signal without arguments, emitted when setting or values changed.
+        removed: signal without arguments, emitted when the row shall go.
+    """
+
+    changed = Signal()
+    removed = Signal()
+
+    def __init__(self, recipe: Recipe, key: str, *, single: bool = False) -> None:
+        super().__init__()
+        self._recipe, self._single = recipe, single
+        self.name = QComboBox()
+        self.name.setAccessibleName(tr("Setting"))
+        self.name.setMinimumWidth(_NAME_PX)
+        self.name.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.name.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.name.setMaxVisibleItems(16)
+        for offered in offered_settings():
+            self.name.addItem(setting_name(offered), offered)
+            self.name.setItemData(self.name.count() - 1, offered, Qt.ItemDataRole.ToolTipRole)
+        self.name.setCurrentIndex(self.name.findData(key))
+        self.name.currentIndexChanged.connect(self._key_changed)
+        self.values = QLineEdit()
+        self.values.setMinimumWidth(_VALUES_PX)
+        self.values.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.values.setPlaceholderText(tr("A value") if single else tr("Values, separated by commas"))
+        self.values.setAccessibleName(tr("Value") if single else tr("Values"))
+        self.values.textChanged.connect(self._changed)
+        self.remove = quiet("", self.removed.emit, "close")
+        self.remove.setAccessibleName(tr("Remove this setting"))
+        self.remove.setToolTip(tr("Remove this setting"))
+        self._note = caption("")
+        line = QHBoxLayout()
+        line.setSpacing(UNIT)
+        line.addWidget(self.name, 2)
+        line.addWidget(self.values, 3)
+        line.addWidget(self.remove)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        column.addLayout(line)
+        column.addWidget(self._note)
+        self._key_changed()
+
+    @property
+    def key(self) -> str:
+        """The dotted key of the chosen setting."""
+        return str(self.name.currentData())
+
+    def setting(self) -> SweepSetting | None:
+        """Return the setting with its values; None while something is wrong with them."""
+        try:
+            values = parse_values(self.key, self.values.text())
+        except BurnishError:
+            return None
+        return SweepSetting(key=self.key, values=values) if len(values) == 1 or not self._single else None
+
+    def show_recipe(self, recipe: Recipe) -> None:
+        """Show another recipe's value beside."""
+        self._recipe = recipe
+        self._show_note()
+
+    def _key_changed(self) -> None:
+        proposed = usual_values(self._recipe, self.key)
+        if self._single:
+            own = setting_text(self.key, draft_value(self._recipe, self.key))
+            proposed = next((part for part in reversed(proposed.split(", ")) if part != own), proposed)
+        before = self.values.blockSignals(True)
+        self.values.setText(proposed)
+        self.values.setCursorPosition(0)
+        self.values.blockSignals(before)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._show_note()
+        self.changed.emit()
+
+    def _show_note(self) -> None:
+        problem = ""
+        try:
+            count = len(parse_values(self.key, self.values.text()))
+            if self._single and count != 1:
+                problem = tr("One value is wanted.")
+        except BurnishError as error:
+            problem = error.what
+        own = draft_value(self._recipe, self.key)
+        shown = tr("not set") if own is None else setting_text(self.key, own)
+        self._note.setText(problem or tr("In the draft: {value}").format(value=shown))
+        set_tone(self._note, "error" if problem else "muted")
+        set_tone(self.values, "error" if problem else "")

@@ -1,0 +1,102 @@
+"""Text about a duel: its plan, how far it is, and its verdicts. Pure: from the engine's facts to sentences."""
+
+from __future__ import annotations
+
+from burnish_app.look.language import tr
+from burnish_app.wording.numbers import duration_text, plural
+from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
+
+_PHASES = {
+    "grid": tr("finding the learning rate"),
+    "seeds": tr("comparing"),
+    "second look": tr("second look at a rate"),
+}
+_FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events")}
+
+
+def plan_text(duel: DuelFacts) -> str:
+    """Say how many runs a duel takes, and how long they train, such as "12 to 28 runs, 2 h to 5 h"."""
+    least, most = duel.runs
+    runs = plural(most, "run") if least == most else tr("{least} to {most} runs").format(least=least, most=most)
+    if duel.seconds is None:
+        return runs
+    short, long = (duration_text(seconds) for seconds in duel.seconds)
+    time = long if short == long else tr("{short} to {long}").format(short=short, long=long)
+    return tr("{runs}, about {time}").format(runs=runs, time=time)
+
+
+def progress_text(duel: DuelFacts) -> str:
+    """Say how many runs of a duel were made, and what is done now."""
+    least, most = duel.runs
+    made = len(duel.made)
+    if duel.status == "finished":
+        return tr("{runs} made").format(runs=plural(made, "run"))
+    of = str(least) if made < least else tr("at most {most}").format(most=most)
+    return tr("{made} of {of} runs made").format(made=made, of=of)
+
+
+def run_text(duel: DuelFacts, run: DuelRun) -> str:
+    """Describe a run of a duel: side, purpose, rate and seed."""
+    words = tr("{side}: {purpose}, learning rate {rate}, seed {seed}")
+    return words.format(
+        side=duel.sides[run.side].name, purpose=_PHASES[run.phase], rate=f"{run.rate:.4g}", seed=run.seed
+    )
+
+
+def share_done(duel: DuelFacts) -> float:
+    """Return how far a duel is, 0 to 1, counted in its smallest number of runs until that is passed."""
+    if duel.status == "finished":
+        return 1.0
+    least, most = duel.runs
+    made = len(duel.made)
+    within = 0.0
+    if duel.current is not None and duel.current.total_steps:
+        within = duel.current.step / duel.current.total_steps
+    return min((made + within) / (least if made < least else most), 1.0)
+
+
+def time_left_text(duel: DuelFacts) -> str:
+    """Say how long the rest of a duel takes, by the runs made so far; empty before the first has ended."""
+    if not duel.made or duel.status != "running":
+        return ""
+    each = sum(run.seconds for run in duel.made) / len(duel.made)
+    least = duel.runs[0]
+    left = max((least if len(duel.made) < least else duel.runs[1]) - len(duel.made), 0)
+    return tr("about {time} of training left").format(time=duration_text(each * left)) if left else ""
+
+
+def difference_text(verdict: DuelVerdictFacts) -> str:
+    """Format the difference of a verdict with its interval; empty where there is none."""
+    if verdict.difference is None or verdict.low is None or verdict.high is None:
+        return ""
+    low, middle, high = (amount_text(verdict.form, one) for one in (verdict.low, verdict.difference, verdict.high))
+    return tr("{middle}, between {low} and {high} {unit}").format(
+        middle=middle, low=low, high=high, unit=_FORMS[verdict.form]
+    )
+
+
+def amount_text(form: str, value: float) -> str:
+    """Format a difference with its sign: nats with four digits, a share in percent."""
+    if form == "nats":
+        return f"{value:+.4f}"
+    return f"{100 * value if form == 'share' else value:+.1f}"
+
+
+def conclusion_text(verdict: DuelVerdictFacts) -> str:
+    """Say in a few words who is better in a measure."""
+    if verdict.winner is not None:
+        return tr("{name} is better").format(name=verdict.names[verdict.sides.index(verdict.winner)])
+    return {
+        "equal": tr("Equal"),
+        "not measured": tr("Not measured"),
+        "not distinguishable": tr("Not distinguishable"),
+    }[verdict.kind]
+
+
+def conditions_text(duel: DuelFacts) -> str:
+    """Say whether the conditions of all runs were the same."""
+    same = sum(check.verdict == "same" for check in duel.checks)
+    differ = [check.what for check in duel.checks if check.verdict == "differs"]
+    if differ:
+        return tr("Conditions differed: {what}.").format(what="; ".join(differ))
+    return tr("{same} of {all} conditions were checked and the same.").format(same=same, all=len(duel.checks))

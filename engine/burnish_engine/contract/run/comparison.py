@@ -1,0 +1,63 @@
+"""Types of a comparison of several runs: their outcomes, and what they did differently. Plain data, no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from burnish_engine.contract.run.events import Number
+from burnish_engine.contract.run.state import ObservedStatus
+
+DifferenceGroup = Literal["recipe", "model", "data", "machine", "versions"]
+
+
+class _Compared(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+
+class ComparedRun(_Compared):
+    """Outcome of a run so far. None: not measured.
+
+    Attributes:
+        run: name of the run's folder.
+        standing: current status.
+        step: number of finished optimizer steps.
+        total_steps: number of steps of the whole run.
+        loss: training loss of the last step, nats per supervised token.
+        held_out_loss: held-out loss of the run's result so far, nats per supervised token.
+        held_out_step: number of the step that it was measured after.
+        held_out_tokens: number of held-out tokens that it was measured on.
+        tokens_per_s: median over the steps.
+        memory_bytes: peak of what the process held of the device, over the steps.
+        training_s: time spent in steps, without loading, evaluation and saving.
+    """
+
+    run: str
+    standing: ObservedStatus
+    step: int
+    total_steps: int
+    loss: Number | None = None
+    held_out_loss: Number | None = None
+    held_out_step: int | None = None
+    held_out_tokens: int | None = None
+    tokens_per_s: Number | None = None
+    memory_bytes: int | None = None
+    training_s: Number | None = None
+
+
+class DifferenceRow(_Compared):
+    """Something in which some of the compared runs differ."""
+
+    group: DifferenceGroup
+    key: str = Field(description="A recipe key such as train.learning_rate, or the name of a fact.")
+    values: list[Any] = Field(description="Value of each run, in their order; None: it is not known of this one.")
+
+
+class RunsComparison(_Compared):
+    """Several runs beside each other."""
+
+    folders: list[str]
+    outcomes: list[ComparedRun]
+    rows: list[DifferenceRow] = Field(description="Only what differs.")
+    notes: list[str] = Field(default=[], description="What makes the figures hard to compare.")

@@ -1,0 +1,101 @@
+"""Types of duels as windows show them: the plan, how far one is, and its verdicts. Plain data, no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from burnish_engine.contract.run.events import Number
+
+DuelStatus = Literal["planned", "running", "stopped", "finished"]
+DuelPhase = Literal["grid", "seeds", "second look"]
+
+
+class _Duel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings")
+
+
+class DuelSideFacts(_Duel):
+    """A compared recipe."""
+
+    letter: str
+    name: str
+    rate: float = Field(description="Its learning rate.")
+    run_s: float | None = Field(default=None, description="Predicted training time of one run; None: unknown.")
+
+
+class DuelDifferenceFacts(_Duel):
+    """A key in which the recipes differ."""
+
+    key: str
+    values: list[str] = Field(description="Value of each side, shortened.")
+    kind: Literal["compared", "unfair", "decided"]
+    why: str = ""
+
+
+class DuelRun(_Duel):
+    """A run of a duel: the one that goes on, or one that has ended. None: not measured."""
+
+    id: str
+    folder: str
+    side: int = Field(description="Index of the side.")
+    phase: DuelPhase = Field(description="grid: find the side's rate; seeds: compare; second look: another rate.")
+    seed: int
+    rate: float
+    ended: Literal["", "finished", "diverged"] = Field(default="", description="Empty: it goes on.")
+    step: int = 0
+    total_steps: int = 0
+    held_out_loss: Number | None = None
+    tokens_per_s: float | None = None
+    memory_bytes: int | None = None
+    seconds: float = Field(default=0.0, description="Time spent in steps.")
+
+
+class DuelVerdictFacts(_Duel):
+    """A verdict on a pair of sides in one measure. None: there is no interval."""
+
+    measure: str
+    title: str
+    form: Literal["nats", "share", "count"]
+    sides: tuple[int, int]
+    names: tuple[str, str]
+    kind: Literal["winner", "not distinguishable", "equal", "not measured"]
+    winner: int | None = None
+    difference: Number | None = Field(default=None, description="The first side less the second.")
+    low: Number | None = None
+    high: Number | None = None
+    level: float
+    pairs: list[float] = Field(default=[], description="Difference of each pair of runs, where measured.")
+    text: str
+
+
+class DuelCheck(_Duel):
+    """Whether a condition was the same for all runs."""
+
+    what: str
+    verdict: Literal["same", "differs", "unknown"]
+    detail: str = ""
+
+
+class DuelFacts(_Duel):
+    """A duel: planned, running, stopped or finished."""
+
+    folder: str = Field(default="", description="Empty: only planned.")
+    created: float = Field(description="Seconds since the epoch.")
+    status: DuelStatus
+    sides: list[DuelSideFacts]
+    differences: list[DuelDifferenceFacts]
+    factors: list[float]
+    seeds: int
+    runs: tuple[int, int] = Field(description="Smallest and largest number of runs.")
+    seconds: tuple[float, float] | None = Field(description="The same as predicted training time; None: unknown.")
+    problems: list[str] = Field(default=[], description="Why a side's runs would not fit; only of a plan.")
+    made: list[DuelRun] = []
+    current: DuelRun | None = None
+    headline: str = Field(default="", description="The verdict on the loss, in a sentence; empty before the end.")
+    verdicts: list[DuelVerdictFacts] = []
+    checks: list[DuelCheck] = []
+    caution: str = Field(default="", description="What so many pairs can and cannot show.")
+    message: str = Field(default="", description="Why it stopped.")
+    report: str = Field(default="", description="Path of the report page; empty: there is none yet.")

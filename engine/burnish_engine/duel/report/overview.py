@@ -1,0 +1,191 @@
+"""List duels, and describe one as a window shows it: how far it is, and its verdicts with the pairs behind them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from contextlib import suppress
+from pathlib import Path
+
+from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.paths import duels_dir
+from burnish_engine.contract.run.duels import (
+    DuelCheck,
+    DuelDifferenceFacts,
+    DuelFacts,
+    DuelRun,
+    DuelSideFacts,
+    DuelStatus,
+    DuelVerdictFacts,
+)
+from burnish_engine.duel.measures.outcome import RunOutcome
+from burnish_engine.duel.planner import next_run, run_counts
+from burnish_engine.duel.prepare import DuelForecast
+from burnish_engine.duel.report.figures import compared_runs, interleaved_runs
+from burnish_engine.duel.sides.differences import shown
+from burnish_engine.duel.sides.spec import RunSpec
+from burnish_engine.duel.state import DuelFolder, DuelState, has_process, open_duel
+from burnish_engine.duel.verdict.conclude import MEASURES
+from burnish_engine.duel.verdict.rates import pair_level
+from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
+from burnish_engine.runs.store import read_state
+
+_LOG_BYTES = 4096
+
+
+def list_duels() -> list[DuelFacts]:
+    """List the duels in the user's folder, newest first, without those that cannot be read."""
+    found = []
+    folder = duels_dir()
+    for root in folder.iterdir() if folder.is_dir() else ():
+        if (root / "duel.json").is_file():
+            with suppress(UsageError):
+                found.append(duel_facts(root))
+    return sorted(found, key=lambda duel: duel.created, reverse=True)
+
+
+def duel_facts(root: Path) -> DuelFacts:
+    """Describe a duel that was begun.
+
+    Raises:
+        UsageError: There is no duel, or its state cannot be read.
+    """
+    folder = DuelFolder(root.absolute())
+    state = _state(folder.root, folder.state.stat().st_mtime_ns if folder.state.is_file() else 0)
+    running = has_process(folder)
+    status: DuelStatus = "finished" if state.status == "finished" else "running" if running else "stopped"
+    spec = next_run(state.sides, state.options, state.seed, state.scores) if status != "finished" else None
+    return _described(
+        state,
+        status,
+        folder=str(folder.root),
+        made=[_ended(folder, one) for one in state.outcomes],
+        current=_current(folder, spec) if spec is not None else None,
+        message=_last_words(folder) if status == "stopped" else "",
+        report=str(folder.report) if folder.report.is_file() else "",
+    )
+
+
+def planned_facts(forecast: DuelForecast) -> DuelFacts:
+    """Describe a duel that could begin."""
+    sides = zip(forecast.state.sides, forecast.plans, strict=True)
+    problems = [f"{side.name}: {' '.join(plan.problems)}" for side, plan in sides if not plan.fits]
+    return _described(forecast.state, "planned", problems=problems)
+
+
+def _described(state: DuelState, status: DuelStatus, **more: object) -> DuelFacts:
+    least, most = (count * len(state.sides) for count in run_counts(state.options))
+    known = [side.run_s for side in state.sides if side.run_s is not None]
+    each = sum(known) / len(known) if len(known) == len(state.sides) else None
+    sides = [DuelSideFacts(letter=one.letter, name=one.name, rate=one.rate, run_s=one.run_s) for one in state.sides]
+    caution = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(state.sides)))
+    return DuelFacts.model_validate(
+        {
+            "created": state.created,
+            "status": status,
+            "sides": sides,
+            "differences": [
+                DuelDifferenceFacts(
+                    key=one.key, values=[shown(value) for value in one.values], kind=one.kind, why=one.why
+                )
+                for one in state.differences
+            ],
+            "factors": state.options.factors,
+            "seeds": state.options.seeds,
+            "runs": (least, most),
+            "seconds": None if each is None else (least * each, most * each),
+            "headline": headline(state.verdicts) if state.verdicts else "",
+            "verdicts": [_verdict(state, one) for one in state.verdicts],
+            "checks": [DuelCheck(what=one.what, verdict=one.verdict, detail=one.detail) for one in state.checks],
+            "caution": caution,
+            **more,
+        }
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _state(root: Path, _changed_ns: int) -> DuelState:
+    """Read a duel's state, cached: a window asks every second, and it changes with each run only."""
+    return open_duel(root)[1]
+
+
+def _run(folder: DuelFolder, spec: RunSpec) -> dict[str, object]:
+    return {
+        "id": spec.id,
+        "folder": str(folder.run(spec).root),
+        "side": spec.side,
+        "phase": spec.phase,
+        "seed": spec.seed,
+        "rate": spec.rate,
+    }
+
+
+def _ended(folder: DuelFolder, outcome: RunOutcome) -> DuelRun:
+    return DuelRun.model_validate(
+        {
+            **_run(folder, outcome.spec),
+            "ended": outcome.ended,
+            "step": outcome.steps,
+            "total_steps": outcome.steps,
+            "held_out_loss": outcome.held_out_loss,
+            "tokens_per_s": outcome.tokens_per_s,
+            "memory_bytes": outcome.memory_bytes,
+            "seconds": outcome.training_s,
+        }
+    )
+
+
+def _current(folder: DuelFolder, spec: RunSpec) -> DuelRun:
+    steps = {"step": 0, "total_steps": 0}
+    with suppress(BurnishError):
+        state = read_state(folder.run(spec))
+        steps = {"step": state.step, "total_steps": state.total_steps}
+    return DuelRun.model_validate({**_run(folder, spec), **steps})
+
+
+def _verdict(state: DuelState, one: DuelVerdict) -> DuelVerdictFacts:
+    return DuelVerdictFacts(
+        measure=one.measure,
+        title=one.title,
+        form=one.form,
+        sides=one.sides,
+        names=one.names,
+        kind=one.kind,
+        winner=one.winner,
+        difference=one.difference,
+        low=one.low,
+        high=one.high,
+        level=one.level,
+        pairs=_pairs(state, one),
+        text=one.text,
+    )
+
+
+def _pairs(state: DuelState, verdict: DuelVerdict) -> list[float]:
+    """List the difference of each pair of runs that a verdict rests on, in its unit."""
+    of_side = compared_runs if verdict.measure == "held_out_loss" else interleaved_runs
+    by_seed = [{one.spec.seed: _value(one, verdict.measure) for one in of_side(state, side)} for side in verdict.sides]
+    found = []
+    for seed, mine in by_seed[0].items():
+        other = by_seed[1].get(seed)
+        if mine is not None and other is not None and (verdict.form != "share" or other):
+            found.append(mine / other - 1 if verdict.form == "share" else mine - other)
+    return [one for one in found if math.isfinite(one)]
+
+
+def _value(outcome: RunOutcome, measure: str) -> float | None:
+    if measure == "held_out_loss":
+        return outcome.score
+    return next(one.value(outcome) for one in MEASURES if one.key == measure)
+
+
+def _last_words(folder: DuelFolder) -> str:
+    """Return the last lines that the duel's process printed; empty where a terminal showed them."""
+    try:
+        with folder.output.open("rb") as file:
+            file.seek(max(folder.output.stat().st_size - _LOG_BYTES, 0))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "Go on with: burnish" not in line]
+    return " ".join(lines[-4:])

@@ -1,0 +1,117 @@
+"""The page Compare: curves over each other, what differs, replies; it follows what was chosen."""
+
+import pytest
+from app.scenes import compared, many_runs
+
+from burnish_engine.contract.paths import user_data_dir
+
+
+@pytest.fixture
+def runs(burnish_home):
+    return many_runs(user_data_dir() / "runs")
+
+
+@pytest.fixture
+def page(qtbot, window, answers, runs):
+    window._runs_poller.stop()
+    answers.result("runs", runs=runs)
+    window.go_to("compare")
+    page = window.page("compare")
+    page.runs_changed(runs)
+    return page
+
+
+def choose(page, answers, runs):
+    answers.result("compare", comparison=compared(runs))
+    page.bench.set_compared([run.folder for run in runs])
+
+
+def test_without_two_runs_there_is_a_way_to_choose_them(qtbot, window, page, runs):
+    assert page.nothing.isVisible()
+    window.bench.set_compared([runs[2].folder])
+    assert page.nothing.isVisible()
+    assert not page.open.isVisible()
+
+
+def test_chosen_runs_are_drawn_compared_and_their_replies_stand_side_by_side(qtbot, page, answers, runs):
+    chosen = runs[2:5]
+    choose(page, answers, chosen)
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 3 and page.view.differences.isVisible())
+    assert [len(curve) for curve in page.view.charts.curves.held_out] == [7, 7, 7]
+    model = page.view.differences.model
+    assert model.columnCount() == 4
+    labels = [model.index(row, 0).data() for row in range(model.rowCount())]
+    assert "Learning rate" in labels
+    assert page.view.replies.isVisible()
+    assert [request["runs"] for request in answers.asked("compare")][-1] == [run.folder for run in chosen]
+
+
+def test_the_best_is_opened(qtbot, window, page, answers, runs):
+    choose(page, answers, runs[2:5])
+    qtbot.waitUntil(page.open.isVisible)
+    page.open.click()
+    assert window.bench.run == runs[2].folder  # 1.148 is the lowest of MANY[2:5]
+    qtbot.waitUntil(lambda: window.shown_key == "train")
+
+
+def test_two_can_go_on_to_a_duel(qtbot, window, page, answers, runs):
+    choose(page, answers, runs[2:5])
+    qtbot.waitUntil(page.open.isVisible)
+    assert not page.duel.isVisible()
+    choose(page, answers, runs[2:4])
+    qtbot.waitUntil(page.duel.isVisible)
+    page.duel.click()
+    assert window.bench.duelists == tuple(run.folder for run in runs[2:4])
+
+
+def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    charts = lambda: page.view.charts  # noqa: E731
+    qtbot.waitUntil(lambda: len(charts().curves.held_out) == 2)
+    charts().link.set_kind("tokens")
+    qtbot.waitUntil(lambda: charts().curves.axis.unit == "tokens")
+    assert charts().curves.held_out[0].steps[-1] == 600 * 2048
+    assert "tokens" in charts().held_out.values_text(600 * 2048)
+
+
+def test_the_legend_of_the_large_chart_hides_a_run_in_all(qtbot, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2)
+    charts = page.view.charts
+    charts.held_out.legend("run1").click()
+    assert not any(chart.content.shown("run1") for chart in (charts.held_out, *charts.small))
+    assert all(chart.content.shown("run0") for chart in (charts.held_out, *charts.small))
+
+
+def test_a_deleted_run_is_no_longer_compared(qtbot, page, answers, runs):
+    choose(page, answers, runs[2:5])
+    qtbot.waitUntil(lambda: len(page.view.folders) == 3)
+    page.runs_changed([run for run in runs if run is not runs[3]])
+    assert page.view.folders == (runs[2].folder, runs[4].folder)
+    page.runs_changed([])
+    assert page.nothing.isVisible()
+
+
+def test_leaving_ends_the_reading_and_coming_back_begins_it_again(qtbot, window, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2)
+    window.go_to("settings")
+    assert page.view._follower._thread is None
+    window.go_to("compare")
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2 and page.view._follower._thread is not None)
+
+
+def test_a_comparison_that_fails_is_said(qtbot, page, answers, runs):
+    answers.failure("compare", "The recipe of one run cannot be read.", "Leave it out.")
+    page.bench.set_compared([run.folder for run in runs[2:4]])
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.kind == "error"
+
+
+def test_the_table_is_copied_as_a_spreadsheet_takes_it(qtbot, qapp, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    qtbot.waitUntil(page.view.differences.isVisible)
+    page.view.differences.copy()
+    lines = qapp.clipboard().text().splitlines()
+    assert lines[0].split("\t")[1:] == [run.state.name for run in runs[2:4]]
+    assert any(line.startswith("Held-out loss\t") for line in lines)

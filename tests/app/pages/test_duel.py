@@ -1,0 +1,172 @@
+"""The page Duel: sides, plan, start, progress and verdict."""
+
+import pytest
+from app.scenes import summary
+from app.several_scenes import a_duel, duel_runs, verdicts
+from PySide6.QtWidgets import QPushButton
+
+from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.runs.store import create_run
+
+
+@pytest.fixture
+def page(window, answers):
+    window._runs_poller.stop()
+    answers.result("plan_duel", duels=[a_duel("planned")])
+    window.bench.set_data_files(["/data/a.jsonl"])
+    window.go_to("duel")
+    return window.page("duel")
+
+
+def asked_sides(answers, method="plan_duel"):
+    return [(side["name"], parse_recipe(side["recipe"])) for side in answers.asked(method)[-1]["sides"]]
+
+
+def test_the_draft_against_the_draft_with_another_setting_is_planned_first(qtbot, page, answers, answered):
+    qtbot.waitUntil(page.primary.isEnabled)
+    (first, ours), (second, theirs) = asked_sides(answers)
+    assert ours == page.bench.recipe
+    assert theirs.train.learning_rate != ours.train.learning_rate
+    assert first != second
+    assert "12 to 28 runs" in page.plan.verdict.text()
+    answered()
+    assert not answers.asked("start_duel")
+
+
+def test_another_choice_is_planned_again(qtbot, page, answers):
+    qtbot.waitUntil(page.primary.isEnabled)
+    row = page.second.settings.rows[0]
+    row.name.setCurrentIndex(row.name.findData("adapter.rank"))
+    row.values.setText("64")
+    assert not page.primary.isEnabled()
+    qtbot.waitUntil(page.primary.isEnabled)
+    assert asked_sides(answers)[1][1].adapter.rank == 64
+    page.rates.button("own").click()
+    page.seeds.setValue(5)
+    qtbot.waitUntil(page.primary.isEnabled)
+    assert (answers.asked("plan_duel")[-1]["factors"], answers.asked("plan_duel")[-1]["seeds"]) == ([1.0], 5)
+
+
+def test_two_runs_that_were_chosen_elsewhere_are_the_sides(qtbot, window, page, answers):
+    runs = [create_run(Recipe.model_validate({"name": name, "adapter": {"rank": rank}}))
+            for name, rank in (("small", 4), ("large", 64))]  # fmt: skip
+    page.runs_changed([summary("finished", folder=str(paths.root), name=paths.root.name) for paths in runs])
+    window.bench.set_duelists([str(paths.root) for paths in runs])
+    qtbot.waitUntil(lambda: bool(answers.asked("plan_duel")) and asked_sides(answers)[0][1].adapter.rank == 4)
+    assert asked_sides(answers)[1][1].adapter.rank == 64
+
+
+def test_a_recipe_file_is_a_side(qtbot, page, answers, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(dump_recipe(Recipe.model_validate({"adapter": {"rank": 2}})), encoding="utf-8")
+    page.first.take_file(str(file))
+    qtbot.waitUntil(lambda: bool(answers.asked("plan_duel")) and asked_sides(answers)[0][1].adapter.rank == 2)
+    assert asked_sides(answers)[0][0] == "mine"
+    file.write_text("nonsense", encoding="utf-8")
+    page.first.take_file(str(file))
+    assert page.first.about.property("look") == "error"
+    assert not page.primary.isEnabled()
+
+
+def test_an_unfair_duel_is_refused_with_its_reason_and_can_be_made_anyway(qtbot, page, answers):
+    answers.failure(
+        "plan_duel", "train.epochs is 2 / 3 (another token budget).", "Or add --anyway: they are compared.", 2
+    )
+    page._sides_changed()
+    qtbot.waitUntil(page.plan.unfair.isVisible)
+    assert "epochs" in page.plan.problem.text()
+    assert not page.primary.isEnabled()
+    answers.result("plan_duel", duels=[a_duel("planned")])
+    page.plan.unfair.click()
+    qtbot.waitUntil(page.primary.isEnabled)
+    assert answers.asked("plan_duel")[-1]["anyway"] is True
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("start_duel")) == 1)
+    assert answers.asked("start_duel")[0]["anyway"] is True
+
+
+def test_a_duel_that_was_started_is_followed(qtbot, page, answers):
+    made = duel_runs(user_data_dir() / "duel", 8)
+    running = a_duel("running", folder="/duels/1", made=made[:6], current=made[6].model_copy(update={"ended": ""}))
+    answers.result("start_duel", run="/duels/1")
+    qtbot.waitUntil(page.primary.isEnabled)
+    answers.result("duels", duels=[running])
+    page.primary.click()
+    qtbot.waitUntil(page.progress.isVisible)
+    assert not page.first.isVisible()
+    assert page.status == "busy"
+    assert "6 of 12" in page.progress.state.text()
+    qtbot.waitUntil(lambda: len(page.curves.charts.curves.held_out) == 1)  # the run that is compared
+    answers.result("duels", duels=[running.model_copy(update={"made": made[:7], "current": None})])
+    qtbot.waitUntil(lambda: "7 of 12" in page.progress.state.text())  # it looks again by itself
+    page.stop.click()
+    qtbot.waitUntil(lambda: len(answers.asked("stop_duel")) == 1)
+    assert answers.asked("stop_duel")[0]["folder"] == "/duels/1"
+
+
+def finished(page, won=True):
+    made = duel_runs(user_data_dir() / "duel", 12)
+    duel = a_duel(
+        "finished", folder=str(user_data_dir() / "duel"), made=made, verdicts=verdicts(won=won),
+        headline="rank 32 wins.", report="/duels/1/report.html",
+    )  # fmt: skip
+    page._show_duels([duel], duel.folder)
+    return duel
+
+
+def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbot, page):
+    finished(page)
+    assert page.verdict.isVisible()
+    assert page.verdict.headline.text() == "rank 32 wins."
+    plots = page.verdict.findChildren(type(page.verdict._plots.itemAt(0).layout().itemAt(0).widget()))
+    assert [len(plot._verdicts) for plot in plots if plot.isVisible()] == [1, 3]
+    qtbot.waitUntil(lambda: len(page.curves.charts.curves.held_out) == 6)
+    assert page.report.isVisible()
+    assert page.draft.isVisible()
+    assert not page.primary.isVisible()
+
+
+def test_without_a_winner_there_is_none_to_take(page):
+    finished(page, won=False)
+    assert not page.draft.isVisible()
+
+
+def test_the_winner_becomes_the_draft_at_its_best_rate(qtbot, window, page):
+    duel = finished(page)
+    folder = user_data_dir() / "duel" / "recipes"
+    folder.mkdir()
+    (folder / "b.toml").write_text(dump_recipe(Recipe.model_validate({"adapter": {"rank": 32}})), encoding="utf-8")
+    page.draft.click()
+    assert window.bench.recipe.adapter.rank == 32
+    assert window.bench.recipe.train.learning_rate == duel.made[-1].rate
+    qtbot.waitUntil(lambda: window.shown_key == "recipe")
+
+
+def test_a_stopped_duel_goes_on(qtbot, page, answers):
+    stopped = a_duel(
+        "stopped", folder="/duels/1", made=duel_runs(user_data_dir() / "duel", 2), message="The disk is full."
+    )
+    page._show_duels([stopped], "/duels/1")
+    assert page.progress.message.text() == "The disk is full."
+    assert page.primary.isEnabled()
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("resume_duel")) == 1)
+
+
+def test_a_new_duel_is_begun_beside_a_former_one(qtbot, page):
+    finished(page)
+    page.again.click()
+    assert page.first.isVisible()
+    assert not page.verdict.isVisible()
+    qtbot.waitUntil(page.primary.isEnabled)
+
+
+def test_a_failure_to_start_is_said(qtbot, page, answers):
+    answers.failure("start_duel", "The disk is full.", "Free some space.")
+    qtbot.waitUntil(page.primary.isEnabled)
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert not page.shown_banner.findChildren(QPushButton)[:-1]
+    assert page.primary.isEnabled()

@@ -1,0 +1,62 @@
+"""The table of a comparison as text."""
+
+import math
+
+from burnish_app.wording.comparison_text import best_sentence, comparison_rows, difference_text
+from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
+
+
+def outcome(loss, *, tokens=500, speed=None):
+    return ComparedRun(
+        run="r", standing="finished", step=10, total_steps=10, held_out_loss=loss, held_out_tokens=tokens,
+        tokens_per_s=speed,
+    )  # fmt: skip
+
+
+def comparison(*outcomes, rows=()):
+    return RunsComparison(folders=["f"] * len(outcomes), outcomes=list(outcomes), rows=list(rows))
+
+
+def row(found, label):
+    return next(one for one in comparison_rows(found) if one.label == label)
+
+
+def test_the_best_of_what_differs_is_marked():
+    found = comparison(outcome(1.5, speed=10.0), outcome(1.25, speed=30.0), outcome(None, speed=30.0))
+    assert row(found, "Held-out loss").best == {1}
+    assert row(found, "Held-out loss").cells == ("1.5000", "1.2500", "–")
+    assert row(found, "Speed").best == {1, 2}
+    assert row(comparison(outcome(1.5), outcome(1.5)), "Held-out loss").best == frozenset()
+    assert row(comparison(outcome(math.nan), outcome(1.5)), "Held-out loss").best == frozenset()
+
+
+def test_losses_on_other_rows_are_not_ranked():
+    found = comparison(outcome(1.5), outcome(1.25, tokens=400))
+    assert row(found, "Held-out loss").best == frozenset()
+    assert row(found, "Held-out loss").hint
+    assert best_sentence(["a", "b"], found) == ""
+
+
+def test_the_best_is_told_with_its_lead():
+    text = best_sentence(["a", "b", "c"], comparison(outcome(1.5), outcome(1.25), outcome(2.0)))
+    assert text.startswith("b ")
+    assert "0.250" in text
+    assert best_sentence(["a", "b"], comparison(outcome(1.5), outcome(None))) == ""
+
+
+def test_differences_stand_in_groups_with_names_for_people():
+    rows = [
+        DifferenceRow(group="recipe", key="train.learning_rate", values=[1e-4, 3e-4]),
+        DifferenceRow(group="versions", key="torch", values=["2.9", None]),
+    ]
+    labels = [one.label for one in comparison_rows(comparison(outcome(1.0), outcome(1.0), rows=rows))]
+    assert labels.index("Recipe") < labels.index("Learning rate") < labels.index("Versions") < labels.index("Torch")
+
+
+def test_values_read_as_people_write_them():
+    assert difference_text("train.learning_rate", 3e-4) == "0.0003"
+    assert difference_text("train.pack", False) == "off"
+    assert difference_text("train.optimizer", "adamw") == "AdamW"
+    assert difference_text("training rows", 12345) == "12,345"
+    assert difference_text("data.files", ["/a", "/b"]) == "/a, /b"
+    assert difference_text("x", None) == "–"

@@ -1,0 +1,70 @@
+"""Sweeps: queued as ordinary runs, all or none, and listed as long as one of them is there."""
+
+import os
+
+import pytest
+
+from burnish_engine.contract.errors import NoSpaceError, UsageError
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.sweep import SweepSetting, expand
+from burnish_engine.runs.jobs import lease, sweeps, trash
+from burnish_engine.runs.store import list_runs, open_run, read_recipe
+
+SETTINGS = [SweepSetting(key="adapter.rank", values=[4, 8])]
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Which runs would be started; no process is."""
+    made = []
+    monkeypatch.setattr(lease, "start_detached", lambda arguments, *_: made.append(arguments) or os.getpid())
+    return made
+
+
+def cells(*, files=("/data/a.jsonl",)):
+    return expand(Recipe(name="base", data=DataSection(files=list(files))), SETTINGS)
+
+
+def test_all_runs_wait_in_order_and_the_first_begins(started):
+    made = sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cpu", "cpu"], anyway=False)
+    assert [read_recipe(open_run(run.folder)).adapter.rank for run in made.runs] == [4, 8]
+    assert [arguments[2] for arguments in started] == [made.runs[0].folder]
+    assert [str(entry.run) for entry in lease.queue()] == [made.runs[1].folder]
+    (listed,) = sweeps.list_sweeps()
+    assert listed == made
+
+
+def test_a_sweep_is_listed_with_the_runs_that_are_there(started):
+    made = sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cpu", "cpu"], anyway=False)
+    trash.discard(open_run(made.runs[1].folder))
+    assert [run.values for run in sweeps.list_sweeps()[0].runs] == [[4]]
+    trash.discard(open_run(made.runs[0].folder))
+    assert sweeps.list_sweeps() == []
+    trash.restore(made.runs[1].folder)
+    assert [run.values for run in sweeps.list_sweeps()[0].runs] == [[8]]
+
+
+def test_where_one_run_cannot_be_made_none_is_left(started, monkeypatch):
+    made = []
+    create = sweeps.create_run
+
+    def second_fails(recipe):
+        if made:
+            raise NoSpaceError("The disk is full.")
+        made.append(create(recipe))
+        return made[-1]
+
+    monkeypatch.setattr(sweeps, "create_run", second_fails)
+    with pytest.raises(NoSpaceError):
+        sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cpu", "cpu"], anyway=False)
+    assert list_runs() == []
+    assert lease.queue() == []
+    assert sweeps.list_sweeps() == []
+    assert started == []
+
+
+def test_without_data_there_is_no_sweep(started):
+    with pytest.raises(UsageError, match="no training files"):
+        sweeps.queue_sweep("ranks", SETTINGS, cells(files=()), ["cpu", "cpu"], anyway=False)
+    assert list_runs() == []

@@ -15,7 +15,13 @@ import torch
 from burnish_engine.bench.documents import packs, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, parse_save_levels
+from burnish_engine.contract.recipe.memory_plan import (
+    MemoryPlan,
+    SaveLevel,
+    WeightPlace,
+    parse_save_levels,
+    parse_weight_places,
+)
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
 from burnish_engine.data.tokens.pack import EpochPlan
@@ -55,6 +61,7 @@ class StepOptions:
         packs: file of recorded micro-batches; None: random ones.
         mlp_rows: tokens that pass the feed-forward at once; 0: all.
         tables_on_host: whether embeddings and head stay in host memory.
+        weights: where each layer keeps its frozen weights, from the first; none: all on the device.
         one_document: whether each micro-batch is a single document.
         serial_offload: whether the device waits for every copy to or from host memory, for comparison.
         budget_gib: device memory that the memory plan is chosen for; 0: the settings above are the plan.
@@ -76,6 +83,7 @@ class StepOptions:
     packs: Path | None = None
     mlp_rows: int = 0
     tables_on_host: bool = False
+    weights: tuple[WeightPlace, ...] = ()
     one_document: bool = False
     serial_offload: bool = False
     budget_gib: float = 0.0
@@ -116,6 +124,7 @@ class StepBench:
             quantize=options.method == "qlora",
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
+            layers_on_host=frozenset(self.plan.layers_on_host),
         )
         loaded = build_decoder(RandomWeights(self.spec, self.device), self.spec, wanted)
         loaded.decoder.chunk_feed_forward(self.plan.mlp_rows)
@@ -146,6 +155,7 @@ class StepBench:
                 head_rows=options.head_rows,
                 embedding_on_host=options.tables_on_host,
                 head_on_host=options.tables_on_host,
+                weights=options.weights,
             )
         lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(self.packs, 8)])
         chosen = plan_within(
@@ -255,6 +265,18 @@ def parse_keep(text: str) -> tuple[SaveLevel, ...]:
         return parse_save_levels(text)
     except ValueError as problem:
         raise UsageError(f"--keep: {problem}.", "Give levels from the first layer on.") from problem
+
+
+def parse_weights(text: str, layers: int) -> tuple[WeightPlace, ...]:
+    """Parse the option `--weights` with `contract.recipe.memory_plan.parse_weight_places`, for as many layers.
+
+    Raises:
+        UsageError: The text has an unknown place or an invalid count.
+    """
+    try:
+        return parse_weight_places(text, layers)
+    except ValueError as problem:
+        raise UsageError(f"--weights: {problem}.", "Give places from the first layer on.") from problem
 
 
 def summarize(trace: Any, steps: int) -> dict[str, float]:

@@ -91,6 +91,9 @@ def step(
     tables_on_host: Annotated[
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
     ] = False,
+    weights: Annotated[
+        str, typer.Option(help="Where layers keep frozen weights, from the first: card, host, such as card+host:36.")
+    ] = "card",
     one_document: Annotated[
         bool, typer.Option("--one-document", help="Each pass is one document as long as it.")
     ] = False,
@@ -122,7 +125,7 @@ def step(
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
-    from burnish_engine.bench.step import StepBench, StepOptions, parse_keep
+    from burnish_engine.bench.step import StepBench, StepOptions, parse_keep, parse_weights
 
     if device == "cuda":
         from burnish_kernels.timer import why_not
@@ -145,6 +148,7 @@ def step(
         packs=packs,
         mlp_rows=mlp_rows,
         tables_on_host=tables_on_host,
+        weights=parse_weights(weights, CONFIGS[shape]["num_hidden_layers"]),
         one_document=one_document,
         serial_offload=serial_offload,
         budget_gib=budget_gib,

@@ -131,8 +131,8 @@ def shrink(config):
         small["max_position_embeddings"] = 4 * ORIGINAL_CONTEXT
     if "logits_scaling" in config:
         small |= {  # small models have small logits, and their few layers add little to their embeddings
-            "logits_scaling": config["logits_scaling"] / 16, "embedding_multiplier": config["embedding_multiplier"] / 16,
-        }  # fmt: skip
+            name: config[name] / 16 for name in ("logits_scaling", "embedding_multiplier")
+        }
     if "shared_intermediate_size" in config:
         small |= {"shared_intermediate_size": 384, "mamba_n_heads": 1, "mamba_d_head": "auto"}
     if (config.get("rope_scaling") or {}).get("original_max_position_embeddings"):

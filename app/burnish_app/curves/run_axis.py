@@ -71,7 +71,7 @@ def shared_axis(positions: Numbers, unit: XKind) -> RunAxis:
     return RunAxis(positions, positions, positions, positions, unit, shared=True)
 
 
-START = RunAxis(*(np.zeros(1) for _ in range(4)))
+START = RunAxis(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
 """The axis of a run without a step."""
 
 

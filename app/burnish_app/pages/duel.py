@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QResizeEvent
@@ -194,7 +195,7 @@ class DuelPage(Page):
         self._anyway = True
         self._ask_plan()
 
-    def _fields(self) -> dict[str, object] | None:
+    def _fields(self) -> dict[str, Any] | None:
         sides = [self.first.side(), self.second.side()]
         chosen = [DuelSideRequest(name=side.name, recipe=side.recipe) for side in sides if side is not None]
         if len(chosen) < 2:

@@ -72,6 +72,7 @@ LABELS = {
     "adapter.method": tr("Training method"),
     "adapter.targets": tr("Target modules (with adapters)"),
     "memory.layers": tr("Activations that layers save"),
+    "memory.weights": tr("Places of the layers' weights"),
     "memory.budget_gib": tr("Memory budget"),
     "memory.mlp_rows": tr("Feed-forward chunk (at once)"),
     "memory.head_rows": tr("Logits chunk (at once)"),

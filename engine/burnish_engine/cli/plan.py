@@ -108,9 +108,9 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
     table.add_row(styled("[bold]memory, predicted peak[/]"), peak, f"on {result.device}")
     table.add_row("free now", memory_size(result.memory_free_bytes), f"of {memory_size(result.memory_total_bytes)}")
     if result.host_bytes:
-        table.add_row(
-            "system memory, loading", memory_size(result.host_bytes), f"{memory_size(result.host_free_bytes)} free"
-        )
+        locked = f"; {memory_size(result.locked_bytes)} of it stays locked" if result.locked_bytes else ""
+        free = f"{memory_size(result.host_free_bytes)} free{locked}"
+        table.add_row("system memory, loading", memory_size(result.host_bytes), free)
     table.add_row("disk", file_size(result.disk_bytes), f"{file_size(result.disk_free_bytes)} free")
     table.add_row("trained weights", f"{result.trainable_parameters:,}")
     if result.coverage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from PySide6.QtWidgets import QWidget
+
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
@@ -55,7 +57,7 @@ class DuelProgressCard(Card):
                 self._runs.addWidget(_made(duel, run))
 
 
-def _made(duel: DuelFacts, run: DuelRun) -> object:
+def _made(duel: DuelFacts, run: DuelRun) -> QWidget:
     loss = tr("diverged") if run.ended == "diverged" or run.held_out_loss is None else f"{run.held_out_loss:.4f}"
     words = tr("{rate}, seed {seed}: {loss}").format(rate=f"{run.rate:.4g}", seed=run.seed, loss=loss)
     label = caption(words, "warning" if run.ended == "diverged" else "muted")

@@ -59,7 +59,9 @@ class SideCard(Card):
         self.choice.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.settings = SettingsCard(recipe, "", "", single=True)
         self.settings.setProperty("look", "")  # it stands within a card
-        self.settings.layout().setContentsMargins(0, 0, 0, 0)
+        laid_out = self.settings.layout()
+        assert laid_out is not None
+        laid_out.setContentsMargins(0, 0, 0, 0)
         self.settings.changed.connect(self._settings_changed)
         self.about = body("", "muted")
         for widget in (self.choice, self.settings, self.about):

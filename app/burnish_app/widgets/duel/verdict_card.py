@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from PySide6.QtWidgets import QVBoxLayout
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
 
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
@@ -30,7 +30,9 @@ class DuelVerdictCard(Card):
         self.headline = headline("")
         self.headline.setMinimumWidth(240)
         head = row(self._mark, self.headline, spacing_px=UNIT + 4)
-        head.layout().setStretch(1, 1)
+        laid_out = head.layout()
+        assert isinstance(laid_out, QHBoxLayout)
+        laid_out.setStretch(1, 1)
         self.conditions, self.caution, self.legend = body(""), caption(""), caption("")
         self._measures, self._plots = QVBoxLayout(), QVBoxLayout()
         self._measures.setSpacing(UNIT)

@@ -116,11 +116,10 @@ class RunDetails(Card):
         self.set_heading(tr("{runs} selected").format(runs=plural(len(runs), "run")))
         self.pill.set("")
         clear(self._listed)
-        loss = lambda run: run.state.evaluation_loss  # noqa: E731
-        ordered = sorted(runs, key=lambda run: (loss(run) is None, loss(run) or 0.0))
+        ordered = sorted(runs, key=lambda run: (_loss(run) is None, _loss(run) or 0.0))
         for run in ordered[:_MOST_LISTED]:
             self._listed.addWidget(ElidedLabel(run_title(run)))
-            parts = [loss_cell_text(loss(run)), delta_text(deltas.get(run.folder)), RUN_STATUS_TEXT[run.standing]]
+            parts = [loss_cell_text(_loss(run)), delta_text(deltas.get(run.folder)), RUN_STATUS_TEXT[run.standing]]
             self._listed.addWidget(caption("  ·  ".join(part for part in parts if part)))
             self._listed.addSpacing(UNIT // 2)
         if len(ordered) > _MOST_LISTED:
@@ -182,3 +181,7 @@ def _area(name: str) -> QPlainTextEdit:
     area.setTabChangesFocus(True)
     area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
     return area
+
+
+def _loss(run: RunSummary) -> float | None:
+    return run.state.evaluation_loss

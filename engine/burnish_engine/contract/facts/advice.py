@@ -77,7 +77,8 @@ class RunPlan(_Advice):
     )
     host_bytes: int = Field(default=0, description="Predicted host memory beside a GPU; 0 on the CPU.")
     locked_bytes: int = Field(
-        default=0, description="Part of it that is page-locked, for offloaded activations, embeddings and head."
+        default=0,
+        description="Part of it that is page-locked, for offloaded activations, embeddings, head and layers' weights.",
     )
     host_free_bytes: int = 0
     disk_bytes: int = Field(description="Checkpoints, adapter and exported files (and a download, where needed).")

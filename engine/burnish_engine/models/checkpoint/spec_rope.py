@@ -113,7 +113,7 @@ def _yarn_attention_factor(parameters: dict[str, Any], factor: float) -> float:
     """Return the factor of cosine and sine (YaRN, arXiv 2309.00071, as in transformers)."""
     if parameters.get("attention_factor") is not None:
         return float(parameters["attention_factor"])
-    scales = [parameters.get(key) for key in ("mscale", "mscale_all_dim")]
+    scales: list[Any] = [parameters.get(key) for key in ("mscale", "mscale_all_dim")]
     over, under = scales if all(scales) else (1.0, 0.0)
     if factor <= 1.0:
         return 1.0

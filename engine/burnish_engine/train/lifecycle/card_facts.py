@@ -121,8 +121,9 @@ def plan_text(plan: str) -> str:
         known = MemoryPlan.model_validate_json(plan)
     except ValidationError:
         return plan
-    rest = known.model_dump(mode="json", exclude={"layers"})
-    return ", ".join([f"layers = {known.text}", *(f"{name} = {str(value).lower()}" for name, value in rest.items())])
+    rest = known.model_dump(mode="json", exclude={"layers", "weights"})
+    found = [f"layers = {known.text}", *(f"{name} = {str(value).lower()}" for name, value in rest.items())]
+    return ", ".join([*found, *([f"weights = {known.weights_text}"] if known.weights else [])])
 
 
 def versions() -> dict[str, str]:

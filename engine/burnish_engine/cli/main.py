@@ -44,8 +44,9 @@ def run() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _stop_at_once)
+            # Registered first, so called last: then all is done, and Python's own end would let the signal kill.
+            atexit.register(signal.signal, number, signal.SIG_IGN)
     code = main()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the interpreter ends prints no traceback
     if code == _STOPPED:
         # After KeyboardInterrupt in an exec("...") of a library, `python -m` would end with SIGINT instead of 20.
         atexit._run_exitfuncs()

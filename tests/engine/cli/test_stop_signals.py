@@ -56,6 +56,32 @@ def test_a_signal_before_the_first_import_ends_the_process_in_words(number):
     assert (done.returncode, done.stdout, done.stderr) == (20, "", "burnish: Stopped.\n")
 
 
+AT_THE_END = """
+import atexit, os, signal, sys
+from burnish_engine.cli import main as entry
+def interrupted():
+    print("done", end="")
+    if WAITING:
+        atexit.register(os.kill, os.getpid(), signal.SIGINT)
+    return 0
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+        kill(pid, number)
+last = Last()
+entry.main = interrupted
+entry.run()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends signals")
+@pytest.mark.parametrize(("waiting", "code", "said"), [(False, 0, ""), (True, 20, "burnish: Stopped.\n")])
+def test_a_signal_while_the_interpreter_ends_is_no_signals_exit_code(waiting, code, said):
+    """Everything is done and told, so it counts only where something is still waited for."""
+    script = AT_THE_END.replace("WAITING", str(waiting))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 INSIDE_EXEC = """
 from burnish_engine.cli import main as entry
 def interrupted():

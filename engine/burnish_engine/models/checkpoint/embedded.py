@@ -23,6 +23,7 @@ from burnish_engine.contract.errors import NoSpaceError, SetupError
 from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.units import file_size
+from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 
 NAME = "SmolLM2-135M-Instruct"
 NOTE = "The embedded model's weights are dequantized from a 4-bit (Q4_1) file: fine to learn and test with."
@@ -146,7 +147,8 @@ def _read(source: Path) -> _Content:
 
 def _config(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Build config.json."""
-    from transformers import __version__
+    with IMPORT_LOCK:
+        from transformers import __version__
 
     shape = {name.removeprefix("llama."): value for name, value in fields.items() if name.startswith("llama.")}
     heads, hidden = shape["attention.head_count"], shape["embedding_length"]
@@ -222,7 +224,9 @@ def _tokenizer(fields: Mapping[str, Any]) -> Any:
     """
     from gguf import TokenType
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+
+    with IMPORT_LOCK:
+        from transformers import PreTrainedTokenizerFast
 
     def read(key: str) -> Any:
         return fields[f"tokenizer.{key}"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.spec import MOST_LAYERS
 
@@ -33,7 +34,9 @@ def meta_model(config: Mapping[str, Any]) -> Any:
 @lru_cache(maxsize=2)
 def _meta_model(text: str) -> Any:
     import torch
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    with IMPORT_LOCK:
+        from transformers import CONFIG_MAPPING, AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.set_verbosity_error()

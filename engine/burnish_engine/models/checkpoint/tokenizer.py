@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer_file import Token, check_token_ids, read_tokenizer_file, refuse_beyond
 
@@ -28,7 +29,8 @@ def load_tokenizer(source: ModelSource) -> Any:
         SetupError: The tokenizer cannot be loaded, is not a fast (tokenizers-based) one, which offsets need, or belongs
             to another model.
     """
-    from transformers import AutoTokenizer
+    with IMPORT_LOCK:
+        from transformers import AutoTokenizer
 
     quiet_transformers()
     check_token_ids(source)  # as plans do: a file whose numbers have gaps is loaded with others

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, load_decoder
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, NO_ADAPTER, LoraAdapter, read_plan
@@ -79,7 +80,8 @@ def declared_ends(source: ModelSource) -> list[int]:
 
 def _default_end(source: ModelSource) -> int | list[int] | None:
     """Return the end token that the architecture of a model has by default. Asking takes seconds, so only here."""
-    from transformers import AutoConfig
+    with IMPORT_LOCK:
+        from transformers import AutoConfig
 
     found: int | list[int] | None = AutoConfig.from_pretrained(source.folder, local_files_only=True).eos_token_id
     return found

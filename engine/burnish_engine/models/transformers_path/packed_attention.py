@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.generation.load_fast import device_problem
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import HEAD_DIMS, attention, tile_rows
@@ -105,7 +106,8 @@ def switch_over(model: Any) -> None:
     Raises:
         CannotAttendError: The model does not accept another attention.
     """
-    from transformers import AttentionInterface
+    with IMPORT_LOCK:
+        from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
     AttentionInterface.register(NAME, _packed_attention)

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
 from burnish_engine.models.device.device import is_out_of_memory
@@ -37,7 +38,8 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
     Raises:
         SetupError: transformers cannot load it, or weights are missing.
     """
-    from transformers import AutoModelForCausalLM
+    with IMPORT_LOCK:
+        from transformers import AutoModelForCausalLM
 
     quiet_transformers()
     try:
@@ -75,7 +77,8 @@ def _of_wrapper(source: ModelSource) -> dict[str, Any]:
     """Return the arguments of `from_pretrained` that load the language model alone, where the folder holds more."""
     if source.wrapper is None:
         return {}
-    from transformers import AutoConfig
+    with IMPORT_LOCK:
+        from transformers import AutoConfig
 
     return {"config": AutoConfig.for_model(**source.config), "key_mapping": source.wrapper.key_mapping}
 

@@ -163,7 +163,8 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
         "held out": _kept(facts.report.held_out_rows if facts.report else facts.validation_rows, facts.validation_rows),
         "tokens": f"{facts.tokens:,}, of which {facts.supervised_tokens:,} learned ({share:.1%})",
         "truncated": f"{facts.truncated_rows:,} rows longer than {recipe.data.max_length:,} tokens",
-        "packing": f"{facts.micro_batches:,} passes an epoch, {facts.fill:.1%} of {budget:,} tokens filled",
+        "packing": f"{facts.micro_batches:,} {'pass' if facts.micro_batches == 1 else 'passes'} an epoch, "
+        f"{facts.fill:.1%} of {budget:,} tokens filled",
     }
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)

@@ -40,7 +40,8 @@ def test_a_signal_during_the_imports_ends_the_process_at_once():
 
 
 AT_ONCE = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 from burnish_engine.cli import main as entry
 assert "burnish_engine.cli.stop_signals" not in sys.modules  # a signal during its import would end in a traceback
 entry.main = lambda: os.kill(os.getpid(), NUMBER)
@@ -58,6 +59,7 @@ def test_a_signal_before_the_first_import_ends_the_process_in_words(number):
 
 AT_THE_END = """
 import atexit, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in AT_ONCE
 from burnish_engine.cli import main as entry
 def interrupted():
     print("done", end="")

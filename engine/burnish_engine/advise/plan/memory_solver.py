@@ -67,7 +67,7 @@ class _Effort(NamedTuple):
     hosted: int
 
 
-_THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 4)
+_THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 2)
 _ROUNDS = 6  # first over mixes, then over neighbors of the best
 _WORTH_STREAMING = 0.98  # predicted share of a pass's time below which weights are kept in host memory for speed alone
 

@@ -1,10 +1,28 @@
 """Every test gets its own home, so that none sees another's runs, leases or the person's."""
 
+import gc
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+
+gc.disable()  # until all tests are collected: nothing of that is garbage
+FROZEN_AT = pytest.StashKey[int]()
+"""Number of modules at the last freeze."""
+
+
+def pytest_collection_finish():
+    gc.enable()
+
+
+def pytest_runtest_setup(item):
+    """Take modules and collected tests out of garbage collections: engines collect when they let go of memory."""
+    if len(sys.modules) > item.config.stash.get(FROZEN_AT, 0) + 50:
+        gc.collect()
+        gc.freeze()
+        item.config.stash[FROZEN_AT] = len(sys.modules)
 
 
 @pytest.fixture(autouse=True)

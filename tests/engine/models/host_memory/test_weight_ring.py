@@ -25,7 +25,7 @@ def made(layers, device=CPU, late=True):
 
 
 def seen(ring, layers):
-    """What each layer finds in its slot, before and after it has computed."""
+    """Collect what each layer finds in its slot, before and after it has computed."""
     found = []
     for layer in layers:
         with ring.present(layer):

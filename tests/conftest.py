@@ -1,4 +1,4 @@
-"""Every test gets its own home, so that none sees another's runs, leases or the person's."""
+"""Every test gets its own home, so that none sees another's runs, leases or the person's. Collecting garbage is cheap."""
 
 import gc
 import os

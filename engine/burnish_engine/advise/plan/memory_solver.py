@@ -145,7 +145,7 @@ class _Solver:
         if self._pinned is not None:
             return self._solve_pinned(choices, budget)
         fastest = np.full((1, self._layers), LEVEL_NAMES.index(self._allowed[0]), np.int8)
-        if self._fits(fastest, choices[0], budget)[0]:  # as on most machines: nothing to weigh
+        if self._fits([(fastest, choices[0])], budget)[0]:  # as on most machines: nothing to weigh
             return _memory_plan(fastest[0], choices[0])
         best: _TimedPlan | None = None
         for hosted in (False, True):
@@ -195,7 +195,7 @@ class _Solver:
     def _solve_pinned(self, choices: list[PlanOptions], budget: float) -> MemoryPlan | None:
         assert self._pinned is not None
         levels = level_numbers(self._pinned)
-        fitting = [options for options in choices if self._fits(levels, options, budget)[0]]
+        fitting = [options for options in choices if self._fits([(levels, options)], budget)[0]]
         if not fitting:
             return None
 
@@ -245,12 +245,17 @@ class _Solver:
 
     def _walk(self, tried: Sequence[tuple[Counts, PlanOptions]], budget: float, limit: float) -> _TimedPlan | None:
         """Find the fastest of some mixes that fits, layer by layer; None where none is faster than the limit."""
-        plans = []
-        for counts, options in tried:
-            moves = counts[:, [LEVEL_NAMES.index(level) for level in MOVING]].any(axis=1)
-            clears = self._effort.clear[1:] if moves.any() else ()
-            levels = np.vstack([arrange_layers(counts, 0), *(arrange_layers(counts[moves], clear) for clear in clears)])
-            plans.append((levels[self._fits(levels, options, budget)], options))
+        counts = np.vstack([own for own, _ in tried])
+        moves = counts[:, [LEVEL_NAMES.index(level) for level in MOVING]].any(axis=1)
+        arranged = [arrange_layers(counts, clear) for clear in (self._effort.clear if moves.any() else (0,))]
+        plans, first = [], 0
+        for mixes, options in tried:
+            own = slice(first, first + len(mixes))
+            levels = np.vstack([arranged[0][own], *(one[own][moves[own]] for one in arranged[1:])])
+            plans.append((levels, options))
+            first = own.stop
+        fits = np.split(self._fits(plans, budget), np.cumsum([len(levels) for levels, _ in plans])[:-1])
+        plans = [(levels[able], options) for (levels, options), able in zip(plans, fits, strict=True)]
         seconds = self._speed.seconds(plans)
         if not len(seconds) or seconds.min() >= limit:
             return None
@@ -261,11 +266,11 @@ class _Solver:
             place -= len(levels)
         raise AssertionError
 
-    def _fits(self, levels: SaveLevels, options: PlanOptions, budget: float) -> Bytes:
-        """Whether plans fit, on the device and on the host, [plans]."""
-        fits = self.memory.totals(levels, options) <= budget
+    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> Bytes:
+        """Whether plans fit, on the device and on the host, [plans]; argument as of `FastMemory.totals_of`."""
+        fits = self.memory.totals_of(plans) <= budget
         if self._pinned is None:
-            fits &= self._host(levels, options) <= self._host_budget
+            fits &= np.concatenate([self._host(*one) for one in plans]) <= self._host_budget
         return np.asarray(fits)
 
     def _host(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
@@ -335,7 +340,7 @@ class _Solver:
         for count in range(SLOTS + 1, most) if self._streams(options) else ():
             fewer = options._replace(layers_on_host=spread_layers(count, self._layers))
             if (
-                self._fits(best.levels, fewer, budget)[0]
+                self._fits([(best.levels, fewer)], budget)[0]
                 and self._speed.seconds([(best.levels, fewer)])[0] <= best.seconds
             ):
                 return fewer

@@ -11,7 +11,7 @@ than a training step, in the same memory, so it is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -166,11 +166,29 @@ class FastMemory:
 
     def totals(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """The peak of the device's memory that the process holds, bytes, [plans]."""
-        found = self.peaks(levels, options.mlp_chunk_tokens)
-        most = np.maximum(found.activations + self.head_bytes(options), found.pass_peak)
-        return self._with_overhead(
-            most + self._permanent_bytes(options) + self.fragmentation_bytes(found, levels, options)
-        )
+        return self.totals_of([(levels, options)])
+
+    def totals_of(self, plans: Sequence[tuple[SaveLevels, PlanOptions]]) -> Bytes:
+        """The values of `totals` for several sets of options at once, bytes, [plans].
+
+        Args:
+            plans: (save levels of several plans, [plans, layers], and their options) for each set of options; results
+                are concatenated in this order.
+        """
+        chunks = np.concatenate([np.full(len(levels), options.mlp_chunk_tokens) for levels, options in plans])
+        by_options = [
+            (self.head_bytes(options), self._logits_bytes(options), self._permanent_bytes(options))
+            for _, options in plans
+        ]
+        head, logits, permanent = np.repeat(np.array(by_options).T, [len(levels) for levels, _ in plans], axis=1)
+        every, sizes = np.vstack([levels for levels, _ in plans]), np.empty(len(chunks))
+        for chunk in dict.fromkeys(options.mlp_chunk_tokens for _, options in plans):
+            own = chunks == chunk
+            levels, found = every[own], self.peaks(every[own], chunk)
+            most = np.maximum(found.activations + head[own], found.pass_peak)
+            loose = self._fragmentation(found, levels, chunk, head[own], logits[own])
+            sizes[own] = most + permanent[own] + loose
+        return self._with_overhead(sizes)
 
     def peaks(self, levels: SaveLevels, mlp_chunk_tokens: int) -> PlanPeaks:
         """Walk through a micro-batch with several plans and note their peaks."""
@@ -302,26 +320,33 @@ class FastMemory:
 
     def fragmentation_bytes(self, found: PlanPeaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """Bytes that fragmentation between pool buffers and saved activations adds, [plans]."""
+        own = self.head_bytes(options), self._logits_bytes(options)
+        return self._fragmentation(found, levels, options.mlp_chunk_tokens, *own)
+
+    def _logits_bytes(self, options: PlanOptions) -> int:
+        return options.head_chunk_tokens * self.run.spec.vocab_size * self._width
+
+    def _fragmentation(
+        self, found: PlanPeaks, levels: SaveLevels, mlp_chunk_tokens: int, head_bytes: Bytes | int, logits: Bytes | int
+    ) -> Bytes:
         if not self.run.cuda:
             return np.zeros(len(levels))
         pool, (wide_bytes, one_input, other_bytes) = forward_pool_sizes(levels), self._buffer_bytes
         wide, other = pool.gate_up * wide_bytes, pool.attention * other_bytes
-        head, hole = found.activations + self.head_bytes(options), wide + other
+        head, hole = found.activations + head_bytes, wide + other
         most = np.maximum(head, found.pass_peak)
         # The forward pass's pool buffers are free when the head works, but by then smaller tensors occupy parts of
-        # them, so
-        # that logits that would just fit do not.
-        logits = options.head_chunk_tokens * self.run.spec.vocab_size * self._width
+        # them, so that logits that would just fit do not.
         no_room = hole < logits + _IN_THE_WAY * one_input
         beside = np.where(no_room, np.clip(head + hole - most, 0.0, hole), 0.0)
         # Nor do the buffers of attention's output, and of an input that has left, hold the gradient of gate and up in a
         # last layer that stays.
         left, stays = other + one_input, ~np.isin(levels[:, -1], [LEVEL_NAMES.index(one) for one in MOVING])
-        gradient = min(options.mlp_chunk_tokens or self.tokens, self.tokens) * wide_bytes / self.tokens
+        gradient = min(mlp_chunk_tokens or self.tokens, self.tokens) * wide_bytes / self.tokens
         no_room = stays & (wide == 0) & (other > 0) & (left < gradient)
         above = np.where(no_room, np.clip(found.top_layer + left - most, 0.0, left), 0.0)
         fragmentation = np.maximum(_WIDE_POOL_SHARE * wide + _ATTENTION_POOL_SHARE * other, np.maximum(beside, above))
-        if not 0 < options.mlp_chunk_tokens < self.tokens:
+        if not 0 < mlp_chunk_tokens < self.tokens:
             return fragmentation
         attention, host, alone = (
             (levels == LEVEL_NAMES.index(one)).any(axis=1) for one in ("attention", "host", "input")

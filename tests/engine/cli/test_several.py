@@ -27,7 +27,11 @@ def test_a_sweep_says_its_runs_and_time_first_and_makes_none_in_a_dry_run(tmp_pa
     assert "4 runs" in text
     assert "adapter.rank" in text
     assert list_runs() == []
+    plan = json.loads(said(capsys, "sweep", file, "--try", "adapter.rank=2,4", "--dry-run", "--json"))
+    assert [run["values"] for run in plan["runs"]] == [[2], [4]]
     assert "cannot vary" in said(capsys, "sweep", file, "--try", "data.files=a,b", code=2)
+    many = ",".join(str(seed) for seed in range(100))
+    assert "100 runs" in said(capsys, "sweep", file, "--try", f"train.seed={many}", code=2)
     assert "names no values" in said(capsys, "sweep", file, "--try", "adapter.rank", code=2)
     assert list_runs() == []
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from burnish_engine.contract.recipe.sweep import SweepSetting
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting
 
 SWEEP_VERSION = 1
 
@@ -40,6 +42,31 @@ class SweepPlan(_Sweep):
         """The predicted training time of all runs, one after the other; None where it is unknown of one."""
         known = [run.seconds for run in self.runs if run.seconds is not None]
         return sum(known) if len(known) == len(self.runs) else None
+
+
+def sweep_plan(settings: Sequence[SweepSetting], cells: Sequence[SweepCell], plans: Sequence[RunPlan]) -> SweepPlan:
+    """Make the plan of a sweep from the plans of its runs.
+
+    Args:
+        settings: settings that vary.
+        cells: recipe of each run.
+        plans: plan of each run.
+    """
+    runs = [
+        SweepRunPlan(
+            name=cell.recipe.name,
+            values=cell.values,
+            seconds=plan.seconds,
+            memory_bytes=plan.memory_bytes,
+            disk_bytes=plan.disk_bytes,
+            fits=plan.fits,
+            problem=" ".join(plan.problems),
+        )
+        for cell, plan in zip(cells, plans, strict=True)
+    ]
+    return SweepPlan(
+        settings=list(settings), runs=runs, device=plans[0].device, disk_free_bytes=plans[0].disk_free_bytes
+    )
 
 
 class SweptRun(_Sweep):

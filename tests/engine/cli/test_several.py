@@ -46,6 +46,15 @@ def test_a_deleted_run_is_restored_by_its_name_unless_it_went_for_good(capsys):
     assert "not in the trash" in said(capsys, "runs", "restore", "one", code=2)
 
 
+def test_a_deleted_run_comes_back_by_whatever_named_it(tmp_path, capsys, monkeypatch):
+    create_run(Recipe(), runs_dir() / "one")
+    create_run(Recipe(), tmp_path / "two")
+    monkeypatch.chdir(tmp_path)
+    for typed in ("one/", "two", runs_dir() / "one", "../runs/one"):
+        assert "Deleted" in said(capsys, "runs", "delete", typed, "--yes")
+        assert "Restored" in said(capsys, "runs", "restore", typed)
+
+
 def test_notes_are_replaced_one_by_one(capsys):
     create_run(Recipe(), runs_dir() / "one")
     said(capsys, "runs", "note", "one", "--tags", "a, b")

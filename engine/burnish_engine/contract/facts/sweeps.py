@@ -79,7 +79,7 @@ class SweptRun(_Sweep):
 class SweepFile(_Sweep):
     """Content of a file in the folder of sweeps. Written once, when the sweep is queued; its runs are ordinary ones."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     v: Literal[1] = 1
     name: str

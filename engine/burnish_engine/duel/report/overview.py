@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import duels_dir
 from burnish_engine.contract.run.duels import (
     DuelCheck,
@@ -38,7 +39,7 @@ def list_duels() -> list[DuelFacts]:
     found = []
     folder = duels_dir()
     for root in folder.iterdir() if folder.is_dir() else ():
-        if (root / "duel.json").is_file():
+        if is_file(DuelFolder(root).state):
             with suppress(UsageError):
                 found.append(duel_facts(root))
     return sorted(found, key=lambda duel: duel.created, reverse=True)
@@ -51,7 +52,7 @@ def duel_facts(root: Path) -> DuelFacts:
         UsageError: There is no duel, or its state cannot be read.
     """
     folder = DuelFolder(root.absolute())
-    state = _state(folder.root, folder.state.stat().st_mtime_ns if folder.state.is_file() else 0)
+    state = _state(folder.root, folder.state.stat().st_mtime_ns if is_file(folder.state) else 0)
     running = has_process(folder)
     status: DuelStatus = "finished" if state.status == "finished" else "running" if running else "stopped"
     spec = next_run(state.sides, state.options, state.seed, state.scores) if status != "finished" else None

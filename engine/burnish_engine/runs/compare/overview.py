@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.notes import read_notes
 from burnish_engine.contract.serve.protocol import RunSummary
@@ -46,7 +47,7 @@ def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[Stored
     found = list(known)
     for folder in further:
         paths = RunPaths(Path(folder).absolute())
-        if paths.root not in folders and paths.state.is_file():
+        if paths.root not in folders and is_file(paths.state):
             with suppress(UsageError):
                 found.append(summarize(paths))
     return sorted(found, key=lambda summary: summary.state.created, reverse=True)

@@ -222,7 +222,7 @@ def note(
     paths = open_run(run)
     notes = read_notes(paths)
     if tags is not None or text is not None:
-        kept = list(notes.tags) if tags is None else split_tags(tags)
+        kept = notes.tags if tags is None else split_tags(tags)
         notes = write_notes(paths, kept, notes.text if text is None else text)
     out.print(f"tags: {', '.join(notes.tags) or 'none'}")
     if notes.text:

@@ -68,6 +68,12 @@ def test_three_runs_stand_beside_each_other(capsys):
         create_run(Recipe.model_validate({"adapter": {"rank": rank}}), runs_dir() / name)
     text = said(capsys, "runs", "compare", "one", "two", "three")
     assert "adapter.rank 2 4 8" in text
+    several = [f"run{number}" for number in range(9)]
+    for rank, name in enumerate(several, start=3):
+        create_run(Recipe.model_validate({"adapter": {"rank": rank}}), runs_dir() / name)
+    text = said(capsys, "runs", "compare", *several)
+    assert "adapter.rank 3 4" in text
+    assert text.split().index("11") > text.split().index("run8")
     found = json.loads(said(capsys, "runs", "compare", "one", "two", "three", "--json"))
     assert [outcome["run"] for outcome in found["outcomes"]] == ["one", "two", "three"]
     assert "two runs or more" in said(capsys, "runs", "compare", "one", code=2)

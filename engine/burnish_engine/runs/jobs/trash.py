@@ -164,7 +164,7 @@ def _set_aside(entry: Path) -> Path:
     """Rename an entry before its files are removed: what is left of an interrupted deletion cannot be restored.
 
     Raises:
-        OSError: It cannot be renamed.
+        OSError: The entry cannot be renamed.
     """
     aside = entry.with_name(f"purged-{secrets.token_hex(8)}")
     replace_with_retry(entry, aside)

@@ -21,6 +21,7 @@ from burnish_engine.runs.compare.side_by_side import side_by_side
 from burnish_engine.runs.store import open_run
 
 _LONGEST = 60
+_NARROWEST = 20  # characters of a column
 _RunArgument = typer.Argument(help='Names or folders of runs; "last" is the newest.', show_default=False)
 
 
@@ -49,21 +50,25 @@ def compare(
 
 
 def show_several(result: RunsComparison) -> None:
-    """Print a comparison of several runs."""
-    table = _table([outcome.run for outcome in result.outcomes])
-    for row in result.rows:
-        table.add_row(fact_label(row.key), *("-" if value is None else _short(value) for value in row.values))
-    rows = zip(*(list(_rows(outcome)) for outcome in result.outcomes), strict=True)
-    for cells in rows:
-        table.add_row(cells[0][0], *(text for _, text in cells))
-    out.print(table, soft_wrap=False)
+    """Print a comparison of several runs, in as many tables as the terminal's width needs."""
+    numbers = range(len(result.outcomes))
+    columns = max(out.width // _NARROWEST - 1, 2)
+    for start in numbers[::columns]:
+        some = numbers[start : start + columns]
+        table = _table([result.outcomes[number].run for number in some])
+        for row in result.rows:
+            values = [row.values[number] for number in some]
+            table.add_row(fact_label(row.key), *("-" if value is None else _short(value) for value in values))
+        for cells in zip(*(list(_rows(result.outcomes[number])) for number in some), strict=True):
+            table.add_row(cells[0][0], *(text for _, text in cells))
+        out.print(table, soft_wrap=False)
     for note in result.notes:
         out.note(note)
 
 
 def _table(names: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in names:
         table.add_column(name, overflow="fold")
     return table

@@ -131,7 +131,7 @@ class _DuelPrinter:
 
     def run_begins(self, state: DuelState, spec: RunSpec) -> None:
         """Print which run begins."""
-        least, most = (count * len(state.sides) for count in run_counts(state.options))
+        least, most = run_counts(state.sides, state.options)
         number = len(state.outcomes) + 1
         of = f"{least}" if number <= least else f"at most {most}"
         purpose = {"grid": "learning rate", "seeds": "compared", "second look": "second look at this rate"}[spec.phase]

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, out, styled
 from burnish_engine.contract.units import memory_size
+from burnish_engine.duel.planner import run_counts, run_seconds
 from burnish_engine.duel.prepare import DuelForecast
 from burnish_engine.duel.report.figures import figures
 from burnish_engine.duel.sides.differences import shown
@@ -29,23 +30,24 @@ def show_differences(state: DuelState) -> None:
 
 def show_duel_forecast(forecast_duel: DuelForecast) -> None:
     """Print how many runs a duel makes, and their predicted time."""
-    options, (least, most) = forecast_duel.state.options, forecast_duel.runs
+    sides, options = forecast_duel.state.sides, forecast_duel.state.options
+    least, most = run_counts(sides, options)
     grid = len(options.factors)
     first = f"{grid} learning rates on one seed, then " if grid > 1 else ""
     rate = "the best of them" if grid > 1 else "its own learning rate"
-    out.print(f"{least} runs: for each of {len(forecast_duel.recipes)} sides {first}{options.seeds} seeds at {rate}.")
+    out.print(f"{least} runs: for each of {len(sides)} sides {first}{options.seeds} seeds at {rate}.")
     if most > least:
         out.print(
             f"At most {most}: up to {options.extensions} more rates for a side whose best is at the edge, and "
             f"{options.seeds} seeds at up to {SECOND_LOOKS} of its next best rates before a side is called worse."
         )
-    times = forecast_duel.seconds
+    times = run_seconds(sides, options)
     if times is None:
         out.print("How long they take is not known.")
     else:
         longest = f" (at most {duration(times[1])})" if most > least else ""
         out.print(f"Predicted training time: {duration(times[0])}{longest}; loading and evaluation come on top.")
-    for side, plan in zip(forecast_duel.state.sides, forecast_duel.plans, strict=True):
+    for side, plan in zip(sides, forecast_duel.plans, strict=True):
         steps = f"{plan.steps:,} steps, " if plan.steps else ""
         fits = "" if plan.fits else " [red]does not fit[/]"
         out.print(styled("  {}: {}{} predicted" + fits, side.name, steps, memory_size(plan.memory_bytes)))

@@ -13,7 +13,7 @@ from rich.table import Table
 from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.progress import memory_text
-from burnish_engine.cli.terminal import duration, out, print_json, styled, typed
+from burnish_engine.cli.terminal import duration, out, print_json, styled, typed_run
 from burnish_engine.cli.train import train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.paths import RunPaths, runs_dir
@@ -198,18 +198,17 @@ def delete(
     actions.require_deletable(paths)
     if not yes:
         typer.confirm(one_line(f"Delete {paths.root} and everything in it?"), abort=True)
-    trash.discard(paths)
+    former = trash.discard(paths)
     if for_good:
-        trash.purge(paths.root)
-    name = paths.root.name
-    again = "" if for_good else f" For 7 days it comes back with: burnish runs restore {typed(_restorable(paths.root))}"
-    out.print(f"Deleted {name}.{again}")
+        trash.purge(former.root)
+    again = "" if for_good else f" For 7 days it comes back with: burnish runs restore {typed_run(former)}"
+    out.print(f"Deleted {former.root.name}.{again}")
 
 
 @app.command()
 def restore(run: Annotated[str, typer.Argument(help="Name or former folder of a deleted run.")]) -> None:
     """Bring a deleted run back."""
-    folder = Path(run) if Path(run).name != run else runs_dir() / run
+    folder = run if trash.holds(run) else runs_dir() / run
     out.print(f"Restored {trash.restore(folder).root}.")
 
 
@@ -223,15 +222,11 @@ def note(
     paths = open_run(run)
     notes = read_notes(paths)
     if tags is not None or text is not None:
-        kept = list(notes.tags) if tags is None else split_tags(tags)
+        kept = notes.tags if tags is None else split_tags(tags)
         notes = write_notes(paths, kept, notes.text if text is None else text)
     out.print(f"tags: {', '.join(notes.tags) or 'none'}")
     if notes.text:
         out.print(notes.text)
-
-
-def _restorable(root: Path) -> str:
-    return root.name if root.parent == runs_dir() else str(root)
 
 
 def _command(run: str, name: CommandName) -> int:

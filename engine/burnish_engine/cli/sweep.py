@@ -10,8 +10,9 @@ from rich.table import Table
 
 from burnish_engine.cli.plan import inspect_data
 from burnish_engine.cli.terminal import duration, err, out, print_json
-from burnish_engine.contract.errors import DoesNotFitError, ExitCode, UsageError
+from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.sweeps import SweepPlan, sweep_plan
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting, expand, parse_values, value_text
 from burnish_engine.contract.units import memory_size
@@ -25,7 +26,7 @@ def sweep(
     name: Annotated[str, typer.Option(help="Name of the sweep. Default: the recipe's.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be queued, and its time.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Queue runs even if they do not fit.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document: the sweep.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document: the sweep, or its plan.")] = False,
 ) -> int:
     """Queue a run for each combination of up to three settings' values.
 
@@ -33,23 +34,22 @@ def sweep(
     """
     from burnish_engine.runs.jobs.sweeps import queue_sweep
     from burnish_engine.service.machine import MachineCache
-    from burnish_engine.service.plans import lease_of
+    from burnish_engine.service.plans import lease_of, refuse_unfit_sweep
 
     base = load_recipe(recipe)
     settings = [_setting(text) for text in tried]
     cells = expand(base, settings)
     plans = _plans(cells)
+    planned = sweep_plan(settings, cells, plans)
     if not json:
-        _show(settings, cells, plans)
+        _show(planned)
     if dry_run:
+        if json:
+            print_json(planned.model_dump_json(indent=1))
         return ExitCode.DONE
-    unfit = next((number for number, plan in enumerate(plans) if not plan.fits), None)
-    if unfit is not None and not anyway:
-        raise DoesNotFitError(
-            f"{cells[unfit].recipe.name} does not fit: {' '.join(plans[unfit].problems)}",
-            "Take these values out, or add --anyway.",
-        )
     facts = MachineCache().facts()
+    if not anyway:
+        refuse_unfit_sweep(cells, plans, facts)
     devices = [lease_of(cell.recipe, facts) for cell in cells]
     made = queue_sweep(name or base.name or recipe.stem, settings, cells, devices, anyway=anyway)
     if json:
@@ -76,16 +76,17 @@ def _plans(cells: list[SweepCell]) -> list[RunPlan]:
         return [plan_recipe(cell.recipe, dataset=facts_for_recipe(cell.recipe, facts)) for cell in cells]
 
 
-def _show(settings: list[SweepSetting], cells: list[SweepCell], plans: list[RunPlan]) -> None:
+def _show(plan: SweepPlan) -> None:
     table = Table(box=None, pad_edge=False)
-    for title in (*(setting.key for setting in settings), "memory", "time", ""):
+    for title in (*(setting.key for setting in plan.settings), "memory", "time", ""):
         table.add_column(title)
-    for cell, plan in zip(cells, plans, strict=True):
-        time = "unknown" if plan.seconds is None else duration(plan.seconds)
-        fits = "" if plan.fits else "does not fit"
-        table.add_row(*map(value_text, cell.values), memory_size(plan.memory_bytes), time, fits)
+    for run in plan.runs:
+        fits = "" if run.fits else "does not fit"
+        table.add_row(*map(value_text, run.values), memory_size(run.memory_bytes), _time(run.seconds), fits)
     out.print(table)
-    known = [plan.seconds for plan in plans if plan.seconds is not None]
-    whole = duration(sum(known)) if len(known) == len(plans) else "unknown"
-    runs = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
-    out.print(f"{runs}, predicted training time {whole}.")
+    runs = "1 run" if len(plan.runs) == 1 else f"{len(plan.runs)} runs"
+    out.print(f"{runs}, predicted training time {_time(plan.seconds)}.")
+
+
+def _time(seconds: float | None) -> str:
+    return "unknown" if seconds is None else duration(seconds)

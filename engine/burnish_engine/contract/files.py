@@ -70,6 +70,11 @@ def read_limited(path: Path, most_bytes: int) -> bytes:
     return content
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a plain file; also false where the path cannot be looked up (too long, folder not readable)."""
+    return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises errors of the system
+
+
 def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone (mode 0700 whatever the umask is).
 

@@ -53,8 +53,22 @@ def ready_runs(sides: Sequence[Side], options: DuelOptions, seed: int, scores: R
     return []
 
 
-def run_counts(options: DuelOptions) -> tuple[int, int]:
-    """Compute the (smallest, largest) number of runs of each side."""
+def run_counts(sides: Sequence[Side], options: DuelOptions) -> tuple[int, int]:
+    """Compute the (smallest, largest) number of runs in all."""
+    least, most = _counts_of_a_side(options)
+    return least * len(sides), most * len(sides)
+
+
+def run_seconds(sides: Sequence[Side], options: DuelOptions) -> tuple[float, float] | None:
+    """Compute the (smallest, largest) predicted training time in all, seconds; None where one is unknown."""
+    known = [side.run_s for side in sides if side.run_s is not None]
+    if len(known) < len(sides):
+        return None
+    least, most = _counts_of_a_side(options)
+    return least * sum(known), most * sum(known)
+
+
+def _counts_of_a_side(options: DuelOptions) -> tuple[int, int]:
     grid = len(options.factors)
     if grid == 1:
         return options.seeds, options.seeds

@@ -13,7 +13,6 @@ from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.duel.measures.energy import meter_for
-from burnish_engine.duel.planner import run_counts
 from burnish_engine.duel.sides.differences import differences, refuse_unfair
 from burnish_engine.duel.sides.spec import DuelOptions, Side
 from burnish_engine.duel.state import DuelState
@@ -34,21 +33,6 @@ class DuelForecast:
     state: DuelState
     recipes: list[Recipe]
     plans: list[RunPlan]
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """(Smallest, largest) number of runs in all."""
-        least, most = run_counts(self.state.options)
-        return least * len(self.recipes), most * len(self.recipes)
-
-    @property
-    def seconds(self) -> tuple[float, float] | None:
-        """(Smallest, largest) predicted training time, seconds; None where unknown."""
-        known = [side.run_s for side in self.state.sides if side.run_s is not None]
-        if len(known) < len(self.recipes):
-            return None
-        least, most = run_counts(self.state.options)
-        return least * sum(known), most * sum(known)
 
 
 def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> DuelForecast:

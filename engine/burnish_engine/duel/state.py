@@ -32,7 +32,7 @@ from burnish_engine.contract.files import cannot_write, read_with_retry, write_a
 from burnish_engine.contract.paths import RunPaths, duels_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.duel.measures.checks import FairnessCheck
+from burnish_engine.contract.run.duels import DuelCheck
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.differences import DuelDifference
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side
@@ -73,7 +73,7 @@ class DuelState(BaseModel):
     command: str
     energy: str = ""
     outcomes: list[RunOutcome] = []
-    checks: list[FairnessCheck] = []
+    checks: list[DuelCheck] = []
     verdicts: list[DuelVerdict] = []
     status: Literal["unfinished", "finished"] = "unfinished"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
-from burnish_engine.contract.files import cannot_write, make_private, write_atomic
+from burnish_engine.contract.files import cannot_write, is_file, make_private, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_hash
@@ -79,11 +80,11 @@ def open_run(reference: str | Path, *, others: Iterable[str] = ()) -> RunPaths:
         candidates = newest or candidates
     for folder in candidates:
         paths = RunPaths(folder.absolute())
-        if paths.state.is_file():
+        if is_file(paths.state):
             read_state(paths)
             return paths
     folder = candidates[0]
-    if folder.is_dir():
+    if os.path.isdir(folder):  # noqa: PTH112  Path.is_dir raises errors of the system
         raise UsageError(
             f"{folder} is not a run folder (it has no state.json).", "Give a folder made by `burnish train`."
         )
@@ -191,7 +192,7 @@ def list_runs() -> list[StoredRun]:
     folder = runs_dir()
     for root in folder.iterdir() if folder.is_dir() else ():
         paths = RunPaths(root)
-        if paths.state.is_file():
+        if is_file(paths.state):
             try:
                 found.append(summarize(paths))
             except UsageError:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from burnish_engine.advise.plan.plan import planned_device, refuse_unfit
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.advise.plan.recipe_fit import facts_for_recipe
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
-from burnish_engine.contract.errors import SetupError, StoppedError
+from burnish_engine.contract.errors import DoesNotFitError, SetupError, StoppedError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.sweep import SweepCell
 from burnish_engine.contract.serve.protocol import EstimateRequest, Result
 from burnish_engine.hardware.gpu.visible import lease_name_of
 from burnish_engine.models.checkpoint.source import opens_without_torch
@@ -114,14 +116,34 @@ class PlanService:
         """
         machine = self._machine.facts(fresh=True)
         plan = self.plan(recipe, job)
-        if not self.will_fit(recipe, plan, machine):
+        if not will_fit(recipe, plan, machine):
             refuse_unfit(plan)
 
-    @staticmethod
-    def will_fit(recipe: Recipe, plan: RunPlan, machine: MachineFacts) -> bool:
-        """Whether a run fits. Where another run holds its device it will wait, so the device's total memory counts."""
-        waits = lease.holder_of(lease_of(recipe, machine)) is not None
-        return plan.fits or (waits and plan.memory_bytes <= plan.memory_total_bytes)
+
+def will_fit(recipe: Recipe, plan: RunPlan, machine: MachineFacts) -> bool:
+    """Whether a run fits. Where another run holds its device it will wait, so the device's total memory counts."""
+    waits = lease.holder_of(lease_of(recipe, machine)) is not None
+    return plan.fits or (waits and plan.memory_bytes <= plan.memory_total_bytes)
+
+
+def refuse_unfit_sweep(cells: Sequence[SweepCell], plans: Sequence[RunPlan], machine: MachineFacts) -> None:
+    """Refuse a sweep with a run that will not fit.
+
+    Args:
+        cells: recipe of each run.
+        plans: plan of each run.
+        machine: facts of the machine.
+
+    Raises:
+        DoesNotFitError: A run does not fit.
+    """
+    unfit = [(cell, plan) for cell, plan in zip(cells, plans, strict=True) if not will_fit(cell.recipe, plan, machine)]
+    if unfit:
+        cell, plan = unfit[0]
+        raise DoesNotFitError(
+            f"{len(unfit)} of {len(cells)} runs would not fit. {cell.recipe.name}: {' '.join(plan.problems)}",
+            "Take these values out of the list, or queue the runs anyway (--anyway).",
+        )
 
 
 def lease_of(recipe: Recipe, machine: MachineFacts) -> str:

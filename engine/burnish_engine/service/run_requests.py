@@ -75,8 +75,7 @@ class RunRequests:
         """Move a run to the trash."""
         paths = open_run(request.run)
         self._chat.end_if_idle()  # it may hold files of the run open, which Windows would not move
-        trash.discard(paths)
-        return Result(id=request.id, run=str(paths.root))
+        return Result(id=request.id, run=str(trash.discard(paths).root))
 
     def restore(self, request: RestoreRequest, _job: Job) -> Result:
         """Restore a run from the trash."""

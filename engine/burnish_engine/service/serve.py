@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 
@@ -28,7 +29,11 @@ def serve() -> None:
     chat = Child("burnish_engine.chat.worker", "chat process")
     code, text = ExitCode.DONE, ""
     try:
-        server.serve(source, _handlers(data, chat))
+        from burnish_engine.runs.jobs.trash import purge_old
+
+        handlers = _handlers(data, chat)
+        threading.Thread(target=purge_old, name="purge", daemon=True).start()  # may take long: nobody waits for it
+        server.serve(source, handlers)
     except KeyboardInterrupt:
         text = "Stopped.\n"
     except BaseException:  # noqa: BLE001  below the process is ended at once: nobody else would tell it

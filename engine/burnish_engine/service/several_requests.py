@@ -10,11 +10,11 @@ import psutil
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
-from burnish_engine.contract.errors import DoesNotFitError, SetupError, UsageError
+from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
-from burnish_engine.contract.facts.sweeps import SweepPlan, SweepRunPlan
+from burnish_engine.contract.facts.sweeps import sweep_plan
 from burnish_engine.contract.files import cannot_write
-from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting, expand
+from burnish_engine.contract.recipe.sweep import SweepCell, expand
 from burnish_engine.contract.serve.protocol import (
     DuelsRequest,
     PlanDuelRequest,
@@ -31,7 +31,7 @@ from burnish_engine.duel.state import DuelFolder, has_process, open_duel, write_
 from burnish_engine.runs.jobs.sweeps import list_sweeps, queue_sweep
 from burnish_engine.runs.process import identity, start_detached
 from burnish_engine.service.machine import MachineCache
-from burnish_engine.service.plans import PlanService, lease_of
+from burnish_engine.service.plans import PlanService, lease_of, refuse_unfit_sweep
 from burnish_engine.service.recipes import read_recipe_text
 
 
@@ -53,14 +53,14 @@ class SeveralRequests:
         if request.dataset is not None:
             self._plans.remember(recipe, request.dataset)
         cells = expand(recipe, request.settings)
-        return Result(id=request.id, sweep_plan=_sweep_plan(request.settings, cells, self._plan_all(cells, job)))
+        return Result(id=request.id, sweep_plan=sweep_plan(request.settings, cells, self._plan_all(cells, job)))
 
     def start_sweep(self, request: StartSweepRequest, job: Job) -> Result:
         """Queue the runs of a sweep."""
         recipe = read_recipe_text(request.recipe)
         cells = expand(recipe, request.settings)
         if not request.anyway:
-            self._refuse_unfit(cells, job)
+            refuse_unfit_sweep(cells, self._plan_all(cells, job), self._machine.facts())
         job.check()
         facts = self._machine.facts()
         devices = [lease_of(cell.recipe, facts) for cell in cells]
@@ -110,25 +110,6 @@ class SeveralRequests:
         _start_process(folder.root)
         return Result(id=request.id, run=str(folder.root))
 
-    def _refuse_unfit(self, cells: Sequence[SweepCell], job: Job) -> None:
-        """Refuse a sweep with a run that would not fit.
-
-        Raises:
-            DoesNotFitError: A run does not fit.
-        """
-        plans = self._plan_all(cells, job)
-        unfit = [
-            (cell, plan)
-            for cell, plan in zip(cells, plans, strict=True)
-            if not self._plans.will_fit(cell.recipe, plan, self._machine.facts())
-        ]
-        if unfit:
-            cell, plan = unfit[0]
-            raise DoesNotFitError(
-                f"{len(unfit)} of {len(cells)} runs would not fit. {cell.recipe.name}: {' '.join(plan.problems)}",
-                "Take these values out of the list.",
-            )
-
     def _plan_all(self, cells: Sequence[SweepCell], job: Job) -> list[RunPlan]:
         plans = []
         for number, cell in enumerate(cells):
@@ -147,21 +128,3 @@ def _start_process(root: Path) -> None:
         raise cannot_write(output, error) from error
     with suppress(psutil.NoSuchProcess):  # until the process writes the same itself
         write_owner(DuelFolder(root), *identity(pid))
-
-
-def _sweep_plan(settings: Sequence[SweepSetting], cells: Sequence[SweepCell], plans: Sequence[RunPlan]) -> SweepPlan:
-    runs = [
-        SweepRunPlan(
-            name=cell.recipe.name,
-            values=cell.values,
-            seconds=plan.seconds,
-            memory_bytes=plan.memory_bytes,
-            disk_bytes=plan.disk_bytes,
-            fits=plan.fits,
-            problem=" ".join(plan.problems),
-        )
-        for cell, plan in zip(cells, plans, strict=True)
-    ]
-    return SweepPlan(
-        settings=list(settings), runs=runs, device=plans[0].device, disk_free_bytes=plans[0].disk_free_bytes
-    )

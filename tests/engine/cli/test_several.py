@@ -27,7 +27,11 @@ def test_a_sweep_says_its_runs_and_time_first_and_makes_none_in_a_dry_run(tmp_pa
     assert "4 runs" in text
     assert "adapter.rank" in text
     assert list_runs() == []
+    plan = json.loads(said(capsys, "sweep", file, "--try", "adapter.rank=2,4", "--dry-run", "--json"))
+    assert [run["values"] for run in plan["runs"]] == [[2], [4]]
     assert "cannot vary" in said(capsys, "sweep", file, "--try", "data.files=a,b", code=2)
+    many = ",".join(str(seed) for seed in range(100))
+    assert "100 runs" in said(capsys, "sweep", file, "--try", f"train.seed={many}", code=2)
     assert "names no values" in said(capsys, "sweep", file, "--try", "adapter.rank", code=2)
     assert list_runs() == []
 
@@ -40,6 +44,15 @@ def test_a_deleted_run_is_restored_by_its_name_unless_it_went_for_good(capsys):
     assert [run.paths.root.name for run in list_runs()] == ["one"]
     said(capsys, "runs", "delete", "one", "--yes", "--for-good")
     assert "not in the trash" in said(capsys, "runs", "restore", "one", code=2)
+
+
+def test_a_deleted_run_comes_back_by_whatever_named_it(tmp_path, capsys, monkeypatch):
+    create_run(Recipe(), runs_dir() / "one")
+    create_run(Recipe(), tmp_path / "two")
+    monkeypatch.chdir(tmp_path)
+    for typed in ("one/", "two", runs_dir() / "one", "../runs/one"):
+        assert "Deleted" in said(capsys, "runs", "delete", typed, "--yes")
+        assert "Restored" in said(capsys, "runs", "restore", typed)
 
 
 def test_notes_are_replaced_one_by_one(capsys):
@@ -55,6 +68,12 @@ def test_three_runs_stand_beside_each_other(capsys):
         create_run(Recipe.model_validate({"adapter": {"rank": rank}}), runs_dir() / name)
     text = said(capsys, "runs", "compare", "one", "two", "three")
     assert "adapter.rank 2 4 8" in text
+    several = [f"run{number}" for number in range(9)]
+    for rank, name in enumerate(several, start=3):
+        create_run(Recipe.model_validate({"adapter": {"rank": rank}}), runs_dir() / name)
+    text = said(capsys, "runs", "compare", *several)
+    assert "adapter.rank 3 4" in text
+    assert text.split().index("11") > text.split().index("run8")
     found = json.loads(said(capsys, "runs", "compare", "one", "two", "three", "--json"))
     assert [outcome["run"] for outcome in found["outcomes"]] == ["one", "two", "three"]
     assert "two runs or more" in said(capsys, "runs", "compare", "one", code=2)

@@ -18,7 +18,7 @@ def play(loss, sides=SIDES, **options):
     while (spec := next_run(sides, options, 7, scores)) is not None:
         assert spec not in scores
         scores[spec] = loss(spec)
-        assert len(scores) <= run_counts(options)[1] * len(sides)
+        assert len(scores) <= run_counts(sides, options)[1]
     return scores
 
 

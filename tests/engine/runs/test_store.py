@@ -67,6 +67,8 @@ def test_what_is_no_run_is_refused(tmp_path):
         open_run(tmp_path)
     with pytest.raises(UsageError, match="no run 'nope'"):
         open_run("nope")
+    with pytest.raises(UsageError, match="no run 'xxx"):
+        open_run("x" * 5000)
 
 
 def test_a_process_that_is_gone_makes_the_run_interrupted(tmp_path):

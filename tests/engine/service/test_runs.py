@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.run.events import RunEnded, StepDone
 from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.jobs import trash
 from burnish_engine.runs.jobs.lease import holder_of
-from burnish_engine.runs.store import open_run
+from burnish_engine.runs.store import create_run, open_run
 
 from support.serve import Server, wait_for
 
@@ -33,6 +35,17 @@ def until(server, folder, *wanted):
 
 def steps_of(folder):
     return max((event.step for event in read_events(open_run(folder).events) if isinstance(event, StepDone)), default=0)
+
+
+def test_what_was_deleted_long_ago_goes_when_a_server_starts(burnish_home):
+    old, new = create_run(Recipe(name="old")), create_run(Recipe(name="new"))
+    for paths in (old, new):
+        trash.discard(paths)
+    (entry,) = (old.root.parent / ".trash").glob(f"*-{old.root.name}")
+    entry.rename(entry.with_name(f"1000000000000-{old.root.name}"))
+    with Server():
+        wait_for(lambda: not trash.holds(old.root))
+    assert trash.holds(new.root)
 
 
 def test_a_run_outlives_its_server_is_commanded_killed_and_resumed_and_others_wait(no_runs, recipe):

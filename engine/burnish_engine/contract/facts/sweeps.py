@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from burnish_engine.contract.recipe.sweep import SweepSetting
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting
 
 SWEEP_VERSION = 1
 
@@ -42,6 +44,31 @@ class SweepPlan(_Sweep):
         return sum(known) if len(known) == len(self.runs) else None
 
 
+def sweep_plan(settings: Sequence[SweepSetting], cells: Sequence[SweepCell], plans: Sequence[RunPlan]) -> SweepPlan:
+    """Make the plan of a sweep from the plans of its runs.
+
+    Args:
+        settings: settings that vary.
+        cells: recipe of each run.
+        plans: plan of each run.
+    """
+    runs = [
+        SweepRunPlan(
+            name=cell.recipe.name,
+            values=cell.values,
+            seconds=plan.seconds,
+            memory_bytes=plan.memory_bytes,
+            disk_bytes=plan.disk_bytes,
+            fits=plan.fits,
+            problem=" ".join(plan.problems),
+        )
+        for cell, plan in zip(cells, plans, strict=True)
+    ]
+    return SweepPlan(
+        settings=list(settings), runs=runs, device=plans[0].device, disk_free_bytes=plans[0].disk_free_bytes
+    )
+
+
 class SweptRun(_Sweep):
     """A run of a sweep."""
 
@@ -52,7 +79,7 @@ class SweptRun(_Sweep):
 class SweepFile(_Sweep):
     """Content of a file in the folder of sweeps. Written once, when the sweep is queued; its runs are ordinary ones."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     v: Literal[1] = 1
     name: str

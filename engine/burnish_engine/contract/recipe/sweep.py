@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -26,7 +27,7 @@ class SweepSetting(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(description="Dotted key, such as train.learning_rate.")
-    values: list[bool | int | float | str] = Field(min_length=1, max_length=MAX_RUNS)
+    values: list[bool | int | float | str]
 
 
 class SweepCell(BaseModel):
@@ -122,26 +123,32 @@ def require_sweepable(key: str) -> None:
         UsageError: The setting cannot vary.
     """
     if key not in sweepable_keys():
+        close = difflib.get_close_matches(key, sweepable_keys(), n=1)
+        hint = f"Did you mean {close[0]}? " if close else ""
+        tables = ", ".join(f"[{section}]" for section in _SECTIONS)
         raise UsageError(
-            f"A sweep cannot vary {key!r}.", "`burnish recipe reference` lists the settings of [train] and [adapter]."
+            f"A sweep cannot vary {key!r}, only single values of {tables}.",
+            f"{hint}`burnish recipe reference` lists them.",
         )
 
 
 def _check(settings: Sequence[SweepSetting]) -> None:
     if not 1 <= len(settings) <= MAX_SETTINGS:
         raise UsageError(f"A sweep varies 1 to {MAX_SETTINGS} settings, not {len(settings)}.", "Choose fewer, or one.")
+    runs = math.prod(max(len(setting.values), 1) for setting in settings)
+    if runs > MAX_RUNS:
+        raise UsageError(f"That would be {runs:,} runs; a sweep has at most {MAX_RUNS}.", "Take some values out.")
     keys = [setting.key for setting in settings]
     for setting in settings:
         require_sweepable(setting.key)
         if keys.count(setting.key) > 1:
             raise UsageError(f"{setting.key} is in the sweep twice.", "Put all of its values into one list.")
+        if not setting.values:
+            raise UsageError(f"{setting.key} has no values.", "Give some.")
         texts = [value_text(value) for value in setting.values]
         twice = next((text for text in texts if texts.count(text) > 1), None)
         if twice is not None:
             raise UsageError(f"{setting.key} has {twice} twice.", "Each value once is enough: equal runs are equal.")
-    runs = math.prod(len(setting.values) for setting in settings)
-    if runs > MAX_RUNS:
-        raise UsageError(f"That would be {runs} runs; a sweep has at most {MAX_RUNS}.", "Take some values out.")
 
 
 def _parse(key: str, annotation: Any, part: str) -> bool | int | float | str:

@@ -10,6 +10,9 @@ from burnish_engine.contract.run.events import Number
 
 DuelStatus = Literal["planned", "running", "stopped", "finished"]
 DuelPhase = Literal["grid", "seeds", "second look"]
+DifferenceKind = Literal["compared", "unfair", "decided"]
+VerdictKind = Literal["winner", "not distinguishable", "equal", "not measured"]
+VerdictForm = Literal["nats", "share", "count"]
 
 
 class _Duel(BaseModel):
@@ -30,7 +33,7 @@ class DuelDifferenceFacts(_Duel):
 
     key: str
     values: list[str] = Field(description="Value of each side, shortened.")
-    kind: Literal["compared", "unfair", "decided"]
+    kind: DifferenceKind
     why: str = ""
 
 
@@ -57,10 +60,10 @@ class DuelVerdictFacts(_Duel):
 
     measure: str
     title: str
-    form: Literal["nats", "share", "count"]
+    form: VerdictForm
     sides: tuple[int, int]
     names: tuple[str, str]
-    kind: Literal["winner", "not distinguishable", "equal", "not measured"]
+    kind: VerdictKind
     winner: int | None = None
     difference: Number | None = Field(default=None, description="The first side less the second.")
     low: Number | None = None
@@ -74,8 +77,10 @@ class DuelCheck(_Duel):
     """Whether a condition was the same for all runs."""
 
     what: str
-    verdict: Literal["same", "differs", "unknown"]
-    detail: str = ""
+    verdict: Literal["same", "differs", "unknown"] = Field(
+        description="unknown: a card is missing, or the condition could not be compared."
+    )
+    detail: str = Field(default="", description="What differs, or what is the same.")
 
 
 class DuelFacts(_Duel):

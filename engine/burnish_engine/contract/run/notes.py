@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_with_retry, write_atomic
@@ -22,8 +23,8 @@ class RunNotes(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: Literal[1] = 1
-    tags: tuple[str, ...] = Field(default=(), max_length=MAX_TAGS)
-    text: str = Field(default="", max_length=_LONGEST_TEXT)
+    tags: tuple[str, ...] = ()
+    text: str = ""
 
     @field_validator("tags")
     @classmethod
@@ -34,7 +35,16 @@ class RunNotes(BaseModel):
         long = next((tag for tag in kept if len(tag) > _LONGEST_TAG), None)
         if long is not None:
             raise ValueError(f"a tag has at most {_LONGEST_TAG} characters; this one has {len(long)}: {long[:60]}")
+        if len(kept) > MAX_TAGS:
+            raise ValueError(f"a run has at most {MAX_TAGS} tags, not {len(kept)}")
         return kept
+
+    @field_validator("text")
+    @classmethod
+    def _short(cls, text: str) -> str:
+        if len(text) > _LONGEST_TEXT:
+            raise ValueError(f"the text has at most {_LONGEST_TEXT:,} characters, not {len(text):,}")
+        return text
 
 
 def split_tags(text: str) -> list[str]:
@@ -43,14 +53,23 @@ def split_tags(text: str) -> list[str]:
 
 
 def read_notes(paths: RunPaths) -> RunNotes:
-    """Read a run's notes; empty ones where there are none, or where they cannot be read."""
+    """Read a run's notes; empty ones where there are none.
+
+    Raises:
+        UsageError: The file is damaged, cannot be read, or has another version.
+    """
     try:
         return RunNotes.model_validate_json(read_with_retry(paths.notes))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return RunNotes()
+    except (OSError, ValueError):
+        raise UsageError(
+            f"The notes in {paths.notes} are damaged, or another version of Burnish wrote them.",
+            "Look into the file and correct it, or move it away: it is not overwritten.",
+        ) from None
 
 
-def write_notes(paths: RunPaths, tags: list[str], text: str) -> RunNotes:
+def write_notes(paths: RunPaths, tags: Sequence[str], text: str) -> RunNotes:
     """Replace a run's notes.
 
     Args:
@@ -59,9 +78,10 @@ def write_notes(paths: RunPaths, tags: list[str], text: str) -> RunNotes:
         text: text of the notes.
 
     Raises:
-        UsageError: There are too many tags, or something is too long.
+        UsageError: There are too many tags, something is too long, or the former notes cannot be read.
         NoSpaceError: The file cannot be written.
     """
+    read_notes(paths)  # what nobody could read is not overwritten
     try:
         notes = RunNotes(tags=tuple(tags), text=text.strip())
     except ValidationError as error:

@@ -249,7 +249,7 @@ class PlanSweepRequest(_Request):
 
     method: Literal["plan_sweep"] = "plan_sweep"
     recipe: str
-    settings: list[SweepSetting] = Field(min_length=1)
+    settings: list[SweepSetting]
     dataset: DatasetFacts | None = Field(
         default=None, description="What an earlier inspection of this recipe found; a server that began anew needs it."
     )
@@ -263,7 +263,7 @@ class StartSweepRequest(_Request):
 
     method: Literal["start_sweep"] = "start_sweep"
     recipe: str
-    settings: list[SweepSetting] = Field(min_length=1)
+    settings: list[SweepSetting]
     name: str = ""
     anyway: bool = False
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.run.duels import DuelCheck
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.spec import Side
 
@@ -26,23 +24,7 @@ _OF_ALL = {
 }
 
 
-class FairnessCheck(BaseModel):
-    """Comparison of one condition.
-
-    Attributes:
-        what: name of the condition.
-        verdict: result; unknown where a card is missing, or the condition could not be compared.
-        detail: description of what differs, or of what is the same.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    what: str
-    verdict: Literal["same", "differs", "unknown"]
-    detail: str = ""
-
-
-def fairness_checks(outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> list[FairnessCheck]:
+def fairness_checks(outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> list[DuelCheck]:
     """Check every condition over all runs so far; those that depend on the seed, among the runs of each seed."""
     if not outcomes:
         return []
@@ -55,7 +37,7 @@ def fairness_checks(outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> li
     return [*found, *(_check(key, what, outcomes, sides) for key, what in _OF_ALL.items())]
 
 
-def refuse_unlike(checks: Sequence[FairnessCheck]) -> None:
+def refuse_unlike(checks: Sequence[DuelCheck]) -> None:
     """Raise where a condition differs.
 
     Raises:
@@ -74,20 +56,20 @@ def _seeds(outcomes: Sequence[RunOutcome]) -> list[int]:
     return list(dict.fromkeys(outcome.spec.seed for outcome in outcomes))
 
 
-def _check(key: str, what: str, outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> FairnessCheck:
+def _check(key: str, what: str, outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> DuelCheck:
     values = [(outcome, getattr(outcome.conditions, key)) for outcome in outcomes]
     known = [(outcome, value) for outcome, value in values if value]
     if not known:
-        return FairnessCheck(what=what, verdict="unknown", detail="no run tells")
+        return DuelCheck(what=what, verdict="unknown", detail="no run tells")
     first, reference = known[0]
     for outcome, value in known:
         if value != reference:
-            return FairnessCheck(what=what, verdict="differs", detail=_unlike(first, reference, outcome, value, sides))
+            return DuelCheck(what=what, verdict="differs", detail=_unlike(first, reference, outcome, value, sides))
     if len(known) < len(values):
         missing = len(values) - len(known)
         detail = f"the same in {len(known)} runs; {missing} broke off or did not tell"
-        return FairnessCheck(what=what, verdict="same" if len(known) > 1 else "unknown", detail=detail)
-    return FairnessCheck(what=what, verdict="same", detail=_shown(reference))
+        return DuelCheck(what=what, verdict="same" if len(known) > 1 else "unknown", detail=detail)
+    return DuelCheck(what=what, verdict="same", detail=_shown(reference))
 
 
 def _unlike(first: RunOutcome, reference: object, other: RunOutcome, value: object, sides: Sequence[Side]) -> str:

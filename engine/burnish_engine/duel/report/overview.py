@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import duels_dir
 from burnish_engine.contract.run.duels import (
-    DuelCheck,
     DuelDifferenceFacts,
     DuelFacts,
     DuelRun,
@@ -19,7 +19,7 @@ from burnish_engine.contract.run.duels import (
     DuelVerdictFacts,
 )
 from burnish_engine.duel.measures.outcome import RunOutcome
-from burnish_engine.duel.planner import next_run, run_counts
+from burnish_engine.duel.planner import next_run, run_counts, run_seconds
 from burnish_engine.duel.prepare import DuelForecast
 from burnish_engine.duel.report.figures import compared_runs, interleaved_runs
 from burnish_engine.duel.sides.differences import shown
@@ -38,7 +38,7 @@ def list_duels() -> list[DuelFacts]:
     found = []
     folder = duels_dir()
     for root in folder.iterdir() if folder.is_dir() else ():
-        if (root / "duel.json").is_file():
+        if is_file(DuelFolder(root).state):
             with suppress(UsageError):
                 found.append(duel_facts(root))
     return sorted(found, key=lambda duel: duel.created, reverse=True)
@@ -51,7 +51,7 @@ def duel_facts(root: Path) -> DuelFacts:
         UsageError: There is no duel, or its state cannot be read.
     """
     folder = DuelFolder(root.absolute())
-    state = _state(folder.root, folder.state.stat().st_mtime_ns if folder.state.is_file() else 0)
+    state = _state(folder.root, folder.state.stat().st_mtime_ns if is_file(folder.state) else 0)
     running = has_process(folder)
     status: DuelStatus = "finished" if state.status == "finished" else "running" if running else "stopped"
     spec = next_run(state.sides, state.options, state.seed, state.scores) if status != "finished" else None
@@ -74,9 +74,6 @@ def planned_facts(forecast: DuelForecast) -> DuelFacts:
 
 
 def _described(state: DuelState, status: DuelStatus, **more: object) -> DuelFacts:
-    least, most = (count * len(state.sides) for count in run_counts(state.options))
-    known = [side.run_s for side in state.sides if side.run_s is not None]
-    each = sum(known) / len(known) if len(known) == len(state.sides) else None
     sides = [DuelSideFacts(letter=one.letter, name=one.name, rate=one.rate, run_s=one.run_s) for one in state.sides]
     caution = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(state.sides)))
     return DuelFacts.model_validate(
@@ -92,11 +89,11 @@ def _described(state: DuelState, status: DuelStatus, **more: object) -> DuelFact
             ],
             "factors": state.options.factors,
             "seeds": state.options.seeds,
-            "runs": (least, most),
-            "seconds": None if each is None else (least * each, most * each),
+            "runs": run_counts(state.sides, state.options),
+            "seconds": run_seconds(state.sides, state.options),
             "headline": headline(state.verdicts) if state.verdicts else "",
             "verdicts": [_verdict(state, one) for one in state.verdicts],
-            "checks": [DuelCheck(what=one.what, verdict=one.verdict, detail=one.detail) for one in state.checks],
+            "checks": state.checks,
             "caution": caution,
             **more,
         }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
-
-DifferenceKind = Literal["compared", "unfair", "decided"]
+from burnish_engine.contract.run.duels import DifferenceKind
 
 _DECIDED = {
     "name": "only a name",

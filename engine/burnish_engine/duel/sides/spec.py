@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import GuardSection, Recipe
-
-Phase = Literal["grid", "seeds", "second look"]
+from burnish_engine.contract.run.duels import DuelPhase
 
 _LARGEST_RATE = 1.0  # largest value of train.learning_rate
 _SEEDS = 2**32  # number of values of train.seed
@@ -94,7 +92,7 @@ class RunSpec(_Spec):
     """
 
     side: int
-    phase: Phase
+    phase: DuelPhase
     seed: int
     rate: float
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from burnish_engine.contract.run.duels import VerdictForm
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.spec import DuelOptions, Side, compared_seeds
 from burnish_engine.duel.verdict.rates import RateScores, beats, best_rate, complete_rates, interval_of, pair_level
 from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval
-from burnish_engine.duel.verdict.verdict import DuelVerdict, Form
+from burnish_engine.duel.verdict.verdict import DuelVerdict
 
 _Pair = tuple[int, int]
 
@@ -36,7 +37,7 @@ class DuelMeasure:
     key: str
     title: str
     value: Callable[[RunOutcome], float | None]
-    form: Form = "share"
+    form: VerdictForm = "share"
     higher_is_better: bool = False
     resolution: float = 0.01
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from burnish_engine.contract.run.duels import VerdictForm, VerdictKind
 from burnish_engine.contract.run.events import Number
 from burnish_engine.duel.verdict.statistics import t_quantile
-
-VerdictKind = Literal["winner", "not distinguishable", "equal", "not measured"]
-Form = Literal["nats", "share", "count"]
 
 
 class DuelVerdict(BaseModel):
@@ -38,7 +35,7 @@ class DuelVerdict(BaseModel):
 
     measure: str
     title: str
-    form: Form
+    form: VerdictForm
     sides: tuple[int, int]
     names: tuple[str, str]
     pairs: int

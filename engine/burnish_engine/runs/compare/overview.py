@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.notes import read_notes
+from burnish_engine.contract.run.notes import RunNotes, read_notes
 from burnish_engine.contract.serve.protocol import RunSummary
 from burnish_engine.runs.compare.labels import run_labels
 from burnish_engine.runs.jobs import lease
@@ -35,10 +36,17 @@ def _summary(run: StoredRun, waiting: Mapping[Path, str]) -> RunSummary:
         model=labels.model,
         data=labels.data,
         held_out=labels.held_out,
-        notes=read_notes(run.paths),
+        notes=_notes(run.paths),
         waits_for=waiting.get(run.paths.root, "") if run.status == "queued" else "",
         export=read_export_job(run.paths),
     )
+
+
+def _notes(paths: RunPaths) -> RunNotes:
+    """Read a run's notes; damaged ones are no reason not to list it."""
+    with suppress(UsageError):
+        return read_notes(paths)
+    return RunNotes()
 
 
 def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[StoredRun]:
@@ -46,7 +54,7 @@ def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[Stored
     found = list(known)
     for folder in further:
         paths = RunPaths(Path(folder).absolute())
-        if paths.root not in folders and paths.state.is_file():
+        if paths.root not in folders and is_file(paths.state):
             with suppress(UsageError):
                 found.append(summarize(paths))
     return sorted(found, key=lambda summary: summary.state.created, reverse=True)

@@ -10,14 +10,13 @@ from typing import Any
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.sweep import MAX_RUNS
 from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.run.comparison import DifferenceGroup, DifferenceRow, RunsComparison
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.compare.compare import compared_run, comparison_notes, flat_recipe
 from burnish_engine.runs.store import read_recipe
 
-MOST_RUNS = 64
-"""Most runs of one comparison, which is also the most of a sweep."""
 _SHOWN_HASH = 8  # characters
 
 
@@ -30,8 +29,8 @@ def side_by_side(runs: Sequence[RunPaths]) -> RunsComparison:
     Raises:
         UsageError: There are too many, or the recipe or the state of one cannot be read.
     """
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise UsageError(f"{len(runs)} runs cannot be compared at once.", f"Choose 1 to {MOST_RUNS}.")
+    if not 1 <= len(runs) <= MAX_RUNS:
+        raise UsageError(f"{len(runs)} runs cannot be compared at once.", f"Choose 1 to {MAX_RUNS}.")
     recipes, outcomes = [read_recipe(paths) for paths in runs], [compared_run(paths) for paths in runs]
     cards = [_card(paths) for paths in runs]
     missing = [paths.root.name for paths, card in zip(runs, cards, strict=True) if card is None]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.facts.sweeps import SWEEP_VERSION, SweepFile, SweptRun
-from burnish_engine.contract.files import cannot_write, make_private, write_atomic
+from burnish_engine.contract.files import cannot_write, is_file, make_private, write_atomic
 from burnish_engine.contract.paths import RunPaths, safe_name, sweeps_dir
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting
 from burnish_engine.runs.jobs import lease, trash
@@ -50,8 +50,7 @@ def queue_sweep(
     except BurnishError:
         for paths in made:
             with suppress(BurnishError):
-                trash.discard(paths)
-                trash.purge(paths.root)
+                trash.purge(trash.discard(paths).root)
         raise
     lease.start_waiting()
     return sweep
@@ -64,7 +63,7 @@ def list_sweeps() -> list[SweepFile]:
     for file in folder.glob("*.json") if folder.is_dir() else ():
         with suppress(UsageError, FileNotFoundError):
             sweep = read_versioned(file, SweepFile, SWEEP_VERSION, what=f"The sweep {file}", remedy="Delete the file.")
-            there = [run for run in sweep.runs if RunPaths(Path(run.folder)).state.is_file()]
+            there = [run for run in sweep.runs if is_file(RunPaths(Path(run.folder)).state)]
             if there:
                 found.append(sweep.model_copy(update={"runs": there}))
     return sorted(found, key=lambda sweep: sweep.created, reverse=True)

@@ -37,6 +37,10 @@ def test_every_combination_is_made_once_and_the_first_setting_changes_slowest():
         ([RATES, RANKS, SweepSetting(key="train.seed", values=[1]), SweepSetting(key="train.pack", values=[True])],
          "1 to 3 settings"),
         ([RATES, RATES], "twice"),
+        ([RATES, SweepSetting(key="adapter.rank", values=[])], "adapter.rank has no values"),
+        ([SweepSetting(key="adapter.rnk", values=[8])], "adapter.rnk"),
+        ([SweepSetting(key="train", values=[8])], "cannot vary"),
+        ([SweepSetting(key="adapter.rank", values=list(range(1, MAX_RUNS + 2)))], f"at most {MAX_RUNS}"),
         ([SweepSetting(key="adapter.rank", values=[8, 8])], "8 twice"),
         ([SweepSetting(key="data.files", values=["a"])], "cannot vary"),
         ([SweepSetting(key="no.such", values=[1])], "cannot vary"),
@@ -75,6 +79,12 @@ def test_typed_lists_become_values_of_the_setting_s_kind(key, text, values):
 def test_a_value_of_another_kind_is_refused(key, text):
     with pytest.raises(UsageError, match=key):
         parse_values(key, text)
+
+
+def test_a_key_that_was_mistyped_is_answered_with_the_nearest():
+    with pytest.raises(UsageError) as refused:
+        parse_values("adapter.rnk", "8")
+    assert "adapter.rank" in refused.value.remedy
 
 
 def test_every_key_that_may_vary_is_one_of_the_recipe():

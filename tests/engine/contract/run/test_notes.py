@@ -15,10 +15,13 @@ def test_notes_come_back_as_they_were_written(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tags": 3}', b"\xff\xfe", b'{"v": 2}'])
-def test_damaged_notes_are_empty(tmp_path, content):
+def test_damaged_notes_are_neither_read_nor_overwritten(tmp_path, content):
     paths = RunPaths(tmp_path)
     paths.notes.write_bytes(content)
-    assert read_notes(paths) == RunNotes()
+    for act in (lambda: read_notes(paths), lambda: write_notes(paths, ["mine"], "")):
+        with pytest.raises(UsageError, match="damaged"):
+            act()
+    assert paths.notes.read_bytes() == content
 
 
 @pytest.mark.parametrize(
@@ -30,6 +33,10 @@ def test_what_is_too_long_is_refused_and_the_former_notes_stay(tmp_path, tags, t
     with pytest.raises(UsageError, match="not kept"):
         write_notes(paths, tags, text)
     assert read_notes(paths).tags == ("mine",)
+
+
+def test_repetitions_do_not_count():
+    assert RunNotes(tags=("a",) * (MAX_TAGS + 1)).tags == ("a",)
 
 
 def test_tags_are_typed_with_commas():

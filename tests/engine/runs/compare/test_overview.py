@@ -56,3 +56,5 @@ def test_runs_carry_their_notes_and_the_names_of_their_data(burnish_home):
     write_notes(paths, ["keep"], "the good one")
     (run,) = overview()
     assert (run.data, run.notes.tags, run.notes.text) == ("support.jsonl, more.jsonl", ("keep",), "the good one")
+    paths.notes.write_text('{"v": 1, "text": "half', encoding="utf-8")
+    assert [(run.folder, run.notes.text) for run in overview()] == [(str(paths.root), "")]

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
+from burnish_engine.contract.facts.sweeps import SweptRun
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.sweep import SweepSetting, expand
@@ -43,6 +44,14 @@ def test_a_sweep_is_listed_with_the_runs_that_are_there(started):
     assert sweeps.list_sweeps() == []
     trash.restore(made.runs[1].folder)
     assert [run.values for run in sweeps.list_sweeps()[0].runs] == [[8]]
+
+
+def test_a_sweep_file_that_is_damaged_or_names_no_possible_folder_hides_no_other(started):
+    made = sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cpu", "cpu"], anyway=False)
+    nowhere = made.model_copy(update={"runs": [SweptRun(folder="x" * 5000, values=[1]), *made.runs[:1]]})
+    (sweeps.sweeps_dir() / "far.json").write_text(nowhere.model_dump_json(), encoding="utf-8")
+    (sweeps.sweeps_dir() / "half.json").write_text('{"v": 1', encoding="utf-8")
+    assert sorted(len(sweep.runs) for sweep in sweeps.list_sweeps()) == [1, 2]
 
 
 def test_where_one_run_cannot_be_made_none_is_left(started, monkeypatch):

@@ -62,8 +62,9 @@ def test_purging_frees_the_space_of_that_run_alone():
     trash.purge(paths.root)
     assert [entry.name.partition("-")[2] for entry in in_trash()] == [other.root.name]
     for gone in (trash.restore, trash.purge):
-        with pytest.raises(UsageError, match="not in the trash"):
+        with pytest.raises(UsageError, match="not in the trash") as refused:
             gone(paths.root)
+        assert other.root.name in refused.value.remedy
 
 
 def test_what_is_older_than_a_week_goes():
@@ -112,7 +113,9 @@ def test_a_run_whose_files_are_held_open_stays_whole(monkeypatch):
     assert listed() == [paths.root]
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "../outside", "runs/../../outside", ".trash", "missing"])
+@pytest.mark.parametrize(
+    "name", ["..", ".", "", "../outside", "runs/../../outside", ".trash", "missing", "x" * 5000, "a\0b"]
+)
 def test_no_name_reaches_out_of_the_folder(tmp_path, name):
     outside = runs_dir().parent / "outside"
     outside.mkdir(parents=True)
@@ -135,6 +138,54 @@ def test_links_in_the_trash_are_left_alone(tmp_path):
     with pytest.raises(UsageError):
         trash.purge(runs_dir() / "run")
     assert (target / "file").exists()
+
+
+def test_what_is_no_run_is_not_in_the_trash_whoever_put_it_there(tmp_path):
+    photos = tmp_path / ".trash" / "1000000000000-photos"
+    photos.mkdir(parents=True)
+    (photos / "one.jpg").touch()
+    for act in (trash.restore, trash.purge):
+        with pytest.raises(UsageError, match="not in the trash"):
+            act(tmp_path / "photos")
+    trash.purge_old(tmp_path, now=time.time() + 10 * trash.KEPT_S)
+    trash.discard(create_run(Recipe(), tmp_path / "mine"))
+    assert (photos / "one.jpg").exists()
+
+
+def test_a_link_to_a_run_is_not_moved(tmp_path):
+    paths = create_run(Recipe(), tmp_path / "mine")
+    runs_dir().mkdir(parents=True)
+    link = runs_dir() / "linked"
+    link.symlink_to(paths.root)
+    with pytest.raises(UsageError, match="is a link"):
+        trash.discard(RunPaths(link))
+    assert link.is_symlink()
+    assert in_trash() == []
+
+
+def test_a_trash_that_is_a_link_gets_nothing(tmp_path):
+    paths = create_run(Recipe())
+    (runs_dir() / ".trash").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="is a link"):
+        trash.discard(paths)
+    assert listed() == [paths.root]
+
+
+def test_what_cannot_be_removed_stays_until_the_next_time_and_hinders_nothing(monkeypatch):
+    paths, other = create_run(Recipe(name="one")), create_run(Recipe(name="two"))
+    trash.discard(paths)
+    later = time.time() + trash.KEPT_S + 60
+    with monkeypatch.context() as patch:
+        patch.setattr(trash, "replace_with_retry", lambda *_: (_ for _ in ()).throw(PermissionError(13, "held")))
+        trash.purge_old(now=later)
+    assert trash.holds(paths.root)
+    with monkeypatch.context() as patch:
+        patch.setattr(trash.shutil, "rmtree", lambda *_, **__: None)  # as where the process ends before the first file
+        trash.purge_old(now=later)
+    assert not trash.holds(paths.root)
+    assert len(in_trash()) == 1
+    trash.discard(other)
+    assert [entry.name.partition("-")[2] for entry in in_trash()] == [other.root.name]
 
 
 def test_a_path_that_winds_back_deletes_the_run_it_names():

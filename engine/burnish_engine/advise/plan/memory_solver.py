@@ -246,7 +246,7 @@ class _Solver:
     def _walk(self, tried: Sequence[tuple[Counts, PlanOptions]], budget: float, limit: float) -> _TimedPlan | None:
         """Find the fastest of some mixes that fits, layer by layer; None where none is faster than the limit."""
         counts = np.vstack([own for own, _ in tried])
-        moves = counts[:, [LEVEL_NAMES.index(level) for level in MOVING]].any(axis=1)
+        moves = np.asarray(counts[:, [LEVEL_NAMES.index(level) for level in MOVING]].any(axis=1))
         arranged = [arrange_layers(counts, clear) for clear in (self._effort.clear if moves.any() else (0,))]
         plans, first = [], 0
         for mixes, options in tried:

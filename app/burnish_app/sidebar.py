@@ -25,11 +25,12 @@ from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
     from burnish_app.widgets.hardware.strip import HardwareStrip
 
+NUMBERED = 10
+"""Number of pages that Ctrl and a digit show."""
 _WIDTH_PX = 208
 _ROW_PX = 38
 _ACTIVITY_PX, _MOST_ACTIVITIES = 46, 3
 _BAR_PX = 4
-_LAST_DIGIT = 9
 _LEFT = Qt.AlignmentFlag.AlignLeft
 
 
@@ -227,7 +228,7 @@ class Sidebar(QWidget):
         column.addWidget(self._mark())
         column.addSpacing(2 * UNIT)
         for number, (key, name) in enumerate([first, *steps]):
-            column.addWidget(self._add(key, name, f"Ctrl+{number}" if number <= _LAST_DIGIT else ""))
+            column.addWidget(self._add(key, name, f"Ctrl+{number}" if number < NUMBERED else ""))
         self._buttons[first[0]].hide_status()
         column.addStretch()
         self._activities = [self._make_activity() for _ in range(_MOST_ACTIVITIES)]

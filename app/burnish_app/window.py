@@ -24,7 +24,7 @@ from burnish_app.focus_order import focus_after
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
-from burnish_app.sidebar import Sidebar
+from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
 from burnish_app.wording.activity import activities_of
@@ -83,10 +83,6 @@ PAGES = (
     PageEntry("duel", tr("Duel"), "burnish_app.pages.duel", "DuelPage"),
     PageEntry("settings", tr("Settings"), "burnish_app.pages.settings", "SettingsPage"),
 )
-
-
-NUMBERED = 10
-"""Number of pages that Ctrl and a digit show."""
 
 
 def first_status(key: str, bench: Workbench) -> StepStatus:

@@ -28,6 +28,7 @@ from burnish_engine.contract.serve.protocol import Failure, RunSummary
 COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""
 _PASSING_MS = 12_000
+_SUBTITLE_PX = 360  # width from which a long line may stand behind the question
 _ALL = 1000  # stretch of the column against that of the margins beside it
 _ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
 
@@ -132,7 +133,8 @@ class Page(QWidget):
         self.hidden()
 
     def closing(self) -> None:
-        """Handle that the window closes. Pages with threads override it."""
+        """Handle that the window closes: by default as if the page were left. Pages with threads override it."""
+        self.hidden()
 
     def take_drop(self, paths: list[str]) -> None:
         """Take files or a folder that were dropped on the window and belong to this page. Data and Model override it.
@@ -162,6 +164,8 @@ class Page(QWidget):
     def set_subtitle(self, text: str) -> None:
         """Set the line behind the question; empty: none."""
         self._subtitle.setText(text)
+        width = self._subtitle.fontMetrics().horizontalAdvance(text)
+        self._subtitle.setMinimumWidth(min(width, _SUBTITLE_PX))  # with less room it goes below the question
         self._subtitle.setVisible(bool(text))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

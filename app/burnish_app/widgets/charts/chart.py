@@ -398,12 +398,8 @@ class Chart(QWidget):
         rows: list[CardRow] = [(one.line, one.label, self._reading_text(one, step)) for one in readings]
         rows += [(None, text, "") for text in self._mark_texts(step)]
         title = self._step_text(step)
-        if self.link.axis.shared:
-            pass
-        elif self.link.kind == "time":
-            title += f"  ·  {time_text(x)}"
-        elif self.link.kind == "tokens":
-            title += f"  ·  {x:,.0f} {tr('tokens')}"
+        if self.link.kind != "step" and not self.link.axis.shared:
+            title += f"  ·  {position_text(self.link.kind, x)}"
         card.show_at(drawing.plot.scene_px(x), title, rows, at_bottom=drawing.is_high(dots))
 
     def _toggle(self, key: str, shown: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy
 
 from burnish_app.look.chart_style import AREA_ALPHA
@@ -26,7 +26,7 @@ class LegendEntry(QAbstractButton):
 
     def __init__(self, line: ChartLine, *, short: bool = False) -> None:
         super().__init__()
-        self._line, self._short, self._name = line, short, line.label
+        self._line, self._short, self._name, self._value = line, short, line.label, ""
         self._swatch_px = _SHORT_SWATCH_PX if short else _SWATCH_PX
         self.setCheckable(True)
         self.setChecked(True)
@@ -39,6 +39,7 @@ class LegendEntry(QAbstractButton):
 
     def set_value(self, value: str) -> None:
         """Show a value behind the name; empty: none."""
+        self._value = value
         named = f"{self._name} {value}".strip()
         text = value if self._short else named
         self.setAccessibleName(named)
@@ -59,8 +60,8 @@ class LegendEntry(QAbstractButton):
 
     def sizeHint(self) -> QSize:
         """Return the size of swatch and text."""
-        width = QFontMetrics(self.font()).horizontalAdvance(self.text())
-        return QSize(self._swatch_px + (_GAP_PX + width if width else 0) + 4, scaled(_HEIGHT_PX))
+        width = sum(_GAP_PX + QFontMetrics(used).horizontalAdvance(text) for used, text in self._words())
+        return QSize(self._swatch_px + width + 4, scaled(_HEIGHT_PX))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the swatch and the text; both pale while the line is hidden."""
@@ -92,9 +93,15 @@ class LegendEntry(QAbstractButton):
             painter.setBrush(pen.color())
             painter.setPen(Qt.PenStyle.NoPen)
             painter.drawEllipse(QPointF(self._swatch_px / 2 + 0.5, middle), 3, 3)
-        used = self.font()
-        used.setStrikeOut(not self.isChecked())
-        painter.setFont(used)
         painter.setPen(QColor(colors.text if self.underMouse() else colors.muted))
-        where = QRectF(self._swatch_px + _GAP_PX, 0, self.width(), self.height())
-        painter.drawText(where, Qt.AlignmentFlag.AlignVCenter, self.text())
+        left = self._swatch_px + _GAP_PX
+        for used, text in self._words():
+            used.setStrikeOut(not self.isChecked())
+            painter.setFont(used)
+            painter.drawText(QRectF(left, 0, self.width(), self.height()), Qt.AlignmentFlag.AlignVCenter, text)
+            left += QFontMetrics(used).horizontalAdvance(text) + _GAP_PX
+
+    def _words(self) -> list[tuple[QFont, str]]:
+        """Return name and value with their fonts: a name may end with a number of its own."""
+        words = [] if self._short or not self._name else [(font(SMALL_PX), self._name)]
+        return [*words, (font(SMALL_PX, medium=True), self._value)] if self._value else words

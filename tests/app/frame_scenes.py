@@ -125,7 +125,7 @@ def _compared(window, places):
     page.shown()
     page.view._show(compared(chosen))
     deadline = time.monotonic() + 5
-    while not len(page.view.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
+    while not len(page.view.curves.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
         settle()
     settle()
     return page

@@ -97,7 +97,7 @@ def _swept(window, ended):
     page._show_sweeps([sweep])
     page.runs_changed(runs)
     deadline = time.monotonic() + 5
-    while not len(page.view.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
+    while not len(page.view.curves.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
         settle()
     page.runs_changed(runs)
     return page

@@ -6,6 +6,7 @@ import pytest
 from app import machine_facts as machines
 from app import page_facts as facts
 from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, summary, write_run
+from app.screenshots import settle
 from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
@@ -206,7 +207,7 @@ def fill_sweep(qtbot, answers, window):
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("sweep")
     page = window.page("sweep")
-    qtbot.waitUntil(lambda: page.results is not None and page.results.isVisible() and page.plan.time.isVisible())
+    qtbot.waitUntil(lambda: page.results is not None and page.results.isVisible() and page.plan.memory.isVisible())
 
 
 def fill_duel(qtbot, answers, window):
@@ -251,10 +252,10 @@ FILL = {
 
 
 @pytest.mark.parametrize("entry", PAGES, ids=lambda entry: entry.key)
-def test_no_page_of_a_narrow_window_scrolls_sideways(qtbot, qapp, answers, window, entry):
+def test_no_page_of_a_narrow_window_scrolls_sideways(qtbot, answers, window, entry):
     window.resize(744, 900)
     FILL[entry.key](qtbot, answers, window)
-    qapp.processEvents()  # what was shown last is laid out
+    settle()  # what was shown last is laid out
     page = window.page(entry.key)
     assert window.width() == 744
     assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0

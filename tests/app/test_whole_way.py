@@ -69,7 +69,7 @@ def test_from_drop_to_export(studio, tiny):
     export(studio, window, folder)
     runs = studio.visit(window, "runs")
     studio.wait(lambda: runs.model.row_of(folder) >= 0)
-    assert runs.model.run(runs.model.row_of(folder)).standing == "finished"
+    assert runs.model.row(runs.model.row_of(folder)).run.standing == "finished"
     for key in ("settings", "hardware", "recipe", "train"):
         studio.visit(window, key)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_app.comparison.best_run import deltas_to_best
-from burnish_app.wording.recipe_text import CHOICES, LABELS
-from burnish_engine.contract.facts.sweeps import SweepFile
+from burnish_app.wording.recipe_text import changes_text, setting_text
+from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan, SweepRunPlan
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.sweep import SweepSetting, sweepable_keys, value_text
+from burnish_engine.contract.recipe.sweep import sweepable_keys, value_text
 from burnish_engine.contract.serve.protocol import RunSummary
 
 _ENDED = ("finished", "stopped", "suspended", "failed", "interrupted")
@@ -59,8 +59,12 @@ def sweep_rows(sweep: SweepFile, runs: Sequence[RunSummary]) -> list[SweepRow]:
 
 def row_title(sweep: SweepFile, row: SweepRow) -> str:
     """Return the title of a run of a sweep: its values."""
-    names = [setting_name(setting.key).casefold() for setting in sweep.settings]
-    return ", ".join(f"{name} {value}" for name, value in zip(names, row.values, strict=True))
+    return changes_text({setting.key: value for setting, value in zip(sweep.settings, row.values, strict=True)})
+
+
+def planned_title(plan: SweepPlan, run: SweepRunPlan) -> str:
+    """Return the title of a planned run of a sweep: its values."""
+    return changes_text({setting.key: value for setting, value in zip(plan.settings, run.values, strict=True)})
 
 
 def ranked(rows: Sequence[SweepRow]) -> list[SweepRow]:
@@ -76,17 +80,6 @@ def ranked(rows: Sequence[SweepRow]) -> list[SweepRow]:
 def unfinished(rows: Sequence[SweepRow]) -> list[SweepRow]:
     """Return the runs that go on, or wait."""
     return [row for row in rows if row.run.standing not in _ENDED]
-
-
-def setting_name(key: str) -> str:
-    """Name a setting for people."""
-    return LABELS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize()
-
-
-def setting_text(key: str, value: object) -> str:
-    """Format a value of a setting for people."""
-    text = value_text(value)
-    return CHOICES.get(key, {}).get(text, text)
 
 
 def offered_settings() -> list[str]:
@@ -116,8 +109,3 @@ def usual_values(recipe: Recipe, key: str) -> str:
     if isinstance(value, float) and value > 0 and key.endswith("learning_rate"):
         return ", ".join(f"{value * factor:.4g}" for factor in (0.5, 1.0, 2.0))
     return "" if value is None else value_text(value)
-
-
-def runs_of(settings: Sequence[SweepSetting]) -> int:
-    """Return the number of runs of a sweep; 0 without settings."""
-    return math.prod(len(setting.values) for setting in settings) if settings else 0

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import (
-    QAbstractTableModel,
-    QModelIndex,
-    QObject,
-    QPersistentModelIndex,
-    QSortFilterProxyModel,
-    Qt,
-)
+from PySide6.QtCore import QObject, QSortFilterProxyModel, Qt
 
 from burnish_app.comparison.best_run import delta_text, deltas_to_best
 from burnish_app.comparison.run_filter import matches
+from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
 from burnish_engine.contract.serve.protocol import RunSummary
 
-Index = QModelIndex | QPersistentModelIndex
-_ROOT = QModelIndex()
 _INKS: dict[Tone, str] = {
     "plain": "",
     "live": "accent_ink",
@@ -102,6 +95,11 @@ def run_title(run: RunSummary) -> str:
     return run.state.name or run.state.run
 
 
+def _known(loss: float | None) -> float | None:
+    """Return a loss by which runs can be ordered; None: there is none."""
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
 def _lower(text: str) -> str | None:
     return text.casefold() or None
 
@@ -115,13 +113,15 @@ COLUMNS = (
     _STATUS,
     _ColumnSpec(tr("Model"), False, lambda row: row.run.model, lambda row: _lower(row.run.model)),
     _ColumnSpec(tr("Step"), True, lambda row: steps_text(row.run), lambda row: row.run.state.step or None),
-    _ColumnSpec(tr("Curve"), False, lambda _row: "", lambda row: row.run.state.loss),
-    _ColumnSpec(tr("Loss"), True, lambda row: loss_cell_text(row.run.state.loss), lambda row: row.run.state.loss),
+    _ColumnSpec(tr("Curve"), False, lambda _row: "", lambda row: _known(row.run.state.loss)),
+    _ColumnSpec(
+        tr("Loss"), True, lambda row: loss_cell_text(row.run.state.loss), lambda row: _known(row.run.state.loss)
+    ),
     _ColumnSpec(
         tr("Held out"),
         True,
         lambda row: loss_cell_text(row.run.state.evaluation_loss),
-        lambda row: row.run.state.evaluation_loss,
+        lambda row: _known(row.run.state.evaluation_loss),
     ),
     _DELTA,
     _ColumnSpec(
@@ -137,53 +137,39 @@ COLUMNS = (
 )
 
 
-class RunsTableModel(QAbstractTableModel):
-    """A table with one row per run, newest first. While only values change, rows stay, so that a selection stays."""
+class RunsTableModel(RunRowsModel[RunRow]):
+    """A table of all runs, newest first.
+
+    Attributes:
+        deltas: difference of each run's held-out loss to the best one, by folder.
+    """
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._runs: list[RunSummary] = []
-        self._deltas: dict[str, float] = {}
+        self.deltas: dict[str, float] = {}
 
-    def set_runs(self, runs: list[RunSummary]) -> None:
+    def set_runs(self, runs: Sequence[RunSummary]) -> None:
         """Replace the runs shown."""
-        before, self._deltas = self._deltas, deltas_to_best(runs)
-        if [run.folder for run in runs] != [run.folder for run in self._runs]:
-            self.beginResetModel()
-            self._runs = list(runs)
-            self.endResetModel()
-            return
-        for row, run in enumerate(runs):
-            if run != self._runs[row] or self._deltas.get(run.folder) != before.get(run.folder):
-                self._runs[row] = run
-                self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
-
-    def run(self, row: int) -> RunSummary | None:
-        """Return the run of a row; None if there is no such row."""
-        return self._runs[row] if 0 <= row < len(self._runs) else None
+        self.deltas = deltas_to_best(runs)
+        self.set_rows([RunRow(run, self.deltas.get(run.folder)) for run in runs])
 
     def row_of(self, folder: str) -> int:
         """Return the row of a run by its folder; -1 if it is not listed."""
-        return next((row for row, run in enumerate(self._runs) if run.folder == folder), -1)
+        return next((place for place, row in enumerate(self._rows) if row.run.folder == folder), -1)
 
-    def rowCount(self, parent: Index = _ROOT) -> int:
-        """Return the number of runs."""
-        return 0 if parent.isValid() else len(self._runs)
-
-    def columnCount(self, parent: Index = _ROOT) -> int:
+    def columnCount(self, parent: Index = ROOT) -> int:
         """Return the number of columns."""
         return 0 if parent.isValid() else len(COLUMNS)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         """Return a cell's text, hint or alignment, or the name of its color (UserRole)."""
-        run = self.run(index.row())
-        if run is None:
+        row, column = self.row(index.row()), COLUMNS[index.column()]
+        if row is None:
             return None
-        column, row = COLUMNS[index.column()], RunRow(run, self._deltas.get(run.folder))
         answers: dict[int, Callable[[], Any]] = {
             Qt.ItemDataRole.DisplayRole: lambda: column.text(row),
             SORT_ROLE: lambda: column.sort(row),
-            Qt.ItemDataRole.ToolTipRole: lambda: _hint(run),
+            Qt.ItemDataRole.ToolTipRole: lambda: _hint(row.run),
             Qt.ItemDataRole.UserRole: lambda: _ink(column, row),
             Qt.ItemDataRole.TextAlignmentRole: lambda: _alignment(column),
         }
@@ -215,7 +201,8 @@ class RunsOrder(QSortFilterProxyModel):
 
     def run(self, row: int) -> RunSummary | None:
         """Return the run of a row; None if there is no such row."""
-        return self._model.run(self.mapToSource(self.index(row, 0)).row()) if 0 <= row < self.rowCount() else None
+        found = self._model.row(self.mapToSource(self.index(row, 0)).row())
+        return found.run if found is not None else None
 
     def row_of(self, folder: str) -> int:
         """Return the row of a run by its folder; -1 if it is not shown."""
@@ -231,8 +218,8 @@ class RunsOrder(QSortFilterProxyModel):
 
     def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:
         """Return whether a run matches."""
-        run = self._model.run(source_row)
-        return run is not None and matches(run, self._text)
+        found = self._model.row(source_row)
+        return found is not None and matches(found.run, self._text)
 
     def lessThan(self, source_left: Index, source_right: Index) -> bool:
         """Return whether one run comes before another."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
 
 from burnish_app.comparison.best_run import delta_text
-from burnish_app.comparison.swept import SweepRow, setting_name
+from burnish_app.comparison.swept import SweepRow
+from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.item_models.runs import loss_cell_text, steps_text, took_text
 from burnish_app.look.language import tr
+from burnish_app.wording.recipe_text import setting_name
 from burnish_app.wording.run_text import RUN_STATUS_TEXT
 from burnish_engine.contract.facts.sweeps import SweepFile
 
-Index = QModelIndex | QPersistentModelIndex
-_ROOT = QModelIndex()
 _STATUS = tr("Status")
 _DELTA = tr("To best")
 _AFTER: tuple[tuple[str, Callable[[SweepRow], str]], ...] = (
@@ -26,39 +26,18 @@ _AFTER: tuple[tuple[str, Callable[[SweepRow], str]], ...] = (
     (_DELTA, lambda row: delta_text(row.delta)),
     (tr("Took"), lambda row: took_text(row.run)),
 )
-STATUS_AFTER, CURVE_AFTER = 0, 2
-"""Places of the status and of the curve behind the settings."""
+_LEFT_AFTER = (0, 2)
+"""Places of the status and of the curve behind the settings: they are no numbers."""
 
 
-class SweepModel(QAbstractTableModel):
-    """A table of a sweep's runs. While only values change, rows stay, so that a selection stays."""
+class SweepModel(RunRowsModel[SweepRow]):
+    """A table of a sweep's runs."""
 
     def __init__(self, sweep: SweepFile, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._names = [setting_name(setting.key) for setting in sweep.settings]
-        self._rows: list[SweepRow] = []
 
-    def set_rows(self, rows: Sequence[SweepRow]) -> None:
-        """Replace the runs shown."""
-        if [row.run.folder for row in rows] != [row.run.folder for row in self._rows]:
-            self.beginResetModel()
-            self._rows = list(rows)
-            self.endResetModel()
-            return
-        for place, row in enumerate(rows):
-            if row != self._rows[place]:
-                self._rows[place] = row
-                self.dataChanged.emit(self.index(place, 0), self.index(place, self.columnCount() - 1))
-
-    def row(self, place: int) -> SweepRow | None:
-        """Return a run; None if there is no such row."""
-        return self._rows[place] if 0 <= place < len(self._rows) else None
-
-    def rowCount(self, parent: Index = _ROOT) -> int:
-        """Return the number of runs."""
-        return 0 if parent.isValid() else len(self._rows)
-
-    def columnCount(self, parent: Index = _ROOT) -> int:
+    def columnCount(self, parent: Index = ROOT) -> int:
         """Return the number of columns."""
         return 0 if parent.isValid() else len(self._names) + len(_AFTER)
 
@@ -86,5 +65,6 @@ class SweepModel(QAbstractTableModel):
         return self._alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
     def _alignment(self, column: int) -> Qt.AlignmentFlag:
-        left = column - len(self._names) in (*range(-len(self._names), 0), STATUS_AFTER, CURVE_AFTER)
+        place = column - len(self._names)
+        left = place < 0 or place in _LEFT_AFTER
         return (Qt.AlignmentFlag.AlignLeft if left else Qt.AlignmentFlag.AlignRight) | Qt.AlignmentFlag.AlignVCenter

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from PySide6.QtGui import QResizeEvent
 
 from burnish_app.comparison.titles import distinct_titles
@@ -13,7 +11,7 @@ from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.compare.comparison_view import ComparisonView
-from burnish_app.wording.comparison_text import best_sentence
+from burnish_app.wording.comparison_text import best_place, best_sentence
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.serve.protocol import RunSummary
@@ -62,10 +60,6 @@ class ComparePage(Page):
         """Stop following the runs."""
         self.view.stop()
 
-    def closing(self) -> None:
-        """Stop following the runs."""
-        self.view.stop()
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Set the heights of the charts."""
         super().resizeEvent(event)
@@ -78,10 +72,8 @@ class ComparePage(Page):
             self._show()
 
     def _bench_changed(self, name: str) -> None:
-        if name == "compared":
-            self._found = None
-            if self.isVisible():
-                self._show()
+        if name == "compared" and self.isVisible():
+            self._show()
 
     def _show(self) -> None:
         by_folder = {run.folder: run for run in self._runs}
@@ -91,7 +83,7 @@ class ComparePage(Page):
         self.nothing.setVisible(not several)
         self.view.setVisible(several)
         self.view.show_runs([run.folder for run in runs] if several else [], self._titles if several else [])
-        if not several:
+        if self._found is not None and tuple(self._found.folders) != self.view.folders:
             self._found = None
         self.set_status("ready" if several else "empty")
         self._offer()
@@ -102,22 +94,15 @@ class ComparePage(Page):
 
     def _best(self) -> str:
         """Return the folder of the run with the lowest held-out loss; empty: there is none."""
-        found = self._found
-        if found is None:
-            return ""
-        losses = {
-            folder: outcome.held_out_loss
-            for folder, outcome in zip(found.folders, found.outcomes, strict=True)
-            if outcome.held_out_loss is not None and math.isfinite(outcome.held_out_loss)
-        }
-        return min(losses, key=lambda folder: losses[folder]) if len(losses) > 1 else ""
+        place = best_place(self._found) if self._found is not None else None
+        return self._found.folders[place] if self._found is not None and place is not None else ""
 
     def _offer(self) -> None:
         several = self.view.isVisibleTo(self)
         words = ""
         if several:
             words = plural(len(self._titles), "run")
-            if self._found is not None and len(self._found.outcomes) == len(self._titles):
+            if self._found is not None:
                 words = best_sentence(self._titles, self._found) or words
         self.set_subtitle(words)
         self.choose.setVisible(several)

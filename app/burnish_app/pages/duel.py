@@ -21,12 +21,12 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.pill import PillTone, Segmented
 from burnish_app.widgets.basic.text import body, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
-from burnish_app.widgets.duel.duel_curves import DuelCurves
+from burnish_app.widgets.compare.followed_charts import FollowedCharts
+from burnish_app.widgets.duel.duel_curves import overlaid
 from burnish_app.widgets.duel.plan_card import DuelPlanCard
 from burnish_app.widgets.duel.progress_card import DuelProgressCard
 from burnish_app.widgets.duel.side_card import SideCard
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
-from burnish_app.wording.duel_text import progress_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.duels import DuelFacts
@@ -79,7 +79,7 @@ class DuelPage(Page):
         self.second = SideCard("B", bench.recipe, "changed")
         self.plan = DuelPlanCard()
         self.plan.anyway.connect(self._plan_anyway)
-        self.progress, self.verdict, self.curves = DuelProgressCard(), DuelVerdictCard(), DuelCurves()
+        self.progress, self.verdict, self.curves = DuelProgressCard(), DuelVerdictCard(), FollowedCharts()
         self.curves.failed.connect(lambda text: self.banner("error", text))
         self._options = self._make_options()
         self._sides = columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True)
@@ -112,10 +112,6 @@ class DuelPage(Page):
         self._show()
 
     def hidden(self) -> None:
-        """Stop following runs."""
-        self.curves.stop()
-
-    def closing(self) -> None:
         """Stop following runs."""
         self.curves.stop()
 
@@ -299,7 +295,8 @@ class DuelPage(Page):
             if duel.status == "finished":
                 self.verdict.show_duel(duel)
             if self.isVisible():
-                self.curves.show_duel(duel)
+                self.curves.follow(overlaid(duel))
+                self.curves.setVisible(bool(self.curves.folders))
         self._offer()
 
     def _chosen_folder(self) -> str:
@@ -314,7 +311,6 @@ class DuelPage(Page):
         status = duel.status if duel is not None else ""
         name, tone = _PILLS.get(status, ("", "plain"))
         self.set_state(name, tone)
-        self.set_subtitle(duel.headline or progress_text(duel) if duel is not None else "")
         self.reveal.setVisible(duel is not None)
         self.report.setVisible(duel is not None and bool(duel.report))
         self.again.setVisible(duel is not None)

@@ -9,21 +9,21 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QBoxLayout, QLineEdit
 
-from burnish_app.comparison.best_run import deltas_to_best
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
 from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.item_models.runs import RunsOrder, RunsTableModel, run_title
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import GAP_PX
+from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.pages.base import Page
 from burnish_app.pages.deleted_runs import DeletedRuns
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import caption
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.numbers import plural
@@ -31,21 +31,14 @@ from burnish_app.wording.run_text import RUN_TONES, Tone
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.serve.protocol import (
-    AnnotateRequest,
-    CommandRequest,
-    ResumeRequest,
-    RunSummary,
-)
+from burnish_engine.contract.serve.protocol import AnnotateRequest, CommandRequest, ResumeRequest, RunSummary
 
-MOST_COMPARED = 8
-"""Most runs that are compared at once: as many lines can be told apart."""
 _RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
 _STOPPABLE = ("queued", "running", "paused")
 _DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _DELTA, _TAGS, _TOOK, _STARTED = range(11)
-_WIDTHS_PX = (132, 112, 128, 100, 128, 72, 84, 84, 96, 96, 96)
+_WIDTHS_PX = (176, 112, 128, 100, 128, 72, 84, 84, 96, 96, 96)
 _DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_LOSS,), (_TAGS,), (_STEP,), (_STARTED,), (_CURVE,), (_DELTA,), (_HELD_OUT,))
 _DETAILS_PX, _BESIDE_FROM_PX = 332, 860  # width of the pane, and the page's from which it stands beside the table
 _FILTER_PX = 264
@@ -64,7 +57,6 @@ class RunsPage(Page):
         self.model = RunsTableModel(self)
         self.order = RunsOrder(self.model, self)
         self._runs: list[RunSummary] = []
-        self._deltas: dict[str, float] = {}
         self._deleted = DeletedRuns(self, client)
         self._deleted.changed.connect(self.refresh_runs)
         self._outlines = LossOutlines(self)
@@ -89,7 +81,10 @@ class RunsPage(Page):
             )
         )
         self._card = Card()
-        self._card.body.addWidget(row(self.filter, self._count, None))
+        finding = FlowLayout(UNIT, UNIT // 2)
+        finding.addWidget(self.filter)
+        finding.addWidget(self._count)
+        self._card.body.addLayout(finding)
         self._card.body.addWidget(self.table, 1)
         self.details = RunDetails()
         self.details.noted.connect(self._note)
@@ -133,10 +128,6 @@ class RunsPage(Page):
         """Keep what was typed about a run."""
         self.details.keep_notes()
 
-    def closing(self) -> None:
-        """Keep what was typed about a run."""
-        self.details.keep_notes()
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Put the pane beside the table, or below it where there is no room."""
         super().resizeEvent(event)
@@ -148,7 +139,7 @@ class RunsPage(Page):
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Show the new list of runs; selected runs stay selected."""
         chosen = [run.folder for run in self.selection] or [self.bench.run]
-        self._runs, self._deltas = runs, deltas_to_best(runs)
+        self._runs = runs
         self.model.set_runs(runs)
         if not self.selection and runs:
             self._select(chosen)
@@ -233,9 +224,9 @@ class RunsPage(Page):
         status = run.standing if run else ""
         self.details.setVisible(bool(runs))
         if run is not None:
-            self.details.show_run(run, self._outlines.of(run.folder), self._deltas.get(run.folder))
+            self.details.show_run(run, self._outlines.of(run.folder), self.model.deltas.get(run.folder))
         elif runs:
-            self.details.show_several(runs, self._deltas)
+            self.details.show_several(runs, self.model.deltas)
         kept = any(run.standing not in _DELETABLE for run in runs)
         self.delete.setVisible(bool(runs))
         self.delete.setEnabled(not kept)
@@ -246,9 +237,9 @@ class RunsPage(Page):
         self.resume.setVisible(status in _RESUMABLE)
         self.duel.setVisible(len(runs) == 2)
         self.open.setVisible(bool(runs))
-        self.open.setEnabled(len(runs) <= MOST_COMPARED)
+        self.open.setEnabled(len(runs) <= MOST_RUNS)
         self.open.setText(tr("Open") if len(runs) < 2 else tr("Compare {n} runs").format(n=len(runs)))
-        self.open.setToolTip("" if len(runs) <= MOST_COMPARED else tr("At most {n} at once.").format(n=MOST_COMPARED))
+        self.open.setToolTip("" if len(runs) <= MOST_RUNS else tr("At most {n} at once.").format(n=MOST_RUNS))
         self.open.set_icon("open" if len(runs) < 2 else "compare")
         self.fit_foot()
 
@@ -257,7 +248,7 @@ class RunsPage(Page):
         if len(runs) == 1:
             self.bench.set_run(runs[0].folder)
             self.go_to.emit("train")
-        elif 1 < len(runs) <= MOST_COMPARED:
+        elif 1 < len(runs) <= MOST_RUNS:
             self.bench.set_compared([run.folder for run in runs])
             self.go_to.emit("compare")
 

@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView
+from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
 from burnish_app.widgets.sweep.plan_card import SweepPlanCard
 from burnish_app.widgets.sweep.planned_runs import PlannedRuns
 from burnish_app.widgets.sweep.runs_card import SweepRunsCard
@@ -42,7 +43,6 @@ from burnish_engine.contract.serve.protocol import (
 )
 
 _PLAN_AFTER_MS = 350
-_MOST_DRAWN = 8
 
 
 class SweepPage(Page):
@@ -118,10 +118,6 @@ class SweepPage(Page):
         self._compare()
 
     def hidden(self) -> None:
-        """Stop following runs."""
-        self.view.stop()
-
-    def closing(self) -> None:
         """Stop following runs."""
         self.view.stop()
 
@@ -276,8 +272,8 @@ class SweepPage(Page):
         found: list[SweepRow] = []
         if self.results is not None and self.isVisible():
             begun = [one for one in self._rows if one.run.state.step]
-            best = ranked(begun)[:_MOST_DRAWN]
-            found = self.results.selection[:_MOST_DRAWN] or [one for one in begun if one in best]
+            best = ranked(begun)[:MOST_RUNS]
+            found = self.results.selection[:MOST_RUNS] or [one for one in begun if one in best]
         self.view.setVisible(bool(found))
         titles = [row_title(self.results.sweep, row) for row in found] if self.results is not None else []
         if self.isVisible():

@@ -12,9 +12,8 @@ from typing import Any
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import count_text, duration_text
-from burnish_app.wording.recipe_text import CHOICES, LABELS
+from burnish_app.wording.recipe_text import setting_name, setting_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT
-from burnish_engine.contract.recipe.sweep import value_text
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 from burnish_engine.contract.units import memory_size
 
@@ -90,15 +89,24 @@ def best_sentence(titles: Sequence[str], found: RunsComparison) -> str:
         titles: title of each run.
         found: comparison of the engine.
     """
-    losses = _finite([outcome.held_out_loss for outcome in found.outcomes])
-    tokens = {outcome.held_out_tokens for outcome in found.outcomes if outcome.held_out_loss is not None}
-    if len(losses) < 2 or len(tokens) > 1:
+    best = best_place(found)
+    if best is None:
         return ""
-    best = min(losses, key=lambda place: losses[place])
+    losses = _finite([outcome.held_out_loss for outcome in found.outcomes])
     others = sorted(losses[place] for place in losses if place != best)
     return tr(
         "{title} has the lowest held-out loss, {gap} below the next. One run each: a duel tells chance apart."
     ).format(title=titles[best], gap=f"{others[0] - losses[best]:.3f}")
+
+
+def best_place(found: RunsComparison) -> int | None:
+    """Return the place of the run with the lowest held-out loss; None unless several were measured on the same rows.
+
+    Args:
+        found: comparison of the engine.
+    """
+    losses = _finite([outcome.held_out_loss for outcome in found.outcomes])
+    return min(losses, key=lambda place: losses[place]) if len(losses) > 1 and _same_rows(found.outcomes) else None
 
 
 def difference_text(key: str, value: Any) -> str:
@@ -111,13 +119,12 @@ def difference_text(key: str, value: Any) -> str:
         return tr("on") if value else tr("off")
     if isinstance(value, int) and "." not in key:
         return f"{value:,}"
-    text = value_text(value)
-    return CHOICES.get(key, {}).get(text, text) or tr("none")
+    return setting_text(key, value) or tr("none")
 
 
 def key_text(key: str) -> str:
     """Name a recipe key or a fact for people."""
-    return LABELS.get(key) or _FACTS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize()
+    return _FACTS.get(key) or setting_name(key)
 
 
 def _difference_row(row: DifferenceRow) -> ComparedRow:
@@ -126,7 +133,7 @@ def _difference_row(row: DifferenceRow) -> ComparedRow:
 
 
 def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
-    comparable = len({outcome.held_out_tokens for outcome in outcomes if outcome.held_out_loss is not None}) == 1
+    comparable = _same_rows(outcomes)
     yield ComparedRow(tr("Status"), tuple(RUN_STATUS_TEXT[outcome.standing] for outcome in outcomes))
     yield _numbers(
         tr("Held-out loss"),
@@ -147,6 +154,10 @@ def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
         tr("Memory, peak"), [one.memory_bytes for one in outcomes], lambda size: memory_size(int(size)), best=min
     )
     yield _numbers(tr("Training time"), [one.training_s for one in outcomes], duration_text)
+
+
+def _same_rows(outcomes: Sequence[ComparedRun]) -> bool:
+    return len({outcome.held_out_tokens for outcome in outcomes if outcome.held_out_loss is not None}) < 2
 
 
 def _numbers(

@@ -69,6 +69,8 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
     """Format the difference of a verdict with its interval; empty where there is none."""
     if verdict.difference is None or verdict.low is None or verdict.high is None:
         return ""
+    if verdict.low == verdict.high:
+        return f"{amount_text(verdict.form, verdict.difference)} {_FORMS[verdict.form]}"
     low, middle, high = (amount_text(verdict.form, one) for one in (verdict.low, verdict.difference, verdict.high))
     return tr("{middle}, between {low} and {high} {unit}").format(
         middle=middle, low=low, high=high, unit=_FORMS[verdict.form]
@@ -76,10 +78,9 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
 
 
 def amount_text(form: str, value: float) -> str:
-    """Format a difference with its sign: nats with four digits, a share in percent."""
-    if form == "nats":
-        return f"{value:+.4f}"
-    return f"{100 * value if form == 'share' else value:+.1f}"
+    """Format a difference with its sign: nats with four digits, a share in percent; what rounds to zero has none."""
+    text = f"{value:+.4f}" if form == "nats" else f"{100 * value if form == 'share' else value:+.1f}"
+    return text if float(text) else "0"
 
 
 def conclusion_text(verdict: DuelVerdictFacts) -> str:

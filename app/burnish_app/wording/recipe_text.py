@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from burnish_app.look.language import tr
+from burnish_engine.contract.recipe.sweep import value_text
 
 OPTIMIZER = "train:optimizer"
 """Key of the part of the section train that the form shows on its own."""
@@ -172,3 +174,32 @@ NOTES: dict[tuple[str, Any], str] = {
     ("guard.action", "off"): tr("Nothing will tell a run that trains from one that does not."),
 }
 """Notes about values, keyed by (field key, value)."""
+
+
+def setting_name(key: str) -> str:
+    """Name a setting for people.
+
+    Args:
+        key: dotted key.
+    """
+    return LABELS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize()
+
+
+def setting_text(key: str, value: object) -> str:
+    """Format a value of a setting for people.
+
+    Args:
+        key: dotted key.
+        value: value, or its text.
+    """
+    text = value_text(value)
+    return CHOICES.get(key, {}).get(text, text)
+
+
+def changes_text(changes: Mapping[str, object]) -> str:
+    """Say which settings have which values, such as "learning rate 0.0002, rank 8".
+
+    Args:
+        changes: value of each setting by dotted key.
+    """
+    return ", ".join(f"{setting_name(key).casefold()} {setting_text(key, value)}" for key, value in changes.items())

@@ -36,8 +36,8 @@ def test_without_two_runs_there_is_a_way_to_choose_them(qtbot, window, page, run
 def test_chosen_runs_are_drawn_compared_and_their_replies_stand_side_by_side(qtbot, page, answers, runs):
     chosen = runs[2:5]
     choose(page, answers, chosen)
-    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 3 and page.view.differences.isVisible())
-    assert [len(curve) for curve in page.view.charts.curves.held_out] == [7, 7, 7]
+    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 3 and page.view.differences.isVisible())
+    assert [len(curve) for curve in page.view.curves.charts.curves.held_out] == [7, 7, 7]
     model = page.view.differences.model
     assert model.columnCount() == 4
     labels = [model.index(row, 0).data() for row in range(model.rowCount())]
@@ -66,7 +66,7 @@ def test_two_can_go_on_to_a_duel(qtbot, window, page, answers, runs):
 
 def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
-    charts = lambda: page.view.charts  # noqa: E731
+    charts = lambda: page.view.curves.charts  # noqa: E731
     qtbot.waitUntil(lambda: len(charts().curves.held_out) == 2)
     charts().link.set_kind("tokens")
     qtbot.waitUntil(lambda: charts().curves.axis.unit == "tokens")
@@ -76,8 +76,8 @@ def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs
 
 def test_the_legend_of_the_large_chart_hides_a_run_in_all(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
-    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2)
-    charts = page.view.charts
+    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 2)
+    charts = page.view.curves.charts
     charts.held_out.legend("run1").click()
     assert not any(chart.content.shown("run1") for chart in (charts.held_out, *charts.small))
     assert all(chart.content.shown("run0") for chart in (charts.held_out, *charts.small))
@@ -94,11 +94,13 @@ def test_a_deleted_run_is_no_longer_compared(qtbot, page, answers, runs):
 
 def test_leaving_ends_the_reading_and_coming_back_begins_it_again(qtbot, window, page, answers, runs):
     choose(page, answers, runs[2:4])
-    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2)
+    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 2)
     window.go_to("settings")
-    assert page.view._follower._thread is None
+    assert page.view.curves._follower._thread is None
     window.go_to("compare")
-    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2 and page.view._follower._thread is not None)
+    qtbot.waitUntil(
+        lambda: len(page.view.curves.charts.curves.held_out) == 2 and page.view.curves._follower._thread is not None
+    )
 
 
 def test_a_comparison_that_fails_is_said(qtbot, page, answers, runs):

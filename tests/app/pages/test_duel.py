@@ -5,6 +5,7 @@ from app.scenes import summary
 from app.several_scenes import a_duel, duel_runs, verdicts
 from PySide6.QtWidgets import QPushButton
 
+from burnish_app.widgets.duel.interval_plot import IntervalPlot
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
@@ -12,11 +13,12 @@ from burnish_engine.runs.store import create_run
 
 
 @pytest.fixture
-def page(window, answers):
+def page(window, answers, answered):
     window._runs_poller.stop()
     answers.result("plan_duel", duels=[a_duel("planned")])
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("duel")
+    answered()  # the lists that were asked for when the page was shown
     return window.page("duel")
 
 
@@ -33,6 +35,13 @@ def test_the_draft_against_the_draft_with_another_setting_is_planned_first(qtbot
     assert "12 to 28 runs" in page.plan.verdict.text()
     answered()
     assert not answers.asked("start_duel")
+
+
+def test_a_side_says_what_it_is(page, window):
+    assert str(page.bench.recipe.train.learning_rate) in page.first.about.text()
+    assert not page.second.about.isVisible()  # the changed settings stand there
+    window.bench.set_recipe(Recipe.model_validate({"train": {"learning_rate": 0.0123}}))
+    assert "0.0123" in page.first.about.text()
 
 
 def test_another_choice_is_planned_again(qtbot, page, answers):
@@ -120,8 +129,11 @@ def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbo
     finished(page)
     assert page.verdict.isVisible()
     assert page.verdict.headline.text() == "rank 32 wins."
-    plots = page.verdict.findChildren(type(page.verdict._plots.itemAt(0).layout().itemAt(0).widget()))
-    assert [len(plot._verdicts) for plot in plots if plot.isVisible()] == [1, 3]
+    losses, shares = (plot for plot in page.verdict.findChildren(IntervalPlot) if plot.isVisible())
+    assert (len(losses.verdicts), len(shares.verdicts)) == (1, 3)
+    # A difference is the first side less the second: to the right of zero the second has the lower loss.
+    assert ("draft" in losses.left, "rank 32" in losses.right) == (True, True)
+    assert ("rank 32" in shares.left, "draft" in shares.right) == (True, True)
     qtbot.waitUntil(lambda: len(page.curves.charts.curves.held_out) == 6)
     assert page.report.isVisible()
     assert page.draft.isVisible()

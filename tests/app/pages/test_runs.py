@@ -1,5 +1,7 @@
 """The Runs page: the list, how it is sorted and filtered, its pane, and actions with a way back."""
 
+import math
+
 import pytest
 from app.conftest import PATIENCE_MS
 from app.scenes import RUNS, summary
@@ -161,6 +163,14 @@ def test_runs_are_sorted_by_a_heading_and_those_without_a_value_stand_last(page)
     assert names(page)[0] == "hot"
     assert names(page)[-1] == "faq"
     assert "↓" in page.order.headerData(column("Held out"), Qt.Orientation.Horizontal)
+
+
+@pytest.mark.parametrize("order", list(Qt.SortOrder))
+def test_a_loss_that_is_no_number_stands_last(page, order):
+    losses = {"a": 1.5, "b": math.nan, "c": 1.0, "d": math.inf, "e": 2.0}
+    page.runs_changed([measured(name, "x", loss) for name, loss in losses.items()])
+    page.table.sortByColumn(column("Held out"), order)
+    assert "".join(names(page))[:3] == ("cae" if order == Qt.SortOrder.AscendingOrder else "eac")
 
 
 def test_the_filter_finds_runs_by_words_of_any_kind(qtbot, page):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from app.screenshots import settle
 from app.several_scenes import a_sweep, sweep_plan
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
@@ -13,11 +14,12 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 
 
 @pytest.fixture
-def page(window, answers):
+def page(window, answers, answered):
     window._runs_poller.stop()
     answers.result("plan_sweep", sweep_plan=sweep_plan())
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("sweep")
+    answered()  # the lists that were asked for when the page was shown
     return window.page("sweep")
 
 
@@ -121,10 +123,19 @@ def test_the_runs_stand_in_one_table_and_in_one_overlay_the_best_first_at_the_en
     _, runs = show(page, answers, 6, qtbot)
     assert page.results.model.index(0, 0).data() == "0.0002"
     assert page.results.model.index(0, 6).data() == "best"
-    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 6)
+    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 6)
     assert set(page.view.folders) == {run.folder for run in runs}
     page.results.table.selectRow(0)
     assert len(page.view.folders) == 1
+
+
+def test_in_a_narrow_window_the_settings_that_tell_runs_apart_stay(qtbot, window, page, answers):
+    window.resize(744, 900)
+    show(page, answers, 6, qtbot)
+    settle()
+    table = page.results.table
+    assert table.shown_columns()[:3] == [0, 1, 2]
+    assert len(table.shown_columns()) < page.results.model.columnCount()
 
 
 def test_while_runs_go_on_the_order_stays_that_of_the_values(qtbot, page, answers):

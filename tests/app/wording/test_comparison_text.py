@@ -2,7 +2,7 @@
 
 import math
 
-from burnish_app.wording.comparison_text import best_sentence, comparison_rows, difference_text
+from burnish_app.wording.comparison_text import best_place, best_sentence, comparison_rows, difference_text
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 
 
@@ -35,6 +35,9 @@ def test_losses_on_other_rows_are_not_ranked():
     assert row(found, "Held-out loss").best == frozenset()
     assert row(found, "Held-out loss").hint
     assert best_sentence(["a", "b"], found) == ""
+    assert best_place(found) is None
+    unmeasured = comparison(outcome(None), outcome(None))
+    assert row(unmeasured, "Held-out loss").hint == ""
 
 
 def test_the_best_is_told_with_its_lead():

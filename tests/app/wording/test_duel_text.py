@@ -4,6 +4,7 @@ import pytest
 from app.several_scenes import a_duel, duel_runs, verdicts
 
 from burnish_app.wording.duel_text import (
+    amount_text,
     conclusion_text,
     conditions_text,
     difference_text,
@@ -38,11 +39,13 @@ def test_the_time_left_follows_the_runs_that_were_made(tmp_path):
 
 
 def test_a_verdict_has_its_interval_and_names_the_better_side():
-    loss, speed, *_ = verdicts()
+    loss, speed, *_, equal = verdicts()
     assert conclusion_text(loss).startswith("rank 32")
     assert "+0.0121" in difference_text(loss)
     assert "%" in difference_text(speed)
     assert conclusion_text(verdicts(won=False)[0]) == "Not distinguishable"
+    assert difference_text(equal) == "0 events"
+    assert amount_text("share", -0.0001) == "0"
     nothing = loss.model_copy(update={"difference": None})
     assert difference_text(nothing) == ""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from PySide6.QtCore import QTimer
 
 from burnish_app.comparison.overlay import Overlay, overlay
-from burnish_app.curves.ticks import TickText
 from burnish_app.look.language import tr
+from burnish_app.look.tokens import LIGHT
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine, LineKind
 from burnish_app.widgets.runs.linked_charts import LinkedCharts
@@ -20,41 +22,49 @@ from burnish_engine.contract.units import memory_size
 _GIB = 2**30
 
 
+MOST_RUNS = len(LIGHT.lines)
+"""Most runs with a line style each."""
+
+
+@dataclass(frozen=True)
+class OverlaidRun:
+    """A run whose curves are drawn over those of others.
+
+    Attributes:
+        folder: folder of the run.
+        title: title of the run.
+        style: index of its line style.
+        legend: entry in the legend, which hides and shows all runs of the style; empty: it has none.
+    """
+
+    folder: str
+    title: str
+    style: int
+    legend: str
+
+
 class OverlayCharts(LinkedCharts):
     """Draws the curves of several runs over each other.
 
     Args:
-        titles: title of each run.
-        styles: place of each run's line style; by default one for each run.
-        legend: entry of each run in the legend, which hides and shows all runs of its style; empty: it has none. By
-            default its title.
+        runs: runs to draw.
     """
 
-    def __init__(
-        self, titles: Sequence[str], styles: Sequence[int] | None = None, *, legend: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, runs: Sequence[OverlaidRun]) -> None:
         super().__init__()
-        self._titles = list(titles)
-        self._styles = list(range(len(titles)) if styles is None else styles)
+        self._runs = runs
         self._states: tuple[RunState, ...] = ()
         self._unit = self.link.kind
         self.curves = Overlay()
-        self.held_out = self._lines(tr("Held-out loss"), "points", loss_text, unit=tr("nats per token"))
+        self.held_out = self._overlaid(
+            tr("Held-out loss"), "points", loss_text, unit=tr("nats per token"), legend="all"
+        )
         self.held_out.head.toggled.connect(self._toggle)
-        self._legend = list(titles if legend is None else legend)
-        self.loss = self._lines(tr("Training loss"), "mean", loss_text, unit=tr("smoothed"), small=True)
-        self.speed = self._lines(
-            tr("Speed"), "mean", count_text, unit=tr("tokens/s"), tick_text=short_count, small=True, from_zero=True
-        )
-        self.rate = self._lines(
-            tr("Learning rate"), "line", learning_rate_text, tick_text=learning_rate_text, small=True, from_zero=True
-        )
-        self.grad_norm = self._lines(
-            tr("Gradient norm"), "mean", lambda norm: f"{norm:.3g}", small=True, from_zero=True
-        )
-        self.memory = self._lines(
-            tr("Memory"), "line", lambda gib: memory_size(round(gib * _GIB)), unit="GiB", small=True, from_zero=True
-        )
+        self.loss = self._small(tr("Training loss"), "mean", loss_text, unit=tr("smoothed"), from_zero=False)
+        self.speed = self._small(tr("Speed"), "mean", count_text, unit=tr("tokens/s"), tick_text=short_count)
+        self.rate = self._small(tr("Learning rate"), "line", learning_rate_text, tick_text=learning_rate_text)
+        self.grad_norm = self._small(tr("Gradient norm"), "mean", lambda norm: f"{norm:.3g}")
+        self.memory = self._small(tr("Memory"), "line", lambda gib: memory_size(round(gib * _GIB)), unit="GiB")
         self.small = (self.loss, self.speed, self.rate, self.grad_norm, self.memory)
         self._arrange(self.held_out, self.small)
         self._redraw = QTimer(self, singleShot=True, interval=0)
@@ -65,16 +75,16 @@ class OverlayCharts(LinkedCharts):
         """Draw the runs, in an event of its own.
 
         Args:
-            states: folded events of each run, in the order of the titles.
+            states: folded events of each run, in their order.
         """
         self._states = tuple(states)
         self._redraw.start()
 
     def _toggle(self, key: str, shown: bool) -> None:
         """Hide or show the runs of a style in all charts, as the legend of the large one says."""
-        style = self._styles[int(key.removeprefix("run"))]
-        for place, other in enumerate(self._styles):
-            if other == style:
+        style = self._runs[int(key.removeprefix("run"))].style
+        for place, run in enumerate(self._runs):
+            if run.style == style:
                 for chart in (self.held_out, *self.small):
                     chart.set_line_hidden(f"run{place}", hidden=not shown)
 
@@ -99,28 +109,17 @@ class OverlayCharts(LinkedCharts):
         }
         for chart, curves in shown.items():
             chart.set_curves({f"run{place}": curve for place, curve in enumerate(curves)})
-        for place, name in enumerate(self._legend):
+        for place, run in enumerate(self._runs):
             entry = self.held_out.legend(f"run{place}")
-            entry.setVisible(bool(name))
-            if name != self._titles[place]:  # it stands for several runs, of which none has the value
-                entry.set_label(name)
+            entry.setVisible(bool(run.legend))
+            if run.legend != run.title:  # it stands for several runs, of which none has the value
+                entry.set_label(run.legend)
         self.pinned.refresh()
 
-    def _lines(
-        self,
-        name: str,
-        kind: LineKind,
-        value_text: Callable[[float], str],
-        *,
-        unit: str = "",
-        tick_text: TickText = plain_number,
-        small: bool = False,
-        from_zero: bool = False,
-    ) -> Chart:
-        lines = {
-            f"run{place}": ChartLine(title, style, kind)
-            for place, (title, style) in enumerate(zip(self._titles, self._styles, strict=True))
-        }
-        options = {"unit": unit, "tick_text": tick_text, "small": small, "from_zero": from_zero}
-        options["legend"] = "none" if small else "all"
+    def _small(self, name: str, kind: LineKind, value_text: Callable[[float], str], **options: Any) -> Chart:
+        defaults = {"tick_text": plain_number, "from_zero": True, "small": True, "legend": "none"}
+        return self._overlaid(name, kind, value_text, **{**defaults, **options})
+
+    def _overlaid(self, name: str, kind: LineKind, value_text: Callable[[float], str], **options: Any) -> Chart:
+        lines = {f"run{place}": ChartLine(run.title, run.style, kind) for place, run in enumerate(self._runs)}
         return self._chart(name, lines, value_text, **options)

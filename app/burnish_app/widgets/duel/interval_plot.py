@@ -30,6 +30,11 @@ class IntervalPlot(QWidget):
         right: the same for the right end.
         label_of: function that returns the label of a verdict.
         amount_text: function that formats a value of the axis.
+
+    Attributes:
+        left: text at the left end.
+        right: text at the right end.
+        verdicts: verdicts that are drawn.
     """
 
     def __init__(
@@ -41,23 +46,23 @@ class IntervalPlot(QWidget):
         amount_text: Callable[[float], str],
     ) -> None:
         super().__init__()
-        self._left, self._right = left, right
+        self.left, self.right = left, right
         self._label_of, self._amount_text = label_of, amount_text
-        self._verdicts: list[DuelVerdictFacts] = []
+        self.verdicts: list[DuelVerdictFacts] = []
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_verdicts(self, verdicts: Sequence[DuelVerdictFacts]) -> None:
         """Show verdicts; those without an interval are left out."""
-        self._verdicts = [one for one in verdicts if None not in (one.low, one.high, one.difference)]
-        self.setAccessibleDescription("; ".join(one.text for one in self._verdicts))
-        self.setVisible(bool(self._verdicts))
+        self.verdicts = [one for one in verdicts if None not in (one.low, one.high, one.difference)]
+        self.setAccessibleDescription("; ".join(one.text for one in self.verdicts))
+        self.setVisible(bool(self.verdicts))
         self.updateGeometry()
         self.update()
 
     def sizeHint(self) -> QSize:
         """Return the preferred size: a line for each verdict, and the axis."""
-        return QSize(420, scaled(_ROW_PX) * len(self._verdicts) + scaled(_AXIS_PX))
+        return QSize(420, scaled(_ROW_PX) * len(self.verdicts) + scaled(_AXIS_PX))
 
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size."""
@@ -65,7 +70,7 @@ class IntervalPlot(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the axis, the line of no difference, and each interval."""
-        if not self._verdicts:
+        if not self.verdicts:
             return
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -78,14 +83,14 @@ class IntervalPlot(QWidget):
             return plot.left() + plot.width() * (value - low) / (high - low)
 
         self._draw_axis(painter, plot, x, (low, high))
-        for place, verdict in enumerate(self._verdicts):
+        for place, verdict in enumerate(self.verdicts):
             middle = (place + 0.5) * scaled(_ROW_PX)
             self._draw_label(painter, QRectF(0, middle - scaled(_ROW_PX) / 2, labels_px, scaled(_ROW_PX)), verdict)
             self._draw_interval(painter, middle, x, verdict)
 
     def _range(self) -> tuple[float, float]:
         values = [0.0]
-        for one in self._verdicts:
+        for one in self.verdicts:
             values += [one.low or 0.0, one.high or 0.0, *one.pairs]
         low, high = min(values), max(values)
         side = (high - low or 1.0) * _SIDE
@@ -99,7 +104,7 @@ class IntervalPlot(QWidget):
         for tick, _text in linear_ticks(*ends, max(round(plot.width() / 90), 2)):
             painter.setPen(QPen(QColor(colors.line), 1))
             painter.drawLine(QPointF(x(tick), plot.top()), QPointF(x(tick), plot.bottom()))
-            text = self._amount_text(tick) if tick else "0"
+            text = self._amount_text(tick)
             width = metrics.horizontalAdvance(text)
             if plot.left() - UNIT <= x(tick) - width / 2 and x(tick) + width / 2 <= plot.right() + UNIT:
                 painter.setPen(QColor(colors.muted))
@@ -110,7 +115,7 @@ class IntervalPlot(QWidget):
         painter.setPen(QColor(colors.muted))
         below = QRectF(plot.left() - UNIT, plot.bottom() + line, plot.width() + 2 * UNIT, line)
         half = below.width() / 2 - UNIT
-        sides = ((f"← {self._left}", Qt.AlignmentFlag.AlignLeft), (f"{self._right} →", Qt.AlignmentFlag.AlignRight))
+        sides = ((f"← {self.left}", Qt.AlignmentFlag.AlignLeft), (f"{self.right} →", Qt.AlignmentFlag.AlignRight))
         for text, side in sides:
             shown = metrics.elidedText(text, Qt.TextElideMode.ElideMiddle, half)
             painter.drawText(below, side | Qt.AlignmentFlag.AlignVCenter, shown)

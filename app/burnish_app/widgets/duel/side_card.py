@@ -14,6 +14,7 @@ from burnish_app.look.language import tr
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import body, set_tone
 from burnish_app.widgets.sweep.settings_card import SettingsCard
+from burnish_app.wording.recipe_text import changes_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -85,10 +86,7 @@ class SideCard(Card):
                 changed = with_values(self._recipe, changes)
             except BurnishError:
                 return None
-            words = [
-                f"{key.rpartition('.')[2].replace('_', ' ')} {value_text(value)}" for key, value in changes.items()
-            ]
-            return DuelSide(", ".join(words), dump_recipe(changed))
+            return DuelSide(changes_text(changes), dump_recipe(changed))
         return None if self._problem or not self._name else DuelSide(self._name, dump_recipe(self._loaded))
 
     def choose_run(self, folder: str) -> None:
@@ -103,6 +101,7 @@ class SideCard(Card):
         self._recipe = recipe
         self.settings.show_recipe(recipe)
         if self.choice.currentData() in (_DRAFT, _CHANGED):
+            self._show_about()
             self.changed.emit()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
@@ -137,7 +136,7 @@ class SideCard(Card):
             path = RunPaths(Path(chosen)).recipe if Path(chosen).is_dir() else Path(chosen)
             self.load(path, self.choice.currentText())
             return
-        self._show_about("")
+        self._show_about()
         self.changed.emit()
 
     def load(self, path: Path, name: str) -> None:
@@ -150,9 +149,9 @@ class SideCard(Card):
         self._name = name
         try:
             self._loaded = load_recipe(path)
-            self._show_about("")
+            self._show_about()
         except BurnishError as error:
-            self._show_about(f"{error.what} {error.remedy}".strip(), wrong=True)
+            self._show_about(f"{error.what} {error.remedy}".strip())
         self.changed.emit()
 
     def _ask_file(self) -> None:
@@ -173,11 +172,14 @@ class SideCard(Card):
         if self.choice.currentData() == _CHANGED:
             self.changed.emit()
 
-    def _show_about(self, text: str, *, wrong: bool = False) -> None:
-        self._problem = text if wrong else ""
-        recipe = self._loaded if self.choice.currentData() not in (_DRAFT, _CHANGED) else self._recipe
+    def _show_about(self, problem: str = "") -> None:
+        """Say what the chosen recipe is, or why it cannot be read; changed settings stand above already."""
+        self._problem = problem
+        chosen = self.choice.currentData()
+        recipe = self._recipe if chosen == _DRAFT else self._loaded
         about = tr("{model}, learning rate {rate}").format(
             model=recipe.model.path.replace("\\", "/").rpartition("/")[2], rate=value_text(recipe.train.learning_rate)
         )
-        self.about.setText(text or about)
-        set_tone(self.about, "error" if wrong else "muted")
+        self.about.setText(problem or about)
+        self.about.setVisible(chosen != _CHANGED)
+        set_tone(self.about, "error" if problem else "muted")

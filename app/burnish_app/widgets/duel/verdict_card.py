@@ -12,7 +12,6 @@ from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.text import body, caption, headline, set_tone
-from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.duel.interval_plot import IntervalPlot, legend_text
 from burnish_app.wording.duel_text import amount_text, conclusion_text, conditions_text, difference_text
 from burnish_engine.contract.run.duels import DuelFacts, DuelVerdictFacts
@@ -38,6 +37,7 @@ class DuelVerdictCard(Card):
         self._measures.setSpacing(UNIT)
         self._plots.setSpacing(GAP_PX)
         self.body.addWidget(head)
+        self.body.addSpacing(UNIT)
         self.body.addLayout(self._plots)
         self.body.addWidget(self.legend)
         self.body.addSpacing(UNIT)
@@ -92,7 +92,7 @@ class DuelVerdictCard(Card):
         )
         for plot, wanted in ((losses, "nats"), (shares, "share")):
             found = [one for one in duel.verdicts if one.form == wanted]
-            self._plots.addLayout(columns_layout([plot], even=True))
+            self._plots.addWidget(plot)
             plot.show_verdicts(found)
 
 

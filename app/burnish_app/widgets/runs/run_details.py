@@ -53,7 +53,7 @@ class RunDetails(Card):
         self._keep = QTimer(self, singleShot=True, interval=_KEEP_AFTER_MS)
         self._keep.timeout.connect(self.keep_notes)
         self.tags.textEdited.connect(lambda _text: self._keep.start())
-        self.tags.editingFinished.connect(self._finish)
+        self.tags.editingFinished.connect(self.keep_notes)
         self.notes.textChanged.connect(self._keep.start)
         self.body.addWidget(self._one(), 1)
         self._several = QWidget()
@@ -134,10 +134,6 @@ class RunDetails(Card):
         tags, text = split_tags(self.tags.text()), self.notes.toPlainText()
         if (tuple(tags), text.strip()) != (self._run.notes.tags, self._run.notes.text):
             self.noted.emit(self._run.folder, tags, text)
-
-    def _finish(self) -> None:
-        if self.tags.isModified():
-            self.keep_notes()
 
     def _write(self, notes: RunNotes) -> None:
         tags = ", ".join(notes.tags)

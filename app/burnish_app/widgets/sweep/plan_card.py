@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnish_app.comparison.swept import planned_title
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
@@ -19,12 +20,11 @@ class SweepPlanCard(Card):
     def __init__(self) -> None:
         super().__init__(tr("What it takes"), icon_name="clock")
         self.verdict = headline("")
-        self.runs, self.time = Value(tr("Runs")), Value(tr("Training time"))
         self.memory, self.disk = Value(tr("Memory, at most")), Value(tr("Disk"))
         self.note = body("", "muted")
         self.problem = body("", "error")
         self._busy = BusyLine(tr("Predicting the runs ..."))
-        self._figures = columns_layout((self.runs, self.time, self.memory, self.disk), 4 * UNIT)
+        self._figures = columns_layout((self.memory, self.disk), 4 * UNIT)
         self._source = caption(tr("One after the other on one device; loading, evaluation and saving come on top."))
         for widget in (self._busy, self.verdict):
             self.body.addWidget(widget)
@@ -55,8 +55,6 @@ class SweepPlanCard(Card):
         about = tr("{runs}, about {time}").format(runs=count, time=duration_text(seconds)) if seconds else count
         self.verdict.setText(about)
         self.verdict.show()
-        self.runs.set(str(len(plan.runs)))
-        self.time.set(duration_text(seconds) if seconds is not None else tr("unknown"))
         self.memory.set(memory_size(max(run.memory_bytes for run in plan.runs)))
         disk = sum(run.disk_bytes for run in plan.runs)
         full = disk > plan.disk_free_bytes
@@ -65,7 +63,9 @@ class SweepPlanCard(Card):
         if unfit:
             names = tr("{unfit} of {runs} would not fit. {name}: {problem}")
             self.problem.setText(
-                names.format(unfit=len(unfit), runs=len(plan.runs), name=unfit[0].name, problem=unfit[0].problem)
+                names.format(
+                    unfit=len(unfit), runs=len(plan.runs), name=planned_title(plan, unfit[0]), problem=unfit[0].problem
+                )
             )
         self.problem.setVisible(bool(unfit))
         free = tr("Only {free} of disk space is free; exports of all runs need more.")
@@ -75,7 +75,7 @@ class SweepPlanCard(Card):
         self.note.setVisible(bool(note))
 
     def _show_figures(self, *, shown: bool) -> None:
-        for value in (self.runs, self.time, self.memory, self.disk, self._source):
+        for value in (self.memory, self.disk, self._source):
             value.setVisible(shown)
         self.problem.hide()
         self.note.hide()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from burnish_app.comparison.swept import setting_name, setting_text
+from burnish_app.comparison.swept import planned_title
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
@@ -34,10 +34,6 @@ class PlannedRuns(Card):
 
 
 def _planned(number: int, plan: SweepPlan, run: SweepRunPlan) -> QWidget:
-    pairs = [
-        f"{setting_name(setting.key).casefold()} {setting_text(setting.key, value)}"
-        for setting, value in zip(plan.settings, run.values, strict=True)
-    ]
     takes = [memory_size(run.memory_bytes)]
     if run.seconds is not None:
         takes.insert(0, duration_text(run.seconds))
@@ -46,7 +42,7 @@ def _planned(number: int, plan: SweepPlan, run: SweepRunPlan) -> QWidget:
     column = QVBoxLayout(holder)
     column.setContentsMargins(0, 0, 0, 0)
     column.setSpacing(2)
-    column.addWidget(body(f"{number}.  {', '.join(pairs)}"))
+    column.addWidget(body(f"{number}.  {planned_title(plan, run)}"))
     text = "  ·  ".join(takes) if run.fits else tr("does not fit")
     column.addWidget(caption(text, "muted" if run.fits else "error"))
     holder.setToolTip(run.problem)

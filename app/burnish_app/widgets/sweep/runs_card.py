@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QAbstractItemView
 
 from burnish_app.comparison.swept import SweepRow, ranked, unfinished
-from burnish_app.item_models.sweep import CURVE_AFTER, STATUS_AFTER, SweepModel
+from burnish_app.item_models.sweep import SweepModel
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.widgets.basic.banner import ProgressBar
@@ -21,7 +21,7 @@ from burnish_app.wording.run_text import RUN_TONES, Tone
 from burnish_engine.contract.facts.sweeps import SweepFile
 
 _ROW_PX = 40
-_VALUE_PX, _AFTER_PX = 128, (112, 100, 128, 84, 84, 96)
+_VALUE_PX, _AFTER_PX = 108, (112, 100, 128, 84, 84, 96)
 _MOST_ROWS = 12  # seen at once
 
 
@@ -41,28 +41,30 @@ class SweepRunsCard(Card):
     opened = Signal(str)
 
     def __init__(self, sweep: SweepFile, outline_of: Callable[[str], Sequence[float]]) -> None:
-        super().__init__(sweep.name, tr("Select runs to compare their curves below; without a selection the best are."))
+        super().__init__(
+            sweep.name, tr("The runs that are selected are compared below; without a selection, the best ones.")
+        )
         self.sweep = sweep
         self._outline_of = outline_of
         self._rows: list[SweepRow] = []
         self.model = SweepModel(sweep, self)
         count = len(sweep.settings)
         widths = (*(_VALUE_PX for _ in range(count)), *_AFTER_PX)
-        step, curve, took = count + 1, count + CURVE_AFTER, count + 5
+        status, step, curve, _, delta, took = range(count, count + len(_AFTER_PX))
         self.table = FittingTable(
             self.model,
             tr("Runs of the sweep"),
             widths,
             first_min_px=96,
             grow=tuple(range(count)),
-            drop_columns=((took,), (step,), (curve,), *((column,) for column in range(count - 1, 0, -1))),
+            drop_columns=((took,), (step,), (curve,), (delta,), (status,)),
         )
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.table.verticalHeader().setDefaultSectionSize(_ROW_PX)
         self.table.horizontalHeader().setFixedHeight(_ROW_PX)
-        self.table.setItemDelegateForColumn(count + STATUS_AFTER, PillDelegate(self.table, self._tone_of))
-        self.table.setItemDelegateForColumn(count + CURVE_AFTER, CurveDelegate(self.table, self._losses_of))
+        self.table.setItemDelegateForColumn(status, PillDelegate(self.table, self._tone_of))
+        self.table.setItemDelegateForColumn(curve, CurveDelegate(self.table, self._losses_of))
         self.table.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit())
         self.table.activated.connect(lambda index: self._open(index.row()))
         self.state, self._bar = body("", "muted"), ProgressBar()

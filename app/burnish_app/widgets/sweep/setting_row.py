@@ -5,11 +5,12 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
-from burnish_app.comparison.swept import draft_value, offered_settings, setting_name, setting_text, usual_values
+from burnish_app.comparison.swept import draft_value, offered_settings, usual_values
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import caption, set_tone
+from burnish_app.wording.recipe_text import setting_name, setting_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.sweep import SweepSetting, parse_values

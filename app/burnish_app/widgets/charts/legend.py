@@ -60,7 +60,7 @@ class LegendEntry(QAbstractButton):
 
     def sizeHint(self) -> QSize:
         """Return the size of swatch and text."""
-        width = sum(_GAP_PX + QFontMetrics(used).horizontalAdvance(text) for used, text in self._words())
+        width = sum(_GAP_PX + QFontMetrics(used).horizontalAdvance(text) for used, text in self._parts())
         return QSize(self._swatch_px + width + 4, scaled(_HEIGHT_PX))
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -95,13 +95,13 @@ class LegendEntry(QAbstractButton):
             painter.drawEllipse(QPointF(self._swatch_px / 2 + 0.5, middle), 3, 3)
         painter.setPen(QColor(colors.text if self.underMouse() else colors.muted))
         left = self._swatch_px + _GAP_PX
-        for used, text in self._words():
+        for used, text in self._parts():
             used.setStrikeOut(not self.isChecked())
             painter.setFont(used)
             painter.drawText(QRectF(left, 0, self.width(), self.height()), Qt.AlignmentFlag.AlignVCenter, text)
             left += QFontMetrics(used).horizontalAdvance(text) + _GAP_PX
 
-    def _words(self) -> list[tuple[QFont, str]]:
+    def _parts(self) -> list[tuple[QFont, str]]:
         """Return name and value with their fonts: a name may end with a number of its own."""
-        words = [] if self._short or not self._name else [(font(SMALL_PX), self._name)]
-        return [*words, (font(SMALL_PX, medium=True), self._value)] if self._value else words
+        parts = [] if self._short or not self._name else [(font(SMALL_PX), self._name)]
+        return [*parts, (font(SMALL_PX, medium=True), self._value)] if self._value else parts

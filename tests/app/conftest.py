@@ -49,7 +49,8 @@ class Answers:
     def asked(self, method):
         """Requests of a method so far, oldest first."""
         log = Path(f"{self.file}.log")
-        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        text = log.read_text(encoding="utf-8") if log.exists() else ""
+        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be half written
         return [request for request in map(json.loads, lines) if request["method"] == method]
 
 

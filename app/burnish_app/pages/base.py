@@ -133,8 +133,7 @@ class Page(QWidget):
         self.hidden()
 
     def closing(self) -> None:
-        """Handle that the window closes: by default as if the page were left. Pages with threads override it."""
-        self.hidden()
+        """Handle that the window closes; the page that was shown is hidden before. Pages with threads override it."""
 
     def take_drop(self, paths: list[str]) -> None:
         """Take files or a folder that were dropped on the window and belong to this page. Data and Model override it.

@@ -1,7 +1,9 @@
 """The page Compare: curves over each other, what differs, replies; it follows what was chosen."""
 
 import pytest
+from app.conftest import PATIENCE_MS
 from app.scenes import compared, many_runs
+from app.screenshots import settle
 
 from burnish_engine.contract.paths import user_data_dir
 
@@ -101,6 +103,45 @@ def test_leaving_ends_the_reading_and_coming_back_begins_it_again(qtbot, window,
     qtbot.waitUntil(
         lambda: len(page.view.curves.charts.curves.held_out) == 2 and page.view.curves._follower._thread is not None
     )
+
+
+def test_the_same_runs_keep_their_charts_when_the_list_comes_again(qtbot, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    charts = page.view.curves.charts
+    page.runs_changed(list(runs))
+    assert page.view.curves.charts is charts
+
+
+def test_other_runs_are_compared_anew_and_what_was_found_before_is_dropped(qtbot, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    qtbot.waitUntil(page.open.isVisible)
+    page.view._again.setInterval(PATIENCE_MS)  # of runs that go on
+    page.bench.set_compared([run.folder for run in runs[3:5]])
+    assert not page.open.isVisible()
+    choose(page, answers, runs[2:5])  # before the answer about the two
+    qtbot.waitUntil(page.view.differences.isVisible)
+    assert answers.asked("compare")[-1]["runs"] == [run.folder for run in runs[2:5]]
+
+
+def test_pinned_values_of_several_runs_stand_at_the_unit_of_their_axis_alone(qtbot, page, answers, runs):
+    choose(page, answers, runs[2:4])
+    charts = page.view.curves.charts
+    qtbot.waitUntil(lambda: len(charts.curves.held_out) == 2)
+    charts.link.set_pins((600.0,))
+    _, shown, plain = charts.pinned.rows()
+    assert [line[0] for line in shown].count("step") == 1
+    assert not {"tokens", "time", "time, seconds"} & {line[0] for line in (*shown, *plain)}
+
+
+def test_a_long_line_stands_below_the_question_only_where_there_is_no_room_beside_it(window, page):
+    page.set_subtitle("A sentence about which of the runs is the best one, and by how much. " * 2)
+    places = {}
+    for width in (744, 1600):
+        window.resize(width, 900)
+        settle()
+        places[width] = page._subtitle.geometry()
+    assert places[744].left() < places[1600].left()
+    assert places[744].top() > places[1600].top()
 
 
 def test_a_comparison_that_fails_is_said(qtbot, page, answers, runs):

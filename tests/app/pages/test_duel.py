@@ -140,6 +140,28 @@ def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbo
     assert not page.primary.isVisible()
 
 
+def test_the_legend_hides_all_runs_of_a_side(qtbot, page):
+    finished(page)
+    charts = page.curves.charts
+    qtbot.waitUntil(lambda: len(charts.curves.held_out) == 6)
+    entries = [charts.held_out.legend(f"run{place}") for place in range(6)]
+    assert [place for place, entry in enumerate(entries) if entry.isVisible()] == [0, 3]
+    entries[3].click()
+    assert [charts.loss.content.shown(f"run{place}") for place in range(6)] == [True] * 3 + [False] * 3
+
+
+def test_a_duel_that_ends_while_another_page_is_shown_is_noticed(qtbot, window, page, answers):
+    made = duel_runs(user_data_dir() / "duel", 2)
+    running = a_duel("running", folder="/duels/1", made=made)
+    page._show_duels([running], "/duels/1")
+    assert page.status == "busy"
+    answers.result("duels", duels=[running.model_copy(update={"status": "finished"})])
+    page._look.stop()
+    window.go_to("settings")
+    page.runs_changed([])
+    qtbot.waitUntil(lambda: page.status == "done")
+
+
 def test_without_a_winner_there_is_none_to_take(page):
     finished(page, won=False)
     assert not page.draft.isVisible()
@@ -149,7 +171,9 @@ def test_the_winner_becomes_the_draft_at_its_best_rate(qtbot, window, page):
     duel = finished(page)
     folder = user_data_dir() / "duel" / "recipes"
     folder.mkdir()
-    (folder / "b.toml").write_text(dump_recipe(Recipe.model_validate({"adapter": {"rank": 32}})), encoding="utf-8")
+    (folder / "b.toml").write_text(
+        dump_recipe(Recipe.model_validate({"adapter": {"rank": 32}, "train": {"learning_rate": 0.5}})), encoding="utf-8"
+    )
     page.draft.click()
     assert window.bench.recipe.adapter.rank == 32
     assert window.bench.recipe.train.learning_rate == duel.made[-1].rate

@@ -211,6 +211,26 @@ def test_tags_and_notes_are_kept_and_not_overwritten_while_typing(qtbot, page, a
     assert page.details.tags.text() == "old"
 
 
+def test_what_was_typed_is_kept_when_the_window_closes(qtbot, window, page, answers):
+    page.details._keep.setInterval(PATIENCE_MS)
+    select(page, 2)
+    qtbot.keyClicks(page.details.tags, "good")
+    window.close()
+    assert [asked["tags"] for asked in answers.asked("annotate")] == [["good"]]
+
+
+def test_a_copy_is_announced_once(qtbot, window, page):
+    paths = create_run(Recipe.model_validate({"name": "mine", "data": {"files": ["/data/a.jsonl"]}}))
+    page.runs_changed([summary("finished", folder=str(paths.root), name="mine")])
+    page.duplicate.click()
+    recipe = window.page("recipe")
+    qtbot.waitUntil(lambda: recipe.shown_banner is not None)
+    recipe.clear_banner()
+    window.go_to("settings")
+    window.go_to("recipe")
+    assert recipe.shown_banner is None
+
+
 def test_duplicating_makes_the_recipe_the_draft_and_the_former_can_be_taken_back(qtbot, window, page):
     before = window.bench.recipe
     paths = create_run(Recipe.model_validate({"name": "mine", "adapter": {"rank": 64}}))

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QPushButton
 from burnish_engine.contract.paths import RunPaths, user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.serve.protocol import Result
 
 
 @pytest.fixture
@@ -108,6 +109,15 @@ def test_what_does_not_fit_can_be_queued_anyway(qtbot, page, answers):
     next(one for one in page.shown_banner.findChildren(QPushButton) if "anyway" in one.text()).click()
     qtbot.waitUntil(lambda: len(answers.asked("start_sweep")) == 2)
     assert [request["anyway"] for request in answers.asked("start_sweep")] == [False, True]
+
+
+def test_a_plan_for_other_values_comes_too_late(qtbot, page, answers):
+    qtbot.waitUntil(page.primary.isEnabled)
+    page._ask_plan()
+    late = page._plan_request
+    page.settings.rows[0].values.setText("1e-4")
+    page._planned(late, None, Result(id=late, sweep_plan=sweep_plan()))
+    assert not page.primary.isEnabled()
 
 
 def test_a_plan_that_fails_says_why(qtbot, window, page, answers):

@@ -267,6 +267,9 @@ def test_the_chart_has_a_name_and_its_newest_values_as_text(charts):
 def test_the_legend_hides_a_line_everywhere(charts):
     entry = charts.loss.legend("held_out")
     assert entry.text() == "held out 60.00"
+    wide = entry.sizeHint().width()
+    entry.set_value("")
+    assert entry.sizeHint().width() < wide
     QTest.mouseClick(entry, Qt.MouseButton.LeftButton)
     charts.settle()
     assert "held out" not in [reading.label for reading in charts.loss.readings(20)]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from burnish_app.curves.curve import Curve, Numbers
-from burnish_app.curves.run_axis import START, RunAxis, XKind, run_axis, shared_axis
-from burnish_app.curves.run_curves import run_curves
+from burnish_app.curves.run_axis import START, RunAxis, XKind, shared_axis
+from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_engine.contract.run.fold import RunState
 
@@ -44,15 +44,19 @@ def overlay(states: Sequence[RunState], unit: XKind) -> Overlay:
         states: folded events of the runs.
         unit: unit of the horizontal axis.
     """
-    parts = [_curves(state, unit) for state in states]
-    grid = np.unique(np.concatenate([np.zeros(1), *(curve.steps for one in parts for curve in one.values())]))
+    runs = [run_curves(state) for state in states]
+    parts = [_placed(run, unit) for run in runs]
+    # All curves of a run but the held-out loss have a point at each of its steps, at most.
+    steps = [run.axis.column(unit) for run in runs]
+    grid = np.unique(np.concatenate([np.zeros(1), *steps, *(one["held_out"].steps for one in parts)]))
     columns = {name: tuple(one[name] for one in parts) for name in (parts[0] if parts else {})}
     return Overlay(axis=shared_axis(grid, unit), **columns)
 
 
-def _curves(state: RunState, unit: XKind) -> dict[str, Curve]:
-    found, axis = run_curves(state), run_axis(state)
-    window = default_window(len(state.steps))
+def _placed(found: RunCurves, unit: XKind) -> dict[str, Curve]:
+    """Place the curves of a run on an axis, smoothed where steps differ a lot."""
+    axis = found.axis
+    window = default_window(len(axis.steps) - 1)
 
     def placed(curve: Curve, *, smooth: bool = False) -> Curve:
         values: Numbers = smoothed(curve.values, window) if smooth and window > 1 else curve.values

@@ -1,4 +1,4 @@
-"""Every test gets its own home, so that none sees another's runs, leases or the person's. Collecting garbage is cheap."""
+"""Every test gets its own home, so that none sees another's runs or leases. What stays is not collected as garbage."""
 
 import gc
 import os

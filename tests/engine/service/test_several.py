@@ -69,6 +69,7 @@ def test_a_sweep_that_cannot_fit_makes_no_run(no_runs, recipe):
     assert no_runs.result("sweeps").sweeps == []
 
 
+@pytest.mark.long
 def test_a_duel_is_planned_started_stopped_and_taken_to_its_verdict(warm_server, recipe):
     server = warm_server
     (plan,) = server.result("plan_duel", sides=sides(recipe), factors=[1.0]).duels

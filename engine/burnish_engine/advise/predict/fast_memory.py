@@ -215,26 +215,29 @@ class FastMemory:
         offloaded = self._per_layer(levels, self.layers(options.mlp_chunk_tokens).offloaded).sum(axis=1)
         return offloaded + self.weights_on_host(options)
 
-    def least_totals(self, counts: Bytes, options: PlanOptions) -> Bytes:
-        """A lower bound of `totals`, from the number of layers of each save level, bytes, [plans].
+    def least_totals(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Bytes:
+        """A lower bound of `totals`, from the number of layers of each save level, bytes, [choices, plans].
 
         Args:
             counts: number of layers of each level, [plans, levels].
-            options: options that all the plans share.
+            choices: options to count with, all with one chunk of the feed-forward.
         """
-        layers = self.layers(options.mlp_chunk_tokens)
+        chunk = choices[0].mlp_chunk_tokens
+        layers = self.layers(chunk)
         # The top layer is differentiated while everything is kept; it keeps the most.
         last = self._kinds[-1]
         order = np.argsort(layers.kept[last], kind="stable")[::-1]
         top_layer = order[np.argmax(counts[:, order] > 0, axis=1)]
-        working = (layers.backward - layers.kept)[last][top_layer]
-        top = np.maximum(self.head_bytes(options), working + self._on_cpu(options.mlp_chunk_tokens))
-        least = counts @ layers.kept.min(axis=0)  # whichever layers have a level
-        return self._with_overhead(least + self._inputs + top + self._permanent_bytes(options))
+        working = (layers.backward - layers.kept)[last][top_layer] + self._on_cpu(chunk)
+        least = counts @ layers.kept.min(axis=0) + self._inputs  # whichever layers have a level
+        head = np.array([[self.head_bytes(options)] for options in choices])
+        permanent = np.array([[self._permanent_bytes(options)] for options in choices])
+        return self._with_overhead(least + np.maximum(head, working) + permanent)
 
-    def least_host_bytes(self, counts: Bytes, options: PlanOptions) -> Bytes:
-        """The value of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
-        return counts @ self.layers(options.mlp_chunk_tokens).offloaded.min(axis=0) + self.weights_on_host(options)
+    def least_host_bytes(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Bytes:
+        """The values of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
+        offloaded = counts @ self.layers(choices[0].mlp_chunk_tokens).offloaded.min(axis=0)
+        return offloaded + np.array([[self.weights_on_host(options)] for options in choices])
 
     def least_workspace(self, mlp_chunk_tokens: int) -> float:
         """The least workspace of a layer, bytes; a chunk of the head that takes less saves nothing."""

@@ -120,25 +120,27 @@ class FastSpeed:
         seconds = forward_seconds(forward, copies, weights)
         return seconds + backward_seconds(backward, copies, AHEAD[levels], weights) + outside
 
-    def approximate_seconds(self, counts: Bytes, options: PlanOptions) -> Seconds:
-        """Approximate `seconds` from the number of layers of each save level, [plans].
+    def approximate_seconds(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Seconds:
+        """Approximate `seconds` from the number of layers of each save level, [choices, plans].
 
         Args:
             counts: number of layers of each level, [plans, levels].
-            options: options that all the plans share.
+            choices: options to count with, all with one chunk of the feed-forward.
         """
-        found = np.full(len(counts), self.outside(options))
+        moved = {options.layers_on_host: self._hosted(options) for options in choices}
+        number = [list(moved).index(options.layers_on_host) for options in choices]
+        total, largest = (np.array([[size(one)] for one in moved.values()]) for size in (np.sum, np.max))
         copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
-        count, hosted = self._run.spec.num_layers, self._hosted(options)
-        weights, written = float(hosted.sum()) / self._rates.link, float(hosted.sum()) / self._rates.memory
-        first = float(hosted.max()) / self._rates.link  # the first to come is waited for
-        back = max(weights - SLOTS * first, 0.0)
+        count, weights, written = self._run.spec.num_layers, total / self._rates.link, total / self._rates.memory
+        first = largest / self._rates.link  # the first to come is waited for
+        back = np.maximum(weights - SLOTS * first, 0.0)
         again = counts[:, LEVEL_NAMES.index("input")] / count
         ways = ((1.0, 0.0, weights + first), (2.5 + again, back, back))  # out and in at once; both in
-        for one, (factor, beside, inward) in zip(self.layers(options.mlp_chunk_tokens), ways, strict=True):
+        found = np.array([[self.outside(options)] for options in choices])
+        for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written
             # The last tensor to leave, or the first to come, is waited for.
-            found += np.maximum(np.maximum(compute, inward), copies + beside + compute / count)
+            found = found + np.maximum(np.maximum(compute, inward), copies + beside + compute / count)[number]
         return found
 
     def _hosted(self, options: PlanOptions) -> Bytes:

@@ -397,7 +397,7 @@ def test_the_bound_by_counts_alone_is_one(name, rows, tile):
     memory = memory_of(run(Recipe(), spec, MicroBatchSize(rows, rows), nf4=True))
     counts = level_mixes(spec.num_layers, tuple(level for level in LEVEL_NAMES if level != "all"))
     for chunk in (256, 4096):
-        least = memory.least_totals(counts.astype(float), PlanOptions(tile, chunk))
+        least = memory.least_totals(counts.astype(float), [PlanOptions(tile, chunk)])[0]
         for clear in (0, 4):
             assert (least <= memory.totals(arrange_layers(counts, clear), PlanOptions(tile, chunk))).all()
 

@@ -239,6 +239,10 @@ def test_pause_holds_until_resume_and_changes_nothing(made):
 
     assert run_training(paused, listener=listen).exit_code == ExitCode.DONE
     assert seen == ["paused", 3]
+    assert [(event.name, event.accepted) for event in of_kind(paused, CommandDone)] == [
+        ("pause", True),
+        ("resume", True),
+    ]
     assert losses(paused) == losses(whole)
 
 

@@ -84,7 +84,9 @@ def test_a_whole_run_tells_everything(made):
         assert event.grad_norm > 0
         assert 0 < event.supervised_tokens < event.tokens <= 256
         assert event.tokens_per_s == pytest.approx(event.tokens / event.step_s)
+        assert event.supervised_tokens_per_s == pytest.approx(event.supervised_tokens / event.step_s)
         assert event.memory_bytes > 1_000_000
+    assert steps[0].eta_s == pytest.approx(9 * steps[0].step_s)
     assert steps[-1].eta_s == 0
     section = tiny_recipe(paths.root.parent, max_steps=10).train
     assert [event.learning_rate for event in steps] == [learning_rate(section, step, 10) for step in range(1, 11)]
@@ -237,6 +239,10 @@ def test_pause_holds_until_resume_and_changes_nothing(made):
 
     assert run_training(paused, listener=listen).exit_code == ExitCode.DONE
     assert seen == ["paused", 3]
+    assert [(event.name, event.accepted) for event in of_kind(paused, CommandDone)] == [
+        ("pause", True),
+        ("resume", True),
+    ]
     assert losses(paused) == losses(whole)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.checkpoint.meta_model import meta_model
+from burnish_engine.models.checkpoint.meta_model import made_names, meta_model
 from burnish_engine.models.checkpoint.spec import rough_spec
 from burnish_engine.models.families.matrices import ROUTER
 from burnish_engine.models.transformers_path.peft_import import import_peft
@@ -137,7 +137,8 @@ def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
     model = meta_model(read)
     inner = model.config.get_text_config()
     sizes = {key: _size_of(inner, key) for key in _SIZES}
-    matrices = placed_matrices(model)
+    made = made_names(model)
+    matrices = [_with_storage(one, made) for one in placed_matrices(model)]
     sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices)
     rough = rough_spec({key: value for key, value in sizes.items() if value is not None} | {"model_type": "unknown"})
     if rough is None:
@@ -160,6 +161,13 @@ def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
             "outside": tuple(one.matrix for one in matrices if one.layer is None),
         }
     )
+
+
+def _with_storage(placed: PlacedMatrix, made: set[str]) -> PlacedMatrix:
+    """Return a matrix that says whether files hold it as a tensor of its own."""
+    if placed.path not in made:
+        return placed
+    return replace(placed, matrix=placed.matrix.model_copy(update={"stored": False}))
 
 
 def _size_of(config: Any, key: str) -> Any:

@@ -191,6 +191,18 @@ def test_quantized_bases_are_refused(wide, tmp_path):
         MergedWeights(open_model(str(base)), None)
 
 
+def test_tables_of_whole_numbers_are_not_quantized_weights(wide, tmp_path):
+    folder = tmp_path / "base"
+    shutil.copytree(wide.folder, folder)
+    held = load_file(folder / "model.safetensors")
+    held["model.layers.0.mlp.ids"] = torch.arange(6)
+    save_file(held, folder / "model.safetensors", {"format": "pt"})
+    weights = MergedWeights(open_model(str(folder)), None)
+    assert weights.others == ["model.layers.0.mlp.ids"]
+    assert weights.load_other("model.layers.0.mlp.ids").equal(torch.arange(6))
+    assert "model.layers.0.mlp.ids" not in weights.names
+
+
 def test_a_base_file_that_is_cut_off_is_named(wide, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(wide.folder, base)

@@ -367,6 +367,13 @@ def spoiled(engine, action):
         yield
 
 
+@pytest.mark.parametrize(("minutes", "saved"), [(0.0, [3]), (1e-6, [1, 2, 3]), (1e6, [3])])
+def test_checkpoints_by_time_come_beside_those_by_steps(made, minutes, saved):
+    paths = made(max_steps=3, checkpoint_every=0, checkpoint_minutes=minutes)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.step for event in of_kind(paths, CheckpointSaved)] == saved
+
+
 @pytest.mark.parametrize(("engine", "precision"), [('"fast"', "bf16"), ('"plain"', "fp32")])
 def test_a_diverging_run_ends_and_says_so(made, engine, precision):
     paths = made(max_steps=10, engine=engine, precision=f'"{precision}"', checkpoint_every=4)

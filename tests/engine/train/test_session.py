@@ -19,6 +19,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     PhaseChanged,
+    PhaseProgress,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -26,6 +27,7 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.runs import recorder
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
@@ -371,6 +373,30 @@ def spoiled(engine, action):
         patch.setattr(MicroBatchStep, "_backward", fast)
         patch.setattr(PlainEngine, "_clip", plain)
         yield
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_long_phases_say_how_many_rows_are_done(made, engine, monkeypatch):
+    monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
+    paths = made(max_steps=1, engine=engine, micro_batch_tokens=128)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    phase, told = "", {}
+    for event in read_events(paths.events):
+        phase = event.phase if isinstance(event, PhaseChanged) else phase
+        if isinstance(event, PhaseProgress):
+            told.setdefault(phase, []).append((event.done, event.total))
+    assert told["preparing"][0][0] > 0
+    evaluated = told["evaluating"]
+    assert len(evaluated) > 2, "pass by pass"
+    assert evaluated[-1] == (8, 8), "the held-out rows"
+    assert all(0 < done <= total == 8 for done, total in evaluated)
+
+
+@pytest.mark.parametrize(("minutes", "saved"), [(0.0, [3]), (1e-6, [1, 2, 3]), (1e6, [3])])
+def test_checkpoints_by_time_come_beside_those_by_steps(made, minutes, saved):
+    paths = made(max_steps=3, checkpoint_every=0, checkpoint_minutes=minutes)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.step for event in of_kind(paths, CheckpointSaved)] == saved
 
 
 @pytest.mark.parametrize(("engine", "precision"), [('"fast"', "bf16"), ('"plain"', "fp32")])

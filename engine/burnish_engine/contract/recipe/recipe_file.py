@@ -158,7 +158,7 @@ _LATER = {
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
     ),
     "memory": ("weights",),
-    "train": ("momentum", "lora_plus_ratio"),
+    "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
     "evaluation": ("patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),

@@ -31,7 +31,7 @@ from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends, device_problem
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.base.engine import SMALLEST, Engine, StepResult, TrainedKind
+from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
@@ -263,13 +263,16 @@ class FastEngine(Engine):
         return self._trainer.results(wait=wait) if self._trainers else iter(())
 
     @override
-    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
         layout = max(self._layouts, key=lambda one: one.capacity)
         longest = max((len(document) for document in documents), default=0)
         if longest > layout.capacity:  # training's passes may all be shorter than the budget
             layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.capacity), layout)
+            budget = min(budget, layout.capacity)
+            return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

@@ -10,6 +10,7 @@ from burnish_engine.data.tokens.pack import held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.fast.packed_batch import BatchFields, BucketLayout, fill_buffer
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
@@ -17,7 +18,11 @@ from burnish_kernels.cross_entropy import op as cross_entropy
 
 @torch.no_grad()
 def held_out_loss(
-    decoder: Decoder, documents: Sequence[Document], budget: int, layout: BucketLayout
+    decoder: Decoder,
+    documents: Sequence[Document],
+    budget: int,
+    layout: BucketLayout,
+    progress: CountListener = ignore_count,
 ) -> tuple[float, int]:
     """Compute the mean cross entropy per supervised token (nats), and count those tokens.
 
@@ -26,9 +31,10 @@ def held_out_loss(
         documents: held-out documents.
         budget: tokens per forward pass, at most the layout's capacity.
         layout: bucket layout of the passes; training's own, whose kernels are loaded already.
+        progress: function that is told the number of documents read so far.
     """
     total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
-    count = 0
+    count = read = 0
     drops = [(stack, stack.drop) for layer in decoder.layers for stack in layer.stacks]
     for stack, _ in drops:
         stack.drop = None
@@ -39,6 +45,8 @@ def held_out_loss(
             count += counts.supervised
             if counts.head_chunks:
                 total += _summed(decoder, layout, layout.views(buffer.to(decoder.device)), counts.head_chunks)
+            read += len(batch.rows)
+            progress(read)
     finally:
         for stack, drop in drops:
             stack.drop = drop

@@ -31,7 +31,15 @@ from burnish_engine.models.transformers_path.model_shape import (
     measured_coverage,
     placed_matrices,
 )
-from burnish_engine.train.base.engine import SMALLEST, Engine, StepResult, TrainedKind, whole_update
+from burnish_engine.train.base.engine import (
+    SMALLEST,
+    CountListener,
+    Engine,
+    StepResult,
+    TrainedKind,
+    ignore_count,
+    whole_update,
+)
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.leaks import choose_rows
 from burnish_engine.train.base.random_state import snapshot_random_state
@@ -216,9 +224,13 @@ class PlainEngine(Engine):
         return iter(found)
 
     @override
-    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
         with self._averaged():
-            return held_out_loss(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+            return held_out_loss(
+                self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
+            )
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

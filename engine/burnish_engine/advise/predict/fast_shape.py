@@ -45,12 +45,14 @@ class StackShape:
         inputs: number of inputs, K.
         rank: sum of the adapters' padded ranks, R.
         widest: largest padded rank of one adapter.
+        is_dora: whether magnitudes scale its outputs.
     """
 
     outputs: int
     inputs: int
     rank: int
     widest: int
+    is_dora: bool = False
 
     @property
     def elements(self) -> int:
@@ -95,7 +97,11 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[
         own = [matrix for matrix in members if stack_of(matrix) == name]
         count = sum(matrix.name in chosen for matrix in own)
         found[name] = StackShape(
-            sum(matrix.rows for matrix in own), own[0].columns, padded * count, padded if count else 0
+            sum(matrix.rows for matrix in own),
+            own[0].columns,
+            padded * count,
+            padded if count else 0,
+            is_dora=bool(count) and adapter.method == "dora",
         )
     return found
 
@@ -103,7 +109,7 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[
 def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
     widest = max(made["gate_up"].widest, made["down"].widest)
-    return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK
+    return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= _FUSED_RANK
 
 
 def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> FrozenWeightBytes:
@@ -113,6 +119,9 @@ def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *
     made = [(stack, count) for found, count in counted for stack in found.values()]
     embedding = embedding_parameters(spec) * (1 if spec.tied_embeddings else 2) * width
     outside = (parameters(spec) - projection_parameters(spec)) * width - embedding
+    for stack, count in made:
+        if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
+            outside += count * (_aligned(stack.outputs) * width + 8 * stack.outputs)
     if not nf4:
         matrices = sum(count * _aligned(stack.elements) for stack, count in made) * width
         return FrozenWeightBytes(outside + matrices, 0, embedding, 0)

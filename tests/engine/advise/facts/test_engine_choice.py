@@ -92,7 +92,7 @@ def test_a_model_of_the_catalog_is_judged_by_its_shape():
 
 
 def test_fp16_is_refused_where_the_plain_engine_would_train():
-    recipe = Recipe(train=TrainSection(precision="fp16"), adapter=AdapterSection(method="dora"))
+    recipe = Recipe(train=TrainSection(precision="fp16"), adapter=AdapterSection(method="full"))
     with pytest.raises(UsageError, match="fp16"):
         choose_engine(recipe, decoder_spec(LLAMA), None, "fp16")
 

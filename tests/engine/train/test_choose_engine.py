@@ -109,9 +109,19 @@ def test_a_run_goes_on_with_its_engine(choose):
         choose(name="fast", adapter=DROPPING)
 
 
-def test_only_ours_trains_in_4_bits_or_fp16(choose, olmo):
-    with pytest.raises(UsageError, match=r"only the fast engine trains with model\.quantize"):
-        choose(train={"engine": "plain"}, model={"path": str(choose()._base), "quantize": "nf4"})
+def test_both_engines_train_in_4_bits(choose, olmo):
+    loss = {}
+    for name in ("plain", "fast"):
+        engine = choose(train={"engine": name}, model={"quantize": "nf4"})
+        assert engine.name == name
+        engine.start(0, 2, 2)
+        engine.queue_step()
+        loss[name] = next(iter(engine.results(wait=True))).loss
+    assert loss["plain"] == pytest.approx(loss["fast"], rel=1e-5)
+    assert choose(olmo, model={"quantize": "nf4"}, adapter={"targets": ["all-linear"]}).name == "plain"
+
+
+def test_only_ours_trains_in_fp16(choose, olmo):
     with pytest.raises(UsageError, match=r"olmo.*only the fast engine trains in fp16"):
         choose(olmo, precision="fp16", adapter={"targets": ["all-linear"]})
     assert choose(precision="fp16").name == "fast"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from burnish_engine.advise.facts.shape import (
     BYTES_OF,
+    NF4_BYTES,
     adapted,
     embedding_parameters,
     parameters,
@@ -23,8 +24,6 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
 RANK_UNIT = 16
-NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
 _ALIGNMENT = 128  # elements; matrices start at multiples of it
 _BLOCK_ALIGNMENT = 256  # bytes; tensors in a layer's block in host memory start at multiples of it
 _NF4_CONSTANTS = (256 * 4, 4)  # bytes of the levels of the scales, and of their mean

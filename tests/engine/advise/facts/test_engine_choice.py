@@ -73,7 +73,7 @@ def test_advice_and_training_choose_alike(monkeypatch, name, method, optimizer, 
     chosen = choose_engine(recipe, spec, None, "fp32", config)
     assert chosen.fast == (made.kind == "Fast")
     assert ([chosen.note] if chosen.note else []) == made.notes
-    assert chosen.nf4 == (chosen.fast and (quantize == "nf4" or source.stored_quantized))
+    assert chosen.nf4 == (quantize == "nf4" or (chosen.fast and source.stored_quantized))
     assert is_nf4(recipe, config) == (quantize == "nf4" or name == "stored-nf4")
 
 

@@ -276,19 +276,19 @@ def test_16_bits_train(made, precision):
 
 
 def test_a_model_that_only_the_plain_engine_knows_is_trained_by_it_and_says_why(made):
-    paths = made(max_steps=2, adapter={"method": "dora"})
+    paths = made(max_steps=2, adapter={"method": "dora", "dropout": 0.1})
     assert run_training(paths).exit_code == ExitCode.DONE
     assert of_kind(paths, RunStarted)[0].engine == "plain"
     assert [event.message for event in of_kind(paths, Warned) if event.code == "engine"] == [
-        "The fast engine does not do DoRA; the plain one trains this, more slowly."
+        "The fast engine does not do DoRA with dropout; the plain one trains this, more slowly."
     ]
 
 
 def test_fast_for_what_it_does_not_do_is_refused(made):
-    paths = made(max_steps=2, adapter={"method": "dora"}, engine='"fast"')
+    paths = made(max_steps=2, adapter={"method": "dora", "dropout": 0.1}, engine='"fast"')
     outcome = run_training(paths)
     assert outcome.exit_code == UsageError.exit_code
-    assert outcome.message.startswith("The fast engine does not do DoRA.")
+    assert outcome.message.startswith("The fast engine does not do DoRA")
     assert not of_kind(paths, StepDone)
 
 

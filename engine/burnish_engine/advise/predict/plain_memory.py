@@ -6,10 +6,11 @@ The constants at the top were measured with `tests/bench/plan_accuracy.py`, whic
 
 from __future__ import annotations
 
+import math
 import sys
 
 from burnish_engine.advise.facts.engine_choice import device_problem
-from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapted, parameters
+from burnish_engine.advise.facts.shape import BYTES_OF, MIB, NF4_BYTES, adapted, parameters, parameters_in_4_bits
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.whole_model_memory import PassMemory, optimizer_note, whole_model_parts
@@ -81,7 +82,7 @@ def plain_memory(
         mask = largest.tokens**2 * (kinds * width if spec.family in _EAGER else 1)
         if spec.family in _EAGER:
             layer_peak = max(layer_peak, _EAGER_COPIES * spec.num_heads * largest.tokens**2 * width)
-    parts = [MemoryPart(name="base weights", bytes=parameters(spec) * width, note=precision)]
+    parts = _base_weights(recipe, spec, precision)
     if recipe.adapter.method == "full":
         outside = largest.tokens * spec.hidden_size * (4 + width) + largest.supervised_tokens * spec.hidden_size * width
         pass_memory = PassMemory(
@@ -106,6 +107,18 @@ def plain_memory(
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
     parts.append(_overhead(head, sum(by_layer), precision, cuda=cuda))
     parts.append(_runtime(passes, cuda=cuda))
+    return parts
+
+
+def _base_weights(recipe: Recipe, spec: DecoderSpec, precision: str) -> list[MemoryPart]:
+    """List the frozen weights; those in 4 bits are dequantized one matrix at a time."""
+    width, in_4_bits = BYTES_OF[precision], parameters_in_4_bits(spec) if recipe.model.quantize == "nf4" else []
+    whole = parameters(spec) - sum(in_4_bits)
+    parts = [MemoryPart(name="base weights", bytes=whole * width, note=precision)]
+    if in_4_bits:
+        packed = math.ceil(sum(in_4_bits) * NF4_BYTES) + 1028 * len(in_4_bits)  # levels and mean of each one's scales
+        note = f"{sum(in_4_bits):,} weights in 4 bits, one matrix at a time in {precision}"
+        parts.append(MemoryPart(name="4-bit weights", bytes=packed + max(in_4_bits) * width, note=note))
     return parts
 
 

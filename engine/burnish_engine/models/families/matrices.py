@@ -22,6 +22,11 @@ ROUTER = "router"
 _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
 
 
+def is_in_4_bits(matrix: Matrix) -> bool:
+    """Whether training with 4-bit weights on the plain path keeps a matrix of a decoder layer in 4 bits."""
+    return matrix.form == "linear" and matrix.kind != ROUTER
+
+
 def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
     """Return the matrices of a layer in the model's order: those counted on the built model, else the family's.
 

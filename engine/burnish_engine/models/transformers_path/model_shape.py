@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,8 @@ from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_cover
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.meta_model import made_names, meta_model
 from burnish_engine.models.checkpoint.spec import rough_spec
-from burnish_engine.models.families.matrices import ROUTER
+from burnish_engine.models.families.matrices import ROUTER, is_in_4_bits
+from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear, stored_weight
 from burnish_engine.models.transformers_path.peft_import import import_peft
 
 _SIZES = (
@@ -70,7 +72,7 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
     left_out = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     head = model.get_output_embeddings()
     left_out |= {id(head.weight)} if hasattr(head, "weight") else set()
-    named = [(path, value) for path, value in model.named_parameters() if _is_matrix(path, value)]
+    named = [(path, value) for path, value in _weights_of(model, modules) if _is_matrix(path, value)]
     paths = [path for path, _ in named]
     decoder = _decoder_path(model, modules, paths)
     model_type = str(getattr(model.config, "model_type", ""))
@@ -81,8 +83,47 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
         layer, name = _place(path, decoder)
         kind = _kind(path, name, paths)
         owner = modules[path.rpartition(".")[0]]
-        found.append(PlacedMatrix(path, layer, _matrix(name, kind, owner, value, model_type), value))
+        stored = stored_weight(owner) if isinstance(owner, Nf4Linear) else value
+        found.append(PlacedMatrix(path, layer, _matrix(name, kind, owner, value, model_type), stored))
     return found
+
+
+def quantize_base(model: Any, device: torch.device) -> Any:
+    """Keep the linear layers of a frozen model's decoder layers in NF4 and bring all of it to a device.
+
+    Experts that are stacked in one parameter, routers, embeddings and head stay as they are.
+
+    Args:
+        model: model in the memory of the host, so that the device never holds its 16-bit weights.
+        device: device that computes.
+    """
+    for name in quantized_modules(model):
+        place, _, last = name.rpartition(".")
+        parent = model.get_submodule(place)
+        setattr(parent, last, Nf4Linear(getattr(parent, last), device))
+    return model.to(device)
+
+
+def quantized_modules(model: Any) -> list[str]:
+    """Return the names of the linear layers that `quantize_base` keeps in NF4."""
+    return [
+        one.module
+        for one in placed_matrices(model)
+        if one.layer is not None
+        and is_in_4_bits(one.matrix)
+        and type(model.get_submodule(one.module)) is torch.nn.Linear
+    ]
+
+
+def _weights_of(model: Any, modules: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a model's parameters; for a layer in NF4 a tensor of the shape of its weight, under the weight's name."""
+    for path, value in model.named_parameters():
+        place = path.rpartition(".")[0]
+        owner = modules[place]
+        if not isinstance(owner, Nf4Linear):
+            yield path, value
+        elif value is owner.stored:
+            yield f"{place}.weight", torch.empty(owner.out_features, owner.in_features, device="meta")
 
 
 def inside_and_outside(matrices: list[PlacedMatrix]) -> tuple[list[Matrix], list[Matrix]]:
@@ -108,7 +149,7 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
         if isinstance(module, ParamWrapper):
             reached.add(id(module.get_param()))
         elif isinstance(module, LoraLayer):
-            reached.add(id(module.get_base_layer().weight))
+            reached.add(id(stored_weight(module.get_base_layer())))
     inside = [one for one in matrices if one.layer is not None]
     return count_coverage((one.matrix, id(one.value) in reached) for one in inside)
 

@@ -122,9 +122,9 @@ class FastEngine(Engine):
         self.model = make_trainable(loaded, recipe.masking, section.seed, section)
         if adapter:
             self.model.adapter.load(adapter)
+            self.model.write_compute_copies()
         else:
-            self.model.adapter.initialize(section.seed)
-        self.model.optimizer.write_compute_copies()
+            self.model.initialize(section.seed)
         self.use_plan(plan)
         self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
 
@@ -206,7 +206,7 @@ class FastEngine(Engine):
             with self._on_stream():
                 optimizer.param.copy_(weights)
                 self.model.restore(state)
-                optimizer.write_compute_copies()
+                self.model.write_compute_copies()
 
         return put_back
 

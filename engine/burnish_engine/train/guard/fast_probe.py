@@ -45,13 +45,13 @@ class FastProbe(EngineProbe):
                 scale = optimizer.loss_scale
                 gradients = optimizer.layout.views(optimizer.grad)
                 norms = torch.stack([view.norm() for view in gradients]) / scale
-                zero = torch.stack([(matrix == 0).all() for matrix in self._model.adapter.matrices])
+                zero = torch.stack([(tensor == 0).all() for tensor in self._model.adapter.tensors])
                 found = torch.cat([loss, norms, zero.to(loss.dtype)]).tolist()
         finally:
             with trainer.on_stream():
                 optimizer.grad.zero_()
         names = list(self._model.adapter.named())
-        groups = [adapted.module.path for adapted in self._model.adapter.plan.modules for _ in range(2)]
+        groups = [adapted.module.path for adapted in self._model.adapter.plan.modules for _ in adapted.shapes]
         parts = {
             name: TensorAudit(group, norm, bool(empty))
             for name, group, norm, empty in zip(
@@ -99,17 +99,22 @@ class FastProbe(EngineProbe):
     def without_adapter(self) -> Iterator[bool]:
         trainer, optimizer = self._engine._trainer, self._model.optimizer
         with trainer.on_stream():
-            # The compute copies of the Bs: without them the As do nothing.
-            compute_copies = optimizer.layout.compute_copies(optimizer.compute_buffer)[1::2]
-            kept = [compute_copy.clone() for compute_copy in compute_copies]
-            for compute_copy in compute_copies:
-                compute_copy.zero_()
+            # The compute copies of the Bs: without them the As do nothing. And DoRA's factors.
+            names = self._model.adapter.named()
+            copies = zip(names, optimizer.layout.compute_copies(optimizer.compute_buffer), strict=True)
+            away = [compute_copy for name, compute_copy in copies if ".lora_B." in name]
+            kept = [tensor.clone() for tensor in away]
+            for tensor in away:
+                tensor.zero_()
+            for magnitudes in self._decoder.magnitudes:
+                magnitudes.neutralize()
         try:
             yield True
         finally:
             with trainer.on_stream():
-                for compute_copy, value in zip(compute_copies, kept, strict=True):
-                    compute_copy.copy_(value)
+                for tensor, value in zip(away, kept, strict=True):
+                    tensor.copy_(value)
+            self._decoder.expire_magnitudes()
 
     def _laid_out(self, batch: MicroBatch) -> tuple[BucketLayout, torch.Tensor, BatchCounts, int]:
         """Lay a micro-batch out in a bucket of its size; return layout, buffer, counts and the number of targets."""

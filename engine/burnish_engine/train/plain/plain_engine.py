@@ -30,6 +30,7 @@ from burnish_engine.models.transformers_path.model_shape import (
     inside_and_outside,
     measured_coverage,
     placed_matrices,
+    quantize_base,
 )
 from burnish_engine.train.base.engine import (
     SMALLEST,
@@ -76,7 +77,9 @@ class PlainEngine(Engine):
             self._whole = WholeModel(open_model(str(adapter)) if adapter else spec.source, spec.precision, device)
             base = self._whole.model
         else:
-            base = plain.load_base(spec.source, spec.precision, device)
+            in_4_bits = recipe.model.quantize == "nf4"
+            base = plain.load_base(spec.source, spec.precision, torch.device("cpu") if in_4_bits else device)
+            base = quantize_base(base, device) if in_4_bits else base
         placed = placed_matrices(base)
         self._note_idle_settings(placed, recipe, fresh=adapter is None)
         rows = [row.input_ids for row in choose_rows(spec.stream.documents)]

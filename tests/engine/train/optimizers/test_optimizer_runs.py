@@ -462,9 +462,9 @@ def test_masked_steps_on_a_gpu_move_some_and_not_all(run, name):
     one = run(name, precision="bf16", device=CUDA, **MAGMA)
     one.steps(4)
     adapter = one.engine.model.adapter
-    before = [matrix.clone() for matrix in adapter.matrices]
+    before = [matrix.clone() for matrix in adapter.tensors]
     one.steps(1)
-    moved = [not torch.equal(*pair) for pair in zip(before, adapter.matrices, strict=True)]
+    moved = [not torch.equal(*pair) for pair in zip(before, adapter.tensors, strict=True)]
     assert {True, False} == set(moved)
 
 

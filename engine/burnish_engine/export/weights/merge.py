@@ -44,7 +44,7 @@ class MergedWeights:
     """Read the tensors of a base model, with an adapter merged in, on demand.
 
     For a model that holds further parts, `names` are the language model's tensors by its own names, and `others` are
-    the rest by their names in the files. Tables of whole numbers, such as the expert of each token, are in `others` too.
+    the rest by their names in the files. Tables of whole numbers, such as each token's expert, are in `others` too.
 
     Args:
         source: base model.

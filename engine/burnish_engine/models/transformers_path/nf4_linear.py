@@ -36,12 +36,12 @@ class Nf4Linear(torch.nn.Linear):
     @property
     def stored(self) -> torch.nn.Parameter:
         """The packed numbers of the weight."""
-        packed: torch.nn.Parameter = self.nf4_packed  # type: ignore[assignment]
+        packed: torch.nn.Parameter = self.nf4_packed
         return packed
 
     @property
     @override
-    def weight(self) -> torch.Tensor:  # type: ignore[override]
+    def weight(self) -> torch.Tensor:
         """The weight `[N, K]` that the 4 bits stand for, computed at each access."""
         parts = {name.removeprefix(_PREFIX): value for name, value in self._parameters.items() if _PREFIX in name}
         kept: dict[str, Any] = {name: value.detach() for name, value in parts.items() if value is not None}

@@ -250,7 +250,7 @@ class _Solver:
         place = int(np.argmin(seconds))
         return _TimedPlan(float(seconds[place]), *_plan_at(plans, place))
 
-    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> Bytes:
+    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> npt.NDArray[np.bool_]:
         """Whether plans fit, on the device and on the host, [plans]; argument as of `FastMemory.totals_of`."""
         fits = self.memory.totals_of(plans) <= budget
         if self._pinned is None:

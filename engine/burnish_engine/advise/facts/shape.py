@@ -89,10 +89,16 @@ def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matri
 def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
     """Count an adapter's weights: rank x (inputs + outputs) a matrix, and for DoRA one magnitude an output."""
     magnitude = adapter.method == "dora"
-    return sum(
-        matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
-        for matrix in adapted_everywhere(spec, adapter)
-    )
+
+    def weights(matrices: list[Matrix]) -> int:
+        return sum(
+            matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
+            for matrix in matrices
+        )
+
+    outside = adapted_everywhere(spec.model_copy(update={"layers": []}), adapter)
+    by_kind = Counter(spec.layers).items()  # layers of a kind are alike
+    return weights(outside) + sum(count * weights(adapted(spec, layer, adapter)) for layer, count in by_kind)
 
 
 def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:

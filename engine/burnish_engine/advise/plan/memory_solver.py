@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import MIB
@@ -69,6 +70,7 @@ class _Effort(NamedTuple):
 
 _THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 2)
 _ROUNDS = 6  # first over mixes, then over neighbors of the best
+_SORTED = 2  # rounds that are sorted at once; most searches end with the first
 _WORTH_STREAMING = 0.98  # predicted share of a pass's time below which weights are kept in host memory for speed alone
 
 
@@ -211,26 +213,21 @@ class _Solver:
         """Find the best of all mixes with all options, tried in the order of their approximate times."""
         counts = level_mixes(self._layers, self._allowed, self._effort.net)
         real = counts.astype(np.float64)
-        times, which, places = [], [], []
+        times = np.full((len(choices), len(counts)), np.inf)
         for chunk in dict.fromkeys(options.mlp_chunk_tokens for options in choices):
             numbers = [number for number, options in enumerate(choices) if options.mlp_chunk_tokens == chunk]
             alike = [choices[number] for number in numbers]
             fits = self.memory.least_totals(real, alike) <= budget
             fits &= self.memory.least_host_bytes(real, alike) <= self._host_budget
-            row, able = np.nonzero(fits)
-            times.append(self._speed.approximate_seconds(real, alike)[row, able])
-            which.append(np.array(numbers)[row])
-            places.append(able)
-        time, choice, mix = (np.concatenate(parts) for parts in (times, which, places))
-        order = np.lexsort((mix, choice, time))
+            times[numbers] = np.where(fits, self._speed.approximate_seconds(real, alike), np.inf)
         best: _TimedPlan | None = None
-        walked = self._effort.walked
-        for first in range(0, len(order), walked):
-            chosen = order[first : first + walked]
-            enough = first >= _ROUNDS * walked and (best or limit < np.inf)
-            if time[chosen[0]] >= (best.seconds if best else limit) or enough or (best and self._effort is _QUICK):
+        for number, chosen in enumerate(_from_least(times.ravel(), self._effort.walked)):
+            enough = number >= _ROUNDS and (best or limit < np.inf)
+            least = times.flat[chosen[0]]
+            if least >= (best.seconds if best else limit) or enough or (best and self._effort is _QUICK):
                 break
-            own = [(counts[mix[chosen[choice[chosen] == one]]], choices[one]) for one in np.unique(choice[chosen])]
+            choice, mix = np.divmod(chosen, len(counts))
+            own = [(counts[mix[choice == one]], choices[one]) for one in np.unique(choice)]
             best = self._walk(own, budget, best.seconds if best else limit) or best
         return best
 
@@ -253,7 +250,7 @@ class _Solver:
         place = int(np.argmin(seconds))
         return _TimedPlan(float(seconds[place]), *_plan_at(plans, place))
 
-    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> Bytes:
+    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> npt.NDArray[np.bool_]:
         """Whether plans fit, on the device and on the host, [plans]; argument as of `FastMemory.totals_of`."""
         fits = self.memory.totals_of(plans) <= budget
         if self._pinned is None:
@@ -332,20 +329,31 @@ class _Solver:
 
     def _with_fewest_hosted(self, best: _TimedPlan, budget: float) -> PlanOptions:
         """The options of a plan with as few layers' weights in host memory as fit and take no longer."""
-        options, most = best.options, len(best.options.layers_on_host)
-        for count in range(SLOTS + 1, most) if self._streams(options) else ():
-            fewer = options._replace(layers_on_host=spread_layers(count, self._layers))
-            if (
-                self._fits([(best.levels, fewer)], budget)[0]
-                and self._speed.seconds([(best.levels, fewer)])[0] <= best.seconds
-            ):
-                return fewer
-        return options
+        options = best.options
+        counts = range(SLOTS + 1, len(options.layers_on_host)) if self._streams(options) else range(0)
+        fewer = [options._replace(layers_on_host=spread_layers(count, self._layers)) for count in counts]
+        plans = [(best.levels, one) for one in fewer]
+        if not plans:
+            return options
+        able = self._fits(plans, budget) & (self._speed.seconds(plans) <= best.seconds)
+        return fewer[int(np.argmax(able))] if able.any() else options
 
 
 def level_numbers(levels: Iterable[SaveLevel]) -> SaveLevels:
     """Turn the names of layers' save levels into an array of indices, [1, layers]."""
     return np.array([[LEVEL_NAMES.index(level) for level in levels]], dtype=np.int8)
+
+
+def _from_least(times: Bytes, size: int) -> Iterator[npt.NDArray[np.intp]]:
+    """List the places of finite times from the least on, a number of them at a time; equal ones in their order."""
+    left, found = np.flatnonzero(times < np.inf), np.empty(0, np.intp)
+    while len(left):
+        most = np.partition(times[left], _SORTED * size)[_SORTED * size] if len(left) > _SORTED * size else np.inf
+        now, left = left[times[left] <= most], left[times[left] > most]
+        found = np.concatenate([found, now[np.argsort(times[now], kind="stable")]])
+        whole = len(found) // size * size if len(left) else len(found)
+        yield from (found[first : first + size] for first in range(0, whole, size))
+        found = found[whole:]
 
 
 def _whole_bytes(size: float) -> int:

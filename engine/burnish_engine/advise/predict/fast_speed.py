@@ -135,8 +135,8 @@ class FastSpeed:
         first = largest / self._rates.link  # the first to come is waited for
         back = np.maximum(weights - SLOTS * first, 0.0)
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        out_and_in: tuple[Seconds | float, Seconds | float, Seconds] = (1.0, 0.0, weights + first)
-        ways = (out_and_in, (2.5 + again, back, back))
+        out = np.ones_like(again), np.zeros_like(back), weights + first
+        ways = (out, (2.5 + again, back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
         for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written

@@ -92,5 +92,8 @@ def stop_all(
             done()
 
     for one in activities:
-        request, further = (CancelExportRequest, {}) if one.page == "export" else (CommandRequest, {"command": "stop"})
-        client.send(request, run=one.folder, on_result=one_done, on_failure=failed, owner=owner, **further)
+        run = one.folder
+        if one.page == "export":
+            client.send(CancelExportRequest, run=run, on_result=one_done, on_failure=failed, owner=owner)
+        else:
+            client.send(CommandRequest, run=run, command="stop", on_result=one_done, on_failure=failed, owner=owner)

@@ -6,7 +6,6 @@ import ctypes
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -37,9 +36,7 @@ def kept_awake(why: str) -> Iterator[None]:
 
 @contextmanager
 def _windows() -> Iterator[None]:
-    if sys.platform != "win32":
-        raise OSError("not Windows")
-    set_state = ctypes.windll.kernel32.SetThreadExecutionState
+    set_state = getattr(ctypes, "windll").kernel32.SetThreadExecutionState  # noqa: B009  only Windows has it
     set_state.argtypes = [ctypes.c_uint32]
     set_state(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED)
     try:

@@ -36,7 +36,7 @@ def kept_awake(why: str) -> Iterator[None]:
 
 @contextmanager
 def _windows() -> Iterator[None]:
-    set_state = getattr(ctypes, "windll").kernel32.SetThreadExecutionState  # noqa: B009  Linux has none
+    set_state = getattr(ctypes, "windll").kernel32.SetThreadExecutionState  # noqa: B009  only Windows has it
     set_state.argtypes = [ctypes.c_uint32]
     set_state(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED)
     try:

@@ -39,7 +39,12 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     page._model_found("a/b", Result(id="1", model=facts.model_facts()))
     assert page.choices.types._sizes["Q8_0"].text() != "–"
     page._forecast_request = "7"
+    page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    assert "Takes" in words(page)
+    page.banner("error", "The export failed.")
     bench.set_run(str(tmp_path / "another"))
+    assert "Takes" not in words(page)
+    assert page.shown_banner is None
     page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
     assert page.choices.types._sizes["Q8_0"].text() == "–"
     assert "Takes" not in words(page)
@@ -54,6 +59,10 @@ def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, benc
     small = page.choices.types._recommended
     bench.set_target(bench.target.model_copy(update={"kind": "server", "ram_gib": 256.0}))
     assert len({before, small, page.choices.types._recommended}) > 1
+    page._model = facts.model_facts(path=bench.model_path)
+    export = bench.recipe.export.model_copy(update={"quants": ["Q5_K_M"]})
+    bench.set_suggestion(facts.suggestion(bench.recipe.model_copy(update={"export": export})))
+    assert page.choices.types._recommended == "Q5_K_M"
 
 
 def test_try_it_offers_a_file_once_it_is_exported(window, run):  # noqa: F811

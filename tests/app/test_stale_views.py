@@ -32,7 +32,7 @@ def test_sizes_known_to_the_byte_outlast_predictions_that_come_later(qtbot, them
     assert {types._sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
 
 
-def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, tmp_path):  # noqa: F811
+def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, other_run):  # noqa: F811
     page = open_page(window, "export")
     page._forecast_timer.stop()
     page._model_path = "a/b"
@@ -42,7 +42,8 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
     assert "Takes" in words(page)
     page.banner("error", "The export failed.")
-    bench.set_run(str(tmp_path / "another"))
+    bench.set_run(str(other_run))
+    assert page.choices.isVisible()
     assert "Takes" not in words(page)
     assert page.shown_banner is None
     page._forecast_found("7", Result(id="7", forecast=facts.forecast()))

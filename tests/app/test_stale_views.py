@@ -10,7 +10,10 @@ from app.pages.test_try_out import run  # noqa: F401 a fixture
 from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
+from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.serve.protocol import Result
+
+from support.hardware import made_up
 
 pytestmark = pytest.mark.gui
 
@@ -47,6 +50,7 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     assert "Takes" not in words(page)
     assert page.shown_banner is None
     page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    page._model_found("a/b", Result(id="1", model=facts.model_facts()))
     assert page.choices.types._sizes["Q8_0"].text() == "–"
     assert "Takes" not in words(page)
 
@@ -180,8 +184,12 @@ def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, ben
     bench.set_run(former.folder)
     qtbot.waitUntil(lambda: page.events.step == 240)
     late = page.events
+    page._hardware_came(former.folder, fold_lines(HardwareHistory(), made_up(seconds=3)))
+    page.banner("error", "The run failed.")
     bench.set_run(str(other_run))
+    assert page.shown_banner is None
     assert len(page.events.steps) == 0
+    assert len(page._samples) == 0
     page._advanced(former.folder, late)  # read before the person went on, delivered after
     assert len(page.events.steps) == 0
     assert page._stopping.patience == 4

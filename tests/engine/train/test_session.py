@@ -27,13 +27,16 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.data.prepare import prepare
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs import recorder
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.held_out import load_held_out
 from burnish_engine.runs.jobs import lease
-from burnish_engine.runs.store import create_run, read_state, summarize
+from burnish_engine.runs.store import create_run, read_recipe, read_state, summarize
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
@@ -94,6 +97,10 @@ def test_a_whole_run_tells_everything(made):
     assert [event.learning_rate for event in steps] == [learning_rate(section, step, 10) for step in range(1, 11)]
     assert [event.step for event in of_kind(paths, EvaluationDone)] == [0, 4, 8, 10]
     assert evaluations(paths)[10] < evaluations(paths)[0]
+    recipe = read_recipe(paths)
+    held_out = prepare(recipe, load_tokenizer(open_model(recipe.model.path))).validation
+    learned = sum(document.supervised_tokens for document in held_out)
+    assert {event.tokens for event in of_kind(paths, EvaluationDone)} == {learned}
     assert {event.prompt for event in of_kind(paths, SampleDone)} == {"My lamp is broken?"}
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3, 6, 9, 10]
     data = of_kind(paths, DataReady)[0]

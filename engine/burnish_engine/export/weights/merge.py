@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,6 @@ PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
 _TABLE_TYPES = {"I64", "BOOL"}
 _QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")
-
-
-@dataclass(frozen=True)
-class MergedTensor:
-    """One merged tensor.
-
-    Attributes:
-        name: name in the language model.
-        tensor: merged value, fp32.
-        base_dtype: type in the base checkpoint: F32, F16 or BF16.
-    """
-
-    name: str
-    tensor: torch.Tensor
-    base_dtype: str
 
 
 class MergedWeights:
@@ -125,12 +110,6 @@ class MergedWeights:
                 weight = round_trip(weight)
         update = self.adapter.updates.get(name) if self.adapter is not None else None
         return weight if update is None else update.merged(weight)
-
-    def stream(self) -> Iterator[MergedTensor]:
-        """Yield the language model's tensors one at a time; at the end check that every adapter tensor was used."""
-        for name in self.names:
-            yield MergedTensor(name, self.load(name), self.base_dtype(name))
-        self.check_all_used()
 
     def check_all_used(self) -> None:
         """Check that every tensor of the adapter went into a tensor that was read.

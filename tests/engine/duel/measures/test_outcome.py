@@ -16,7 +16,7 @@ SPEC = RunSpec(side=0, phase="seeds", seed=1, rate=1e-3)
 def step_done(step, loss=2.0, *, rate=1e-3, supervised=50, took=1.0):
     """A step of 100 tokens; memory grows until step 50, and less is held after step 80."""
     return StepDone(
-        seq=step, t=1000.0 + step, step=step, epoch=0.0, loss=loss, learning_rate=rate, grad_norm=1.0, tokens=100,
+        t=1000.0 + step, step=step, epoch=0.0, loss=loss, learning_rate=rate, grad_norm=1.0, tokens=100,
         supervised_tokens=supervised, tokens_per_s=100.0, supervised_tokens_per_s=50.0, step_s=took,
         memory_bytes=(min(step, 50) - (step > 80)) * 10**6, eta_s=1.0,
     )  # fmt: skip
@@ -24,6 +24,7 @@ def step_done(step, loss=2.0, *, rate=1e-3, supervised=50, took=1.0):
 
 def run_folder(folder, events):
     paths = create_run(parse_recipe(""), folder)
+    events = [event.model_copy(update={"seq": number}) for number, event in enumerate(events)]
     paths.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events), encoding="utf-8")
     return paths
 
@@ -31,17 +32,17 @@ def run_folder(folder, events):
 def test_the_course_is_what_steps_took_until_then(tmp_path):
     losses = [4.0 - 0.01 * step + 0.02 * (step % 3) for step in range(1, 101)]
     losses[59] = 9.0  # a spike
-    evaluations = [
-        EvaluationDone(seq=seq, step=step, loss=loss, tokens=10, seconds=1.0)
-        for seq, step, loss in ((0, 0, 4.0), (101, 100, 2.0), (102, 100, 2.5))
-    ]
+    start, middle, end = (
+        EvaluationDone(step=step, loss=loss, tokens=10, seconds=1.0) for step, loss in ((0, 4.0), (50, 2.0), (100, 2.5))
+    )
     steps = [step_done(step, loss) for step, loss in enumerate(losses, start=1)]
-    paths = run_folder(tmp_path / "run", [evaluations[0], *steps, *evaluations[1:]])
+    paths = run_folder(tmp_path / "run", [start, *steps[:50], middle, *steps[50:], end])
     energy = tmp_path / "energy.jsonl"
     energy.write_text("".join(f"{json.dumps([1000.0 + t, 10.0 * t * t])}\n" for t in range(110)))  # ever more power
     found = outcome_of(SPEC, paths, energy)
     assert len(found.course) <= 40
     assert found.instability.total == 1
+    assert found.held_out_loss == 2.5, "the last one, not the best"
     last = found.course[-1]
     assert (last.step, last.tokens, last.seconds, last.memory_bytes) == (100, 10_000, 100.0, 50 * 10**6)
     assert last.joules == pytest.approx(found.joules) == pytest.approx(100_000)
@@ -60,15 +61,14 @@ def test_what_was_not_measured_is_left_empty(tmp_path):
 
 
 def test_the_first_steps_of_every_process_do_not_count_for_the_speed(tmp_path):
-    def started(seq, resumed=None):
+    def started(pid, resumed=None):
         return RunStarted(
-            seq=seq, run="r", pid=seq, process_created=1.0, device="CPU", precision="fp32", engine="plain",
+            run="r", pid=pid, process_created=1.0, device="CPU", precision="fp32", engine="plain",
             resumed_from_step=resumed, total_steps=20,
         )  # fmt: skip
 
     steps = [step_done(step, took=9.0 if step in (1, 2, 3, 7, 8, 9) else 0.5) for step in range(1, 13)]
-    later = [event.model_copy(update={"seq": event.seq + 1}) for event in steps[6:]]
-    paths = run_folder(tmp_path / "run", [started(0), *steps[:6], started(7, resumed=6), *later])
+    paths = run_folder(tmp_path / "run", [started(1), *steps[:6], started(2, resumed=6), *steps[6:]])
     assert outcome_of(SPEC, paths, tmp_path / "none.jsonl").tokens_per_s == pytest.approx(200.0)
 
 

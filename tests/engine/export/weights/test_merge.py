@@ -23,7 +23,8 @@ IDS = torch.arange(40).reshape(1, 40)
 def merged_logits(source, adapter):
     weights = MergedWeights(source, adapter)
     model = load_base(source, "fp32", CPU)
-    state = {tensor.name: tensor.tensor for tensor in weights.stream()}
+    state = {name: weights.load(name) for name in weights.names}
+    weights.check_all_used()
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
     assert set(missing) <= {"lm_head.weight"}
@@ -91,7 +92,8 @@ def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_na
     short = {name.removeprefix("model."): value for name, value in tensors.items()}
     save_file(short, source.folder / "model.safetensors", metadata={"format": "pt"})
     adapter = make_adapter(source, tmp_path / "adapter")
-    merged = {tensor.name: tensor.tensor for tensor in MergedWeights(source, adapter).stream()}
+    weights = MergedWeights(source, adapter)
+    merged = {name: weights.load(name) for name in weights.names}
     assert merged.keys() == short.keys()
     with torch.no_grad():
         model = load_base(source, "fp32", CPU)
@@ -102,8 +104,8 @@ def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_na
 def test_without_an_adapter_nothing_changes(wide):
     weights = MergedWeights(wide, None)
     stored = load_file(wide.folder / "model.safetensors")
-    for tensor in weights.stream():
-        assert torch.equal(tensor.tensor, stored[tensor.name].float())
+    for name in weights.names:
+        assert torch.equal(weights.load(name), stored[name].float())
 
 
 def test_bf16_bases_are_summed_in_fp32(wide, wide_adapter, tmp_path):

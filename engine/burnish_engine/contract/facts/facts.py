@@ -18,7 +18,7 @@ class _Facts(BaseModel):
 
 
 class KeptBytes(_Facts):
-    """What a part of a layer keeps of each token for the backward pass, bytes."""
+    """Size of what a part of a layer keeps of each token for the backward pass, bytes."""
 
     bf16: int = Field(description="Computed in bf16, the weights frozen.")
     fp32: int = Field(description="Computed in fp32, the weights frozen.")

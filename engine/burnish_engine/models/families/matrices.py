@@ -19,6 +19,8 @@ _STACKS: dict[StackName, frozenset[str]] = {
 }
 ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
+MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})
+"""Kinds of matrices that mix tokens otherwise than by attention."""
 _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
 
 

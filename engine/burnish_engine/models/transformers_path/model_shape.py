@@ -16,6 +16,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.meta_model import made_names, meta_model
 from burnish_engine.models.checkpoint.spec import rough_spec
 from burnish_engine.models.families.matrices import ROUTER, is_in_4_bits
+from burnish_engine.models.transformers_path.mixer_memory import kept_by_mixers
 from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear, stored_weight
 from burnish_engine.models.transformers_path.peft_import import import_peft
 
@@ -180,19 +181,27 @@ def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
     sizes = {key: _size_of(inner, key) for key in _SIZES}
     made = made_names(model)
     matrices = [_with_storage(one, made) for one in placed_matrices(model)]
-    sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices)
+    sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices) or sizes["hidden_size"]
+    if not any(one.matrix.kind == "attention" for one in matrices):  # such as Mamba, whose configs have no heads
+        sizes["num_attention_heads"] = sizes["num_attention_heads"] or 1
     rough = rough_spec({key: value for key, value in sizes.items() if value is not None} | {"model_type": "unknown"})
     if rough is None:
         return None
+    kept = kept_by_mixers(model, matrices, rough.hidden_size)
     by_layer: dict[int, list[Matrix]] = {}
     for one in matrices:
         if one.layer is not None:
             by_layer.setdefault(one.layer, []).append(one.matrix)
     layers = [
         rough.layers[0].model_copy(
-            update={"matrices": tuple(of_layer), "feed_forward": _feed_forward(of_layer), "kind": _layer_kind(of_layer)}
+            update={
+                "matrices": tuple(of_layer),
+                "feed_forward": _feed_forward(of_layer),
+                "kind": _layer_kind(of_layer),
+                "mixer_kept": kept.get(number),
+            }
         )
-        for _, of_layer in sorted(by_layer.items())
+        for number, of_layer in sorted(by_layer.items())
     ]
     return rough.model_copy(
         update={
@@ -280,7 +289,7 @@ def _feed_forward(matrices: list[Matrix]) -> str:
 
 
 def _layer_kind(matrices: list[Matrix]) -> str:
-    return "attention" if any("attention" in one.kind for one in matrices) else "short_convolution"
+    return "attention" if any(one.kind == "attention" for one in matrices) else "short_convolution"
 
 
 def _widest(matrices: list[PlacedMatrix]) -> int:

@@ -169,7 +169,7 @@ def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
     if switch is None:
         return []
     longer = sum(len(row) > switch for row in reference.documents)
-    compared = f" Longer rows, of which there are {longer}, were compared in a context of their own." if longer > 1 else ""
+    compared = f" {longer} longer rows were compared in a context of their own." if longer > 1 else ""
     if longer == 1:
         compared = " One longer row was compared in a context of its own."
     return [

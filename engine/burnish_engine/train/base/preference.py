@@ -20,12 +20,19 @@ Everything is plain PyTorch without a word to the host, so that a captured step 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn import functional
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.train.base.engine import PairMeans
+
+Floats = npt.NDArray[np.float32]
 
 _LARGEST_MEAN = -1e-6  # orpo: the odds of a reply that is certain are infinite
 
@@ -105,6 +112,29 @@ def pair_losses(section: PreferenceSection, pairs: PairLogProbs) -> PairLosses:
         chosen_log_prob_P=mean_c_P,
         rejected_log_prob_P=mean_d_P,
     )
+
+
+def evaluate_pairs(
+    section: PreferenceSection, log_probs: Floats, documents: Sequence[Document], reference: Floats | None
+) -> tuple[float, PairMeans]:
+    """Compute the mean loss of some pairs, cross entropy of chosen replies included, and their means.
+
+    Args:
+        section: recipe section with the objective.
+        log_probs: [documents, 2] log-probabilities of chosen and rejected replies.
+        documents: the pairs.
+        reference: [documents, 2] those of the reference; None where the objective needs none.
+    """
+    counts = [(one.first_sequence().supervised_tokens, one.supervised_tokens) for one in documents]
+    tokens_P2 = torch.tensor([(chosen, both - chosen) for chosen, both in counts], dtype=torch.float64)
+    log_prob_P2 = torch.from_numpy(log_probs).double()
+    reference_P2 = torch.zeros_like(log_prob_P2) if reference is None else torch.from_numpy(reference).double()
+    halves = (log_prob_P2, tokens_P2, reference_P2)
+    found = pair_losses(section, PairLogProbs(*(half[:, side] for half in halves for side in (0, 1))))
+    margin_P = found.chosen_reward_P - found.rejected_reward_P
+    loss = found.loss_P.mean() - section.sft_weight * log_prob_P2[:, 0].sum() / tokens_P2[:, 0].sum()
+    terms = (margin_P, (margin_P > 0).double(), found.chosen_log_prob_P, found.rejected_log_prob_P)
+    return float(loss), PairMeans(*(float(term.mean()) for term in terms))
 
 
 def _dpo(section: PreferenceSection, pairs: PairLogProbs) -> PairLosses:

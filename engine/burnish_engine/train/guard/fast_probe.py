@@ -97,25 +97,17 @@ class FastProbe(EngineProbe):
     @override
     @contextmanager
     def without_adapter(self) -> Iterator[bool]:
-        trainer, optimizer = self._engine._trainer, self._model.optimizer
-        with trainer.on_stream():
-            # The compute copies of the Bs: without them the As do nothing.
-            compute_copies = optimizer.layout.compute_copies(optimizer.compute_buffer)[1::2]
-            kept = [compute_copy.clone() for compute_copy in compute_copies]
-            for compute_copy in compute_copies:
-                compute_copy.zero_()
-        try:
+        with self._engine.without_adapter():
             yield True
-        finally:
-            with trainer.on_stream():
-                for compute_copy, value in zip(compute_copies, kept, strict=True):
-                    compute_copy.copy_(value)
 
     def _laid_out(self, batch: MicroBatch) -> tuple[BucketLayout, torch.Tensor, BatchCounts, int]:
         """Lay a micro-batch out in a bucket of its size; return layout, buffer, counts and the number of targets."""
         usual = self._engine._layouts[0]
         capacity = max(-(-batch.tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, BUCKET_MULTIPLE)
-        layout = replace(usual, capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity))
+        # Of preference pairs it looks at pieces of rows, as rows that are learned as they stand.
+        layout = replace(
+            usual, pairs=False, capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity)
+        )
         with Prefetcher(
             [batch], [layout], first=0, total=1, accumulation=1, learning_rate=lambda _step: 0.0
         ) as prefetcher:  # fmt: skip

@@ -114,9 +114,7 @@ class StepDone(_PairFigures):
     type: Literal["step"] = "step"
     step: int
     epoch: Number
-    loss: Number = Field(
-        description="Mean cross entropy per supervised token of the whole step, nats; or of a pair."
-    )
+    loss: Number = Field(description="Mean cross entropy per supervised token of the whole step, nats; or of a pair.")
     learning_rate: Number
     grad_norm: Number = Field(description="Global L2 norm before clipping.")
     tokens: int = Field(description="Real tokens of this step, padding excluded.")

@@ -192,15 +192,17 @@ class RowPipeline:
             if problem:
                 raise RowError(problem)
             conversation = self.conversation(batch.layout, batch.name, number, text)
-            found, checked = (conversation,), conversation
-            if self._pairs:
-                values = parsed(text, batch.name, number)
-                found = (conversation, batch.layout.rejected(values, conversation, self._data.system_prompt))
-                checked = replace(conversation, messages=(*conversation.messages, found[1].messages[-1]))
-            self._check_content(checked, RowRef(batch.source, number), log)
+            ref = RowRef(batch.source, number)
+            if not self._pairs:
+                self._check_content(conversation, ref, log)
+                return (conversation,)
+            values = parsed(text, batch.name, number)
+            rejected = batch.layout.rejected(values, conversation, self._data.system_prompt)
+            both = (*conversation.messages, rejected.messages[-1])
+            self._check_content(replace(conversation, messages=both), ref, log)
         except RowError as error:
             return error
-        return found
+        return conversation, rejected
 
     def _rendered(
         self, rows: Sequence[tuple[Conversation, ...] | RowError]

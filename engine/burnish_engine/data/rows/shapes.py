@@ -220,10 +220,10 @@ def _from_preference(values: dict[str, Any], columns: dict[str, str]) -> list[Me
 
 def _rejected_turns(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     rejected = values.get(columns["rejected"])
-    if "chosen" in columns and "conversation" not in columns:
-        return _from_preference({**values, columns["chosen"]: rejected}, columns)
     chat = chat_in(rejected)
     reply = messages_of(chat) if chat is not None else [Message("assistant", _one_text(rejected, "rejected"))]
+    if "chosen" in columns and "conversation" not in columns:
+        return _from_preference({**values, columns["chosen"]: rejected}, columns)
     if reply[0].role in ("user", "system"):
         return reply
     context = _from_conversation(values, columns)

@@ -30,7 +30,7 @@ from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
 
-_UNITS_PER_NAT = 2.0**32  # of the whole numbers that losses are added up in; 2^31 nats fit
+_UNITS_PER_NAT = 2.0**32  # whole numbers that a nat is divided into; sums of 2^31 nats fit
 
 
 class MicroBatchStep:
